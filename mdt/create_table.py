@@ -26,6 +26,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.skipping_indexes import named_spec, packages_of
 from mdt.schema import declared
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
+from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import Storage, open_storage
 
@@ -252,7 +253,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         "begun_at": -1,
         "counts": {},
         "definition": definition.to_json(),
-        **({"metadata": dict(metadata)} if (metadata := annotation.current()) else {}),
+        **present(metadata=dict(annotation.current())),
     }
     record = CommitRecord(0, header)
     avro_schema(definition)

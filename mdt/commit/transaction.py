@@ -37,6 +37,7 @@ from mdt.metadata.snapshot.key_parts import key_parts_table
 from mdt.metadata.snapshot.log_tail import stats_table, summaries_table
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
+from mdt.schema.header_fields import present
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
@@ -248,7 +249,7 @@ def _record(
         },
         "rolled_back": sorted(plan.footprint.rolls_back),
         **changes.extra,
-        **({"metadata": dict(metadata)} if (metadata := annotation.current()) else {}),
+        **present(metadata=dict(annotation.current())),
     }
     return CommitRecord(snapshot.seq + 1, header, record_tables(changes, claim.instant))
 

@@ -70,7 +70,7 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
         found = [keys[partition] for keys in (self._written, self._of_rows()) if partition in keys]
         if not found:
             raise KeyError(partition)
-        return KeyHashes(*np.hstack([(one.hi, one.lo) for one in found]))
+        return KeyHashes.concat(found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self._written, *self._of_rows()}))

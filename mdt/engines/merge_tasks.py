@@ -31,6 +31,7 @@ from mdt.engines.tasks import (
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.codec import encode_ipc
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.convert import with_nulls
 from mdt.write.merge import Acted, Decided, Decision, MergedRows
 from mdt.write.merge_request import SaidMerge
 from mdt.write.normalize import keyed_rows, partition_names
@@ -174,10 +175,7 @@ def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
         name for name in definition.schema.names if name in needed or name == definition.ordering
     ]
     found = merge.target(snapshot, gone.pairs, names, threads=1)
-    columns = [
-        found[f.name] if f.name in names else pa.nulls(len(gone), f.type) for f in definition.schema
-    ]
-    return keyed_rows(pa.table(columns, schema=definition.schema), definition)
+    return keyed_rows(with_nulls(found, definition.schema), definition)
 
 
 def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.Table:

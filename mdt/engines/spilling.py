@@ -231,9 +231,7 @@ def _put_aside(
     ``marks``: whether a column says which rows are deletes, which need not have what every row has;
     tasks look once more.
     """
-    declared, stored = (
-        pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema)
-    )
+    declared, stored = definition.forms(names)
     if marks:
         declared = declared.append(pa.field(IS_DELETED, pa.bool_()))
         stored = _nullable(stored, ()).append(pa.field(IS_DELETED, pa.bool_()))

@@ -19,9 +19,11 @@ from mdt.arguments import backquoted, texts
 from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
-from mdt.schema.convert import convert, is_list
+from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
 from mdt.schema.lossy_casts import whole_array
+from mdt.schema.names import inside
+from mdt.schema.nested import with_fields
 from mdt.schema.older_files import converted
 from mdt.schema.versions import ID_MAX, Column, SchemaVersion, free_id, stored_bytes, widens
 
@@ -66,9 +68,10 @@ class _Node:
 
     def field(self) -> pa.Field:
         """Return the declared field as it is now."""
-        return self.kind.with_type(
-            _type(self.kind.type, [child.field() for child in self.children])
-        )
+        if not self.children:
+            return self.kind
+        fields = [child.field() for child in self.children]
+        return self.kind.with_type(with_fields(self.kind.type, fields))
 
     def walk(self) -> Iterator[_Node]:
         yield self
@@ -87,10 +90,10 @@ def alteration(
     defaults: Mapping[str, Any],
 ) -> Alteration:
     """Return what a caller wants, types and texts checked.  Raises Invalid if it is nothing."""
-    fields = {
-        path: given if isinstance(given, pa.Field) else pa.field("new", type_of(given))
-        for path, given in add.items()
-    }
+    fields = dict(add)
+    for path, given in add.items():
+        if not isinstance(given, pa.Field):
+            fields[path] = pa.field("new", type_of(given))
     found = Alteration(
         fields,
         texts("drop", drop, "['note']"),
@@ -129,9 +132,9 @@ def type_of(given: Any) -> pa.DataType:
         return given
     try:
         found = _DECIMAL.fullmatch(given)
-        return (
-            pa.type_for_alias(given) if found is None else pa.decimal128(*map(int, found.groups()))
-        )
+        if found is not None:
+            return pa.decimal128(*map(int, found.groups()))
+        return pa.type_for_alias(given)
     except (TypeError, ValueError) as error:
         raise Invalid(
             f"{given!r} is no type",
@@ -196,29 +199,12 @@ def _roots(version: SchemaVersion) -> list[_Node]:
 
 
 def _known(given: pa.Field, column: Column) -> _Node:
-    pairs = zip(_fields(given.type), column.children, strict=True)
+    pairs = zip(inside(given.type), column.children, strict=True)
     return _Node(column.id, given, [_known(child, of) for child, of in pairs])
 
 
 def _new(given: pa.Field) -> _Node:
-    return _Node(None, given, [_new(child) for child in _fields(given.type)])
-
-
-def _fields(type: pa.DataType) -> list[pa.Field]:
-    """Return the fields in a declared type, by the names that paths have."""
-    if pa.types.is_struct(type):
-        return list(type)
-    if pa.types.is_map(type):
-        return [type.key_field.with_name("key"), type.item_field.with_name("value")]
-    return [type.value_field.with_name("element")] if is_list(type) else []
-
-
-def _type(type: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
-    if pa.types.is_struct(type):
-        return pa.struct(fields)
-    if pa.types.is_map(type):
-        return pa.map_(fields[0].type, fields[1], type.keys_sorted)
-    return declared_types.with_element(type, fields[0]) if is_list(type) else type
+    return _Node(None, given, [_new(child) for child in inside(given.type)])
 
 
 _QUOTED = r"`(?:[^`]|``)+`"
@@ -232,7 +218,9 @@ def quoted(name: str) -> str:
     >>> quoted("zip"), quoted("zip.code")
     ('zip', '`zip.code`')
     """
-    return backquoted(name) if "." in name or "`" in name else name
+    if "." in name or "`" in name:
+        return backquoted(name)
+    return name
 
 
 def _names(path: str) -> list[str]:
@@ -250,11 +238,10 @@ def _way(node: _Node, path: str) -> list[_Node] | None:
     for child in node.children:
         if child.name == path:
             return [child]
-        below = (
-            _way(child, path[len(child.name) + 1 :]) if path.startswith(f"{child.name}.") else None
-        )
-        if below is not None:
-            return [child, *below]
+        if path.startswith(f"{child.name}."):
+            below = _way(child, path[len(child.name) + 1 :])
+            if below is not None:
+                return [child, *below]
     return None
 
 
@@ -274,27 +261,20 @@ def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
 
 
 def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) -> None:
-    reasons = {
-        **{
-            name: "orders writes: values that were compared would have to be compared anew"
-            for name in (definition.ordering,)
-            if name is not None
-        },
-        **{
-            name: "is of the record key: its text is in every row and its hash in every key map"
-            for name in definition.key
-        },
-        **{
-            name: (
-                "is a partition column: its values are names of directories, and every file would"
-                " have to move"
-            )
-            for name in definition.partition_by
-        },
-    }
+    orders = "orders writes: values that were compared would have to be compared anew"
+    of_key = "is of the record key: its text is in every row and its hash in every key map"
+    of_partition = (
+        "is a partition column: its values are names of directories, and every file would have to"
+        " move"
+    )
+    reasons: dict[str | None, str] = {definition.ordering: orders}
+    reasons |= dict.fromkeys(definition.key, of_key)
+    reasons |= dict.fromkeys(definition.partition_by, of_partition)
     for path in (*wanted.drop, *wanted.rename, *wanted.widen, *wanted.nullable):
         way = _way(tree, path)
-        name = _names(path)[0] if way is None else way[0].name
+        name = _names(path)[0]
+        if way is not None:
+            name = way[0].name
         if name in reasons:
             raise Invalid(
                 f"column {name!r} cannot be altered: it {reasons[name]}",
@@ -323,7 +303,9 @@ def _drop(parent: _Node, node: _Node) -> None:
 
 def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
     *above, name = _names(path)
-    parent = _found(tree, ".".join(map(quoted, above)))[1] if above else tree
+    parent = tree
+    if above:
+        parent = _found(tree, ".".join(map(quoted, above)))[1]
     _inside(parent, path)
     node = _new(given.with_name(name))
     if not given.nullable and default is None:

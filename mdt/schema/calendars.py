@@ -37,7 +37,9 @@ def _is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
     """
     if not told:
         return False
-    first = _ONE_CALENDAR_96 if has_96_bits else _ONE_CALENDAR
+    first = _ONE_CALENDAR
+    if has_96_bits:
+        first = _ONE_CALENDAR_96
     return any(key in told for key in _LEGACY) or told.get(_VERSION, first) < first
 
 
@@ -47,7 +49,8 @@ def require_one_calendar(
     """Raise Invalid for data with days or times that the old calendar counts otherwise; ``told``:
     what the file of the data says, None: what their schema does.
     """
-    told = data.schema.metadata if told is None else told
+    if told is None:
+        told = data.schema.metadata
     if not told:
         return
     for field, column in zip(data.schema, data.columns, strict=True):
@@ -69,10 +72,12 @@ def _has_old(column: pa.Array | pa.ChunkedArray) -> bool:
     kind = column.type
     if pa.types.is_nested(kind):
         return _holds_days(kind)
-    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+    if pa.types.is_timestamp(kind):
+        plain, first = column.cast(pa.timestamp(kind.unit)), pa.scalar(_FIRST_TIME)
+    elif pa.types.is_date(kind):
+        plain, first = column, pa.scalar(_FIRST_DAY)
+    else:
         return False
-    first = pa.scalar(_FIRST_DAY if pa.types.is_date(kind) else _FIRST_TIME)
-    plain = column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else column
     return bool(pc.any(pc.less(plain, first.cast(plain.type))).as_py())
 
 

@@ -19,17 +19,9 @@ import pyarrow as pa
 
 from indexes.arrays import begun_on
 from mdt.errors import Invalid
-from mdt.schema.convert import (
-    convert,
-    filled,
-    has_required,
-    is_encoded,
-    is_list,
-    is_same,
-    lengths,
-    requires,
-)
+from mdt.schema.convert import convert, filled, has_required, is_encoded, is_same, requires
 from mdt.schema.declared import plain
+from mdt.schema.nested import is_list, lengths, parts_of
 
 _SHOWN_CHARACTERS_MAX = 80
 _SIDE_BY_SIDE_BYTES_MIN = 16 << 20
@@ -278,15 +270,14 @@ def _missing(
         array, rows = array.filter(pa.array(valid)), rows[valid]
     if not requires(field.type):
         return
+    parts = parts_of(array)
     if pa.types.is_struct(field.type):
-        for i, child in enumerate(field.type):
-            yield from _missing(array.field(i), child, f"{path}.{child.name}", rows)
+        for part, child in zip(parts, field.type, strict=True):
+            yield from _missing(part, child, f"{path}.{child.name}", rows)
     elif pa.types.is_map(field.type):
         sizes = np.diff(np.asarray(array.offsets))
-        items = array.items.slice(int(array.offsets[0].as_py()), int(sizes.sum()))
-        yield from _missing(items, field.type.item_field, f"{path}.value", np.repeat(rows, sizes))
+        item = field.type.item_field
+        yield from _missing(parts[1], item, f"{path}.value", np.repeat(rows, sizes))
     else:
-        sizes = lengths(array)
-        yield from _missing(
-            array.flatten(), field.type.value_field, f"{path}.element", np.repeat(rows, sizes)
-        )
+        element = field.type.value_field
+        yield from _missing(parts[0], element, f"{path}.element", np.repeat(rows, lengths(array)))

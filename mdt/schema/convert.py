@@ -3,25 +3,23 @@ nothing is lost in silence.
 
 pyarrow casts flat types.  It does not encode dictionaries of numbers, loses values of list views
 (seen with 26.0.1), rounds floats and decimals even where the cast is called safe, and knows nothing
-of required fields inside others, so nested arrays are taken apart and put together here.  Arrays of
+of required fields inside others, so nested arrays are taken apart and put together
+(:mod:`mdt.schema.nested`).  Arrays of
 one call have at most 2^31 values.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.decimals import as_floating
+from mdt.schema.nested import fields_of, lengths, nulls, parts_of, put_together
 
 _INT64_DIGITS = 20
 """Digits of the longest number of 64 bits."""
 _DECIMAL128_DIGITS_MAX = 38
-_COUNT_BITS_OF_TIME32 = 32
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def without_rows(schema: pa.Schema) -> pa.Table:
@@ -36,21 +34,16 @@ def is_same(a: pa.DataType, b: pa.DataType) -> bool:
     return bool(a == b and (not a.num_fields or a.equals(b, check_metadata=True)))
 
 
-def is_list(type: pa.DataType) -> bool:
-    """Return whether ``type`` is a list of any kind; a map is not.
-
-    >>> is_list(pa.list_(pa.int8(), 3)), is_list(pa.map_(pa.string(), pa.int8()))
-    (True, False)
-    """
-    kinds = pa.types
-    tests = (
-        kinds.is_list,
-        kinds.is_large_list,
-        kinds.is_fixed_size_list,
-        kinds.is_list_view,
-        kinds.is_large_list_view,
-    )
-    return any(test(type) for test in tests)
+def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns ``schema`` of rows, null where they lack one."""
+    known = frozenset(rows.column_names)
+    columns = []
+    for field in schema:
+        if field.name in known:
+            columns.append(rows[field.name])
+        else:
+            columns.append(pa.nulls(len(rows), field.type))
+    return pa.table(columns, schema=schema)
 
 
 def is_encoded(type: pa.DataType) -> bool:
@@ -81,9 +74,13 @@ def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
         return pc.run_end_encode(convert(array, type.value_type), run_end_type=type.run_end_type)
     if pa.types.is_struct(type):
         return _struct(array, type)
-    if pa.types.is_map(type):
-        return _map(array, type)
-    return _list(array, type) if is_list(type) else _exact(array, type)
+    if pa.types.is_fixed_size_list(type):
+        return _fixed_size(array, type)
+    fields = fields_of(type)
+    if not fields:
+        return _exact(array, type)
+    pairs = zip(parts_of(array), fields, strict=True)
+    return put_together(array, [convert(part, field.type) for part, field in pairs], type)
 
 
 def _decoded(array: pa.Array) -> pa.Array:
@@ -104,66 +101,19 @@ def _dictionary(values: pa.Array, type: pa.DataType) -> pa.Array:
     )
 
 
-def _nulls(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
 def _struct(array: pa.StructArray, type: pa.DataType) -> pa.Array:
     names = [field.name for field in array.type]
     wanted = [field.name for field in type]
     if len(set(names)) != len(names) or set(names) != set(wanted):
         raise ValueError(f"its fields are {names}, not {wanted}")
     fields = [convert(array.field(names.index(field.name)), field.type) for field in type]
-    return pa.StructArray.from_arrays(fields, fields=list(type), mask=_nulls(array))
+    return put_together(array, fields, type)
 
 
-def _map(array: pa.MapArray, type: pa.DataType) -> pa.Array:
-    offsets = np.asarray(array.offsets)
-    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-    keys, items = (part.slice(first, count) for part in (array.keys, array.items))
-    found = [convert(keys, type.key_type), convert(items, type.item_type)]
-    return pa.MapArray.from_arrays(
-        pa.array(offsets - first, pa.int32()), *found, type=type, mask=_nulls(array)
-    )
-
-
-def lengths(array: pa.Array) -> Int64Array:
-    """Return how many values each of n lists has, 0 where it is null -> int64[n]."""
-    return np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
-
-
-def _list(array: pa.Array, type: pa.DataType) -> pa.Array:
-    sizes = lengths(array)
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    mask = _nulls(array)
-    if pa.types.is_fixed_size_list(type):
-        return _fixed_size(array.flatten(), sizes, starts, mask, type)
-    values = convert(array.flatten(), type.value_type)
-    if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
-        kind, offset = (
-            (pa.ListViewArray, pa.int32())
-            if pa.types.is_list_view(type)
-            else (pa.LargeListViewArray, pa.int64())
-        )
-        return kind.from_arrays(
-            pa.array(starts, offset), pa.array(sizes, offset), values, type=type, mask=mask
-        )
-    kind, offset = (
-        (pa.ListArray, pa.int32()) if pa.types.is_list(type) else (pa.LargeListArray, pa.int64())
-    )
-    return kind.from_arrays(pa.array(np.append(0, ends), offset), values, type=type, mask=mask)
-
-
-def _fixed_size(
-    values: pa.Array,
-    sizes: Int64Array,
-    starts: Int64Array,
-    mask: pa.Array | None,
-    type: pa.DataType,
-) -> pa.Array:
-    size = type.list_size
-    valid = np.ones(len(sizes), np.bool_) if mask is None else ~np.asarray(mask)
+def _fixed_size(array: pa.Array, type: pa.DataType) -> pa.Array:
+    values, sizes, mask, size = array.flatten(), lengths(array), nulls(array), type.list_size
+    starts = np.cumsum(sizes) - sizes
+    valid = np.asarray(array.is_valid())
     wrong = np.flatnonzero(valid & (sizes != size))
     if len(wrong):
         raise ValueError(f"a list has {sizes[wrong[0]]} values, not {size}")
@@ -185,23 +135,16 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
     """
     source, kinds = array.type, pa.types
     if kinds.is_integer(source) and kinds.is_decimal(type):
-        digits = _INT64_DIGITS + type.scale
-        wide = (
-            pa.decimal128(digits, type.scale)
-            if digits <= _DECIMAL128_DIGITS_MAX
-            else pa.decimal256(digits, type.scale)
-        )
-        return array.cast(wide).cast(type)
+        wide, digits = pa.decimal128, _INT64_DIGITS + type.scale
+        if digits > _DECIMAL128_DIGITS_MAX:
+            wide = pa.decimal256
+        return array.cast(wide(digits, type.scale)).cast(type)
     if kinds.is_integer(source) and (kinds.is_time(type) or kinds.is_duration(type)):
-        return array.cast(
-            pa.int32() if type.bit_width == _COUNT_BITS_OF_TIME32 else pa.int64()
-        ).cast(type)
+        if kinds.is_time32(type):
+            return array.cast(pa.int32()).cast(type)
+        return array.cast(pa.int64()).cast(type)
     pair = (source, type)
-    found = (
-        as_floating(array, type)
-        if kinds.is_decimal(source) and kinds.is_floating(type)
-        else array.cast(type)
-    )
+    found = _cast(array, type)
     narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width
     narrows |= kinds.is_integer(source) and kinds.is_float16(type)
     if narrows or (any(map(kinds.is_floating, pair)) and any(map(kinds.is_decimal, pair))):
@@ -209,9 +152,14 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
     return found
 
 
+def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(array.type) and pa.types.is_floating(type):
+        return as_floating(array, type)
+    return array.cast(type)
+
+
 def _require_equal(array: pa.Array, found: pa.Array) -> None:
-    is_rounded = pa.types.is_decimal(found.type) and pa.types.is_floating(array.type)
-    back = as_floating(found, array.type) if is_rounded else found.cast(array.type)
+    back = _cast(found, array.type)
     if pa.types.is_floating(array.type):
         equal = pc.or_(pc.equal(array, back), pc.and_(pc.is_nan(array), pc.is_nan(back)))
     else:
@@ -228,22 +176,10 @@ def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
     """
     if not requires(type):
         return array
+    pairs = zip(parts_of(array), fields_of(type), strict=True)
     if pa.types.is_struct(type):
-        children = [_field_filled(array.field(i), field) for i, field in enumerate(type)]
-        return pa.StructArray.from_arrays(children, fields=list(type), mask=_nulls(array))
-    mask = _nulls(array)
-    if pa.types.is_map(type):
-        offsets = np.asarray(array.offsets)
-        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-        items = filled(array.items.slice(first, count), type.item_type)
-        keys = array.keys.slice(first, count)
-        return pa.MapArray.from_arrays(
-            pa.array(offsets - first, pa.int32()), keys, items, type=type, mask=mask
-        )
-    ends = np.append(0, np.cumsum(lengths(array)))
-    return pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), filled(array.flatten(), type.value_type), type=type, mask=mask
-    )
+        return put_together(array, [_field_filled(*pair) for pair in pairs], type)
+    return put_together(array, [filled(part, field.type) for part, field in pairs], type)
 
 
 def _field_filled(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -261,9 +197,13 @@ def _some(type: pa.DataType) -> object:
         return {field.name: _some(field.type) for field in type}
     if kinds.is_list(type) or kinds.is_map(type):
         return []
-    if kinds.is_string(type) or kinds.is_binary(type):
-        return "" if kinds.is_string(type) else b""
-    return False if kinds.is_boolean(type) else 0
+    if kinds.is_string(type):
+        return ""
+    if kinds.is_binary(type):
+        return b""
+    if kinds.is_boolean(type):
+        return False
+    return 0
 
 
 def requires(type: pa.DataType) -> bool:

@@ -9,7 +9,7 @@ declared ones do, so a range of one is a range of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from mdt.errors import Corrupt, Invalid
 from mdt.schema import names
-from mdt.schema.convert import convert, is_encoded, is_list, is_same
+from mdt.schema.convert import convert, is_encoded, is_same
+from mdt.schema.nested import fields_of, is_list, with_fields
 
 _RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
 """Beginnings of names, and to whom columns with such names belong."""
@@ -235,14 +236,8 @@ def plain(
     """
     if is_encoded(type):
         return plain(type.value_type, instead)
-    if pa.types.is_struct(type):
-        return pa.struct([field.with_type(plain(field.type, instead)) for field in type])
-    if pa.types.is_map(type):
-        item = type.item_field.with_type(plain(type.item_type, instead))
-        return pa.map_(plain(type.key_type, instead), item, type.keys_sorted)
-    if is_list(type):
-        return with_element(type, type.value_field.with_type(plain(type.value_type, instead)))
-    return instead.get(type, type)
+    fields = [field.with_type(plain(field.type, instead)) for field in fields_of(type)]
+    return with_fields(instead.get(type, type), fields)
 
 
 def movable(type: pa.DataType) -> pa.DataType:
@@ -252,48 +247,26 @@ def movable(type: pa.DataType) -> pa.DataType:
     return plain(type, _WITHOUT_VIEWS)
 
 
-def with_element(type: pa.DataType, element: pa.Field) -> pa.DataType:
-    """Return a list of the same kind as ``type`` with another element."""
-    if pa.types.is_fixed_size_list(type):
-        return pa.list_(element, type.list_size)
-    kinds = (
-        (pa.types.is_large_list, pa.large_list),
-        (pa.types.is_list_view, pa.list_view),
-        (pa.types.is_large_list_view, pa.large_list_view),
-    )
-    return next((make for test, make in kinds if test(type)), pa.list_)(element)
-
-
 def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
     """Return the ``stored`` columns with timestamps without zone where they were declared so: what
     Spark can show of them.
     """
-    return pa.schema(
-        [
-            kept.with_type(_local(given.type, kept.type))
-            for given, kept in zip(declared, stored, strict=True)
-        ]
-    )
+    return pa.schema(_local_fields(declared, stored))
+
+
+def _local_fields(declared: Iterable[pa.Field], stored: Iterable[pa.Field]) -> list[pa.Field]:
+    pairs = zip(declared, stored, strict=True)
+    return [kept.with_type(_local(given.type, kept.type)) for given, kept in pairs]
 
 
 def _local(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
     if is_encoded(declared):
         return _local(declared.value_type, stored)
     if pa.types.is_timestamp(declared):
-        return pa.timestamp(stored.unit) if declared.tz is None else stored
-    if pa.types.is_struct(declared):
-        fields = zip(declared, stored, strict=True)
-        return pa.struct([kept.with_type(_local(given.type, kept.type)) for given, kept in fields])
-    if pa.types.is_map(declared):
-        return pa.map_(
-            stored.key_type,
-            stored.item_field.with_type(_local(declared.item_type, stored.item_type)),
-        )
-    if is_list(declared):
-        return pa.list_(
-            stored.value_field.with_type(_local(declared.value_type, stored.value_type))
-        )
-    return stored
+        if declared.tz is None:
+            return pa.timestamp(stored.unit)
+        return stored
+    return with_fields(stored, _local_fields(fields_of(declared), fields_of(stored)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from indexes.registry import parse_spec
 from mdt.config import Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import names, versions
+from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
@@ -139,19 +140,31 @@ class TableDefinition:
     @property
     def commit_action(self) -> str:
         """Hudi's word for a write to this table: ``deltacommit`` (merge-on-read) or ``commit``."""
-        return "deltacommit" if self.is_mor else "commit"
+        if self.is_mor:
+            return "deltacommit"
+        return "commit"
 
     @property
     def fixed(self) -> tuple[str, ...]:
         """The columns that are never altered: of the key, of the partitions and of the order."""
-        return tuple(
-            dict.fromkeys(
-                (
-                    *self.key,
-                    *self.partition_by,
-                    *(() if self.ordering is None else (self.ordering,)),
-                )
-            )
+        names = dict.fromkeys((*self.key, *self.partition_by, self.ordering))
+        return tuple(name for name in names if name is not None)
+
+    @property
+    def unique_by(self) -> tuple[str, ...]:
+        """The columns that say which row it is: of the key, under partition scope of the partitions
+        too.
+        """
+        if self.is_global:
+            return self.key
+        return (*self.key, *self.partition_by)
+
+    def forms(self, names: Iterable[str]) -> tuple[pa.Schema, pa.Schema]:
+        """Return some columns as declared, and as stored."""
+        known = list(names)
+        return (
+            pa.schema(map(self.declared.field, known)),
+            pa.schema(map(self.schema.field, known)),
         )
 
     @property
@@ -179,28 +192,26 @@ class TableDefinition:
         """Return the definition with other values of options, None for the default.  Raises Invalid
         for values that do not go together.
         """
-        options = {
-            name: text
-            for name, text in {**self.options, **of_table(changes)}.items()
-            if text is not None
-        }
+        given = {**self.options, **of_table(changes)}
+        options = {name: text for name, text in given.items() if text is not None}
         options_of(tuple(options.items()))
-        return self if options == self.options else replace(self, options=options)
+        if options == self.options:
+            return self
+        return replace(self, options=options)
 
     def at(self, seq: int) -> TableDefinition:
         """Return the definition with the schema of the files that commit ``seq`` has added."""
-        left = (
-            tuple(version for version in self.versions if version.since <= seq) or self.versions[:1]
-        )
+        left = tuple(version for version in self.versions if version.since <= seq)
+        left = left or self.versions[:1]
         if len(left) == len(self.versions):
             return self
         return replace(self, schema=left[-1].schema, declared=left[-1].declared, versions=left)
 
     def statistics_name(self, path: str) -> str:
         """Return the name under which statistics of the column at ``path`` stand."""
-        return (
-            versions.statistics_names(self.versions)[-1].get(path, path) if self.versions else path
-        )
+        if not self.versions:
+            return path
+        return versions.statistics_names(self.versions)[-1].get(path, path)
 
     def statistics_ended(self, states: Iterable[int] = ()) -> frozenset[str]:
         """Return names under which statistics stand of columns that the table has no more, nor had
@@ -210,12 +221,9 @@ class TableDefinition:
             return frozenset()
         names = versions.statistics_names(self.versions)
         begun = [version.since for version in self.versions]
+        ended = frozenset[str]().union(*(of.values() for of in names))
         asked = {len(begun) - 1, *(bisect_right(begun, seq) - 1 for seq in states)}
-        return (
-            frozenset()
-            .union(*(of.values() for of in names))
-            .difference(*(names[at].values() for at in asked))
-        )
+        return ended.difference(*(names[at].values() for at in asked))
 
     def to_json(self) -> dict[str, Any]:
         """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
@@ -233,11 +241,9 @@ class TableDefinition:
             "indexes": list(self.indexes),
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
-            **({"packages": dict(self.packages)} if self.packages else {}),
-            **(
-                {"versions": [version.to_json() for version in self.versions]}
-                if self.versions
-                else {}
+            **present(
+                packages=dict(self.packages),
+                versions=[version.to_json() for version in self.versions],
             ),
         }
 
@@ -321,13 +327,8 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
         len(set(found.schema.names)) == len(found.schema.names) > 0,
         "the schema has columns without names of their own",
     )
-    wanted = [
-        *found.key,
-        *found.partition_by,
-        *([] if found.ordering is None else [found.ordering]),
-    ]
     _require(
-        bool(found.key) and all(name in found.schema.names for name in wanted),
+        bool(found.key) and all(name in found.schema.names for name in found.fixed),
         "the schema lacks a column that is named",
     )
     _require(

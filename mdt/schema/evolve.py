@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from mdt.errors import Invalid
 from mdt.schema.alter import Alteration, may_widen, quoted
-from mdt.schema.convert import is_encoded, is_list, lengths
-from mdt.schema.declared import plain, with_element
+from mdt.schema.convert import is_encoded
+from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import to_table
+from mdt.schema.nested import fields_of, is_list, parts_of, put_together, with_fields
 
 _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 """What is not made of values of Python."""
@@ -58,9 +58,8 @@ def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
             [*fields, *(field for field in more.values() if not pa.types.is_null(field.type))]
         )
     if is_list(known) and is_list(given):
-        return with_element(
-            known, known.value_field.with_type(_with_more(known.value_type, given.value_type))
-        )
+        element = known.value_field.with_type(_with_more(known.value_type, given.value_type))
+        return with_fields(known, [element])
     return known
 
 
@@ -151,26 +150,23 @@ def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) ->
 def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:
     """Return nested values with all fields of ``known``, in their own types."""
     type = array.type
-    mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(type) and pa.types.is_struct(known):
         own = {field.name: field.type for field in known}
-        fields = {
-            f.name: _completed(array.field(at), own.get(f.name, f.type))
-            for at, f in enumerate(type)
+        parts = {
+            field.name: _completed(part, own.get(field.name, field.type))
+            for field, part in zip(type, parts_of(array), strict=True)
         }
-        fields |= {
-            name: pa.nulls(len(array), plain(of)) for name, of in own.items() if name not in fields
-        }
-        return pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=mask)
-    if is_list(type) and is_list(known) and type.value_type.num_fields:
-        values = _completed(array.flatten(), known.value_type)
-        ends = np.append(0, np.cumsum(lengths(array)))
-        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=mask)
-    if pa.types.is_map(type) and pa.types.is_map(known) and type.item_type.num_fields:
-        offsets = np.asarray(array.offsets)
-        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-        items = _completed(array.items.slice(first, count), known.item_type)
-        return pa.MapArray.from_arrays(
-            pa.array(offsets - first, pa.int32()), array.keys.slice(first, count), items, mask=mask
-        )
-    return array
+        for name in [name for name in own if name not in parts]:
+            parts[name] = pa.nulls(len(array), plain(own[name]))
+        fields = [pa.field(name, part.type) for name, part in parts.items()]
+        return put_together(array, list(parts.values()), pa.struct(fields))
+    is_alike = (is_list(type) and is_list(known)) or (
+        pa.types.is_map(type) and pa.types.is_map(known)
+    )
+    if not is_alike or not any(field.type.num_fields for field in fields_of(type)):
+        return array
+    pairs = zip(parts_of(array), fields_of(known), strict=True)
+    inside = [_completed(part, field.type) for part, field in pairs]
+    fields = [f.with_type(part.type) for f, part in zip(fields_of(type), inside, strict=True)]
+    kind = type if pa.types.is_map(type) else pa.list_(type.value_type)
+    return put_together(array, inside, with_fields(kind, fields))

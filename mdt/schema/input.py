@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from mdt.arguments import own_spelling
 from mdt.errors import Invalid
 from mdt.schema.calendars import require_one_calendar
-from mdt.schema.convert import is_list, without_rows
+from mdt.schema.convert import without_rows
 from mdt.schema.declared import plain
 from mdt.schema.lossy_casts import CUT, first_cut
+from mdt.schema.nested import is_list
 
 _PANDAS_INDEX = "__index_level_"
 _TAKEN = (
@@ -66,7 +68,9 @@ def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     if schema is None:
         return table
     names = own_names(table.column_names, schema.names)
-    return table if names == table.column_names else table.rename_columns(names)
+    if names == table.column_names:
+        return table
+    return table.rename_columns(names)
 
 
 def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -115,7 +119,9 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         and not hasattr(data, "__array__")
     ):
         return _of_items(data, schema)
-    hint = f"read it first; then {_TAKEN}" if isinstance(data, str) else _TAKEN
+    hint = _TAKEN
+    if isinstance(data, str):
+        hint = f"read it first; then {_TAKEN}"
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
 
 
@@ -129,7 +135,9 @@ def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
     ([1, 2], None, None)
     """
     if isinstance(data, pa.Array | pa.ChunkedArray):
-        return None if pa.types.is_struct(data.type) else data
+        if pa.types.is_struct(data.type):
+            return None
+        return data
     if _is_of(data, "polars", "Series"):
         return column_of(data.to_arrow())
     is_array = _is_of(data, "numpy", "ndarray") and data.dtype.names is None
@@ -164,7 +172,9 @@ def pieces(
     [3, 1]
     """
     found = _pieces(data, schema, made)
-    return None if found is None else (in_own_names(piece, schema) for piece in found)
+    if found is None:
+        return None
+    return (in_own_names(piece, schema) for piece in found)
 
 
 def _pieces(
@@ -207,8 +217,10 @@ def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
     dictionaries do not go into one.
     """
     found = pa.concat_tables([table for table in tables if len(table)] or tables[:1])
+    if len(tables) == 1:
+        return found
     try:
-        return found.combine_chunks() if len(tables) > 1 else found
+        return found.combine_chunks()
     except pa.ArrowException:
         return found
 
@@ -265,11 +277,9 @@ def to_schema(schema: Any) -> pa.Schema:
         return schema
     kind = type(schema).__name__
     if hasattr(type(schema), "schema") or hasattr(schema, "__arrow_c_stream__"):
-        by = (
-            "pa.Schema.from_pandas(data, preserve_index=False)"
-            if _is_of(schema, "pandas", "DataFrame")
-            else "data.schema"
-        )
+        by = "data.schema"
+        if _is_of(schema, "pandas", "DataFrame"):
+            by = "pa.Schema.from_pandas(data, preserve_index=False)"
         raise Invalid(
             f"the schema is a {kind}, that is data",
             hint=f"give {by}; write the rows when the table is there",
@@ -363,10 +373,10 @@ def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.
 
 def _own_by_name(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
     """Return each name -> that of the column that is expected by it."""
-    given = list(names)
-    return dict(
-        zip(given, given if schema is None else own_names(given, schema.names), strict=True)
-    )
+    given = own = list(names)
+    if schema is not None:
+        own = own_names(given, schema.names)
+    return dict(zip(given, own, strict=True))
 
 
 def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Table:
@@ -385,12 +395,11 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
                 f"column {name!r} of a dict is a {kind}, not a list",
                 hint="a row is a list of one dict: [row]",
             )
-        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
-        found[name] = (
-            values
-            if is_arrow
-            else _typed(own[name], values if hasattr(values, "__array__") else list(values), schema)
-        )
+        if not isinstance(values, pa.Array | pa.ChunkedArray):
+            if not hasattr(values, "__array__"):
+                values = list(values)
+            values = _typed(own[name], values, schema)
+        found[name] = values
     return _table(found)
 
 
@@ -425,8 +434,9 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
     """Return values of Python as an array of the expected type, or of their own, which may be cast
     to it.
     """
-    known = schema is not None and name in schema.names
-    type = plain(schema.field(name).type) if known and schema is not None else None
+    type = None
+    if schema is not None and name in schema.names:
+        type = plain(schema.field(name).type)
     if type is not None and not _says_more(type, values):
         cut = first_cut(_objects(values, type), type)
         if cut is not None and not _is_number(type):
@@ -439,13 +449,15 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
     try:
         return pa.array(values)
     except _UNFIT as error:
-        row, reason = _first_misfit(values, type) if isinstance(values, list) else (0, str(error))
+        row, reason = 0, str(error)
+        if isinstance(values, list):
+            row, reason = _first_misfit(values, type)
         raise _no_value(name, values, row, type, reason) from error
 
 
 def _no_value(name: str, values: Any, row: int, type: pa.DataType | None, reason: str) -> Invalid:
     shown = repr(list(values)[row])[:_SHOWN_CHARACTERS_MAX]
-    wanted = "a value of the column" if type is None else str(type)
+    wanted = type or "a value of the column"
     return Invalid(f"column {name!r}: row {row} has {shown}, which is no {wanted}: {reason}")
 
 
@@ -456,12 +468,14 @@ def _objects(values: Any, type: pa.DataType) -> Sequence[Any]:
     if isinstance(values, list):
         return values
     if getattr(values, "dtype", object) != object:
-        return values.tolist() if pa.types.is_floating(type) else ()
-    return (
-        [None if missing else value for value, missing in zip(values, values.isna(), strict=True)]
-        if hasattr(values, "isna")
-        else list(values)
-    )
+        if pa.types.is_floating(type):
+            return values.tolist()
+        return ()
+    found = list(values)
+    if hasattr(values, "isna"):
+        for row in np.flatnonzero(values.isna()).tolist():
+            found[row] = None
+    return found
 
 
 def _is_number(type: pa.DataType) -> bool:
@@ -507,4 +521,6 @@ def _refused(values: list[Any], type: pa.DataType | None) -> str | None:
         pa.array(values, type)
     except _UNFIT as error:
         return str(error).splitlines()[0]
-    return None if type is None or first_cut(values, type) is None else CUT
+    if type is None or first_cut(values, type) is None:
+        return None
+    return CUT

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mdt.schema.convert import is_list
+from mdt.schema.nested import is_list
 
 _Test = Callable[[Any], bool]
 _INFINITE_FROM = {16: 65520.0, 32: float((2 - 2**-24) * 2.0**127)}
@@ -58,7 +58,8 @@ def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
     test = _test_of(type)
     if test is None:
         return None
-    values = values if isinstance(values, Sequence) else list(values)
+    if not isinstance(values, Sequence):
+        values = list(values)
     if set(map(_class, values)) <= _whole_classes(type):
         return None
     return next(
@@ -76,7 +77,9 @@ def _whole_classes(type: pa.DataType) -> frozenset[type]:
     """Return classes of which every value that pyarrow takes for ``type`` is kept whole."""
     if pa.types.is_integer(type):
         return _WHOLE_NUMBERS
-    return _WHOLE_DOUBLES if pa.types.is_float64(type) else _NO_CLASS
+    if pa.types.is_float64(type):
+        return _WHOLE_DOUBLES
+    return _NO_CLASS
 
 
 def _test_of(type: pa.DataType) -> _Test | None:
@@ -84,19 +87,19 @@ def _test_of(type: pa.DataType) -> _Test | None:
     ever is.
     """
     kinds = pa.types
-    if is_list(type):
-        inner = _test_of(type.value_type)
-        return None if inner is None else lambda values: _any(inner, values)
-    if kinds.is_map(type):
-        item = _test_of(type.item_type)
-        return None if item is None else lambda pairs: _any(item, _items_of(pairs))
+    if is_list(type) and (inner := _test_of(type.value_type)) is not None:
+        return lambda values: _any(inner, values)
+    if kinds.is_map(type) and (item := _test_of(type.item_type)) is not None:
+        return lambda pairs: _any(item, _items_of(pairs))
     if kinds.is_struct(type):
         return _struct_test(type)
     if kinds.is_integer(type):
         return _is_no_integer
     if kinds.is_floating(type):
         return _float_test(type)
-    return _time_test(type) if kinds.is_temporal(type) else None
+    if kinds.is_temporal(type):
+        return _time_test(type)
+    return None
 
 
 def _any(test: _Test, values: Any) -> bool:
@@ -111,12 +114,9 @@ def _any(test: _Test, values: Any) -> bool:
 def _items_of(pairs: Any) -> list[Any]:
     if isinstance(pairs, Mapping):
         return list(pairs.values())
-    found = (
-        [pair for pair in pairs if isinstance(pair, Sequence) and len(pair) > 1]
-        if isinstance(pairs, Iterable)
-        else []
-    )
-    return [pair[1] for pair in found]
+    if not isinstance(pairs, Iterable):
+        return []
+    return [pair[1] for pair in pairs if isinstance(pair, Sequence) and len(pair) > 1]
 
 
 def _struct_test(type: pa.DataType) -> _Test:
@@ -127,11 +127,9 @@ def _struct_test(type: pa.DataType) -> _Test:
     def is_cut(value: Any) -> bool:
         if _class(value) is not dict and not isinstance(value, Mapping):
             try:  # a tuple of values, or a list of names with values
-                value = (
-                    dict(zip(names, value, strict=False))
-                    if isinstance(value, tuple)
-                    else dict(value)
-                )
+                if isinstance(value, tuple):
+                    value = zip(names, value, strict=False)
+                value = dict(value)
             except (TypeError, ValueError):
                 return False
         if not known.issuperset(value):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from mdt.limits import COLUMN_NAME_CHARACTERS_MAX
-from mdt.schema.convert import is_list
+from mdt.schema.nested import fields_of, with_fields
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPED = re.compile(r"^[0-9]|_(?=[xX])|[^A-Za-z0-9_]")
@@ -54,7 +54,9 @@ def refusal(name: str) -> str:
     if len(name) > COLUMN_NAME_CHARACTERS_MAX:
         return f"has {len(name):,} characters, more than {COLUMN_NAME_CHARACTERS_MAX}"
     wrong = next((kind for kind in map(unicodedata.category, name) if kind in _REFUSED_KINDS), None)
-    return "" if wrong is None else f"holds {_REFUSED_KINDS[wrong]}"
+    if wrong is None:
+        return ""
+    return f"holds {_REFUSED_KINDS[wrong]}"
 
 
 def folded(name: str) -> str:
@@ -79,14 +81,14 @@ def are_avro(schema: pa.Schema) -> bool:
 
 
 def _is_avro(type: pa.DataType) -> bool:
-    return all(_LEGAL.fullmatch(field.name) and _is_avro(field.type) for field in _inside(type))
+    return all(_LEGAL.fullmatch(field.name) and _is_avro(field.type) for field in inside(type))
 
 
 def paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
     """Yield the path of every field, also of those in structs, lists and maps."""
     for field in fields:
         yield prefix + field.name
-        yield from paths(_inside(field.type), f"{prefix}{field.name}.")
+        yield from paths(inside(field.type), f"{prefix}{field.name}.")
 
 
 def in_files(schema: pa.Schema) -> pa.Schema:
@@ -98,7 +100,9 @@ def in_files(schema: pa.Schema) -> pa.Schema:
     at: struct<x_x2D_y: string>
       child 0, x_x2D_y: string
     """
-    return schema if are_avro(schema) else pa.schema(list(map(_in_files, schema)))
+    if are_avro(schema):
+        return schema
+    return pa.schema(list(map(_in_files, schema)))
 
 
 def as_in_files(table: pa.Table) -> pa.Table:
@@ -132,15 +136,15 @@ def _viewed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(type) for chunk in column.chunks], type)
 
 
-def _inside(type: pa.DataType) -> list[pa.Field]:
+def inside(type: pa.DataType) -> list[pa.Field]:
     """Return the fields in a type; those of a list and a map by the names that Hudi's files have
     for them.
     """
-    if pa.types.is_map(type):
-        return [type.key_field.with_name("key"), type.item_field.with_name("value")]
-    if is_list(type):
-        return [type.value_field.with_name("element")]
-    return list(type) if pa.types.is_struct(type) else []
+    fields = fields_of(type)
+    if pa.types.is_struct(type):
+        return fields
+    names = ("key", "value") if pa.types.is_map(type) else ("element",)
+    return [field.with_name(name) for field, name in zip(fields, names, strict=False)]
 
 
 def _in_files(field: pa.Field) -> pa.Field:
@@ -148,13 +152,7 @@ def _in_files(field: pa.Field) -> pa.Field:
 
 
 def _type_in_files(type: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(type):
-        return pa.struct(list(map(_in_files, type)))
-    if pa.types.is_map(type):
-        return pa.map_(type.key_type, type.item_field.with_type(_type_in_files(type.item_type)))
-    if is_list(type):
-        return pa.list_(type.value_field.with_type(_type_in_files(type.value_type)))
-    return type
+    return with_fields(type, list(map(_in_files, fields_of(type))))
 
 
 def _own(kept: pa.Field, given: pa.Field) -> pa.Field:
@@ -166,10 +164,9 @@ def _own(kept: pa.Field, given: pa.Field) -> pa.Field:
 def _own_type(kept: pa.DataType, given: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kept) and pa.types.is_struct(given):
         return pa.struct([_own(*pair) for pair in zip(kept, given, strict=True)])
-    if pa.types.is_map(kept) and pa.types.is_map(given):
-        return pa.map_(
-            kept.key_type, kept.item_field.with_type(_own_type(kept.item_type, given.item_type))
-        )
-    if is_list(kept) and is_list(given):
-        return pa.list_(kept.value_field.with_type(_own_type(kept.value_type, given.value_type)))
-    return kept
+    pairs = list(zip(fields_of(kept), fields_of(given), strict=False))
+    if len(pairs) != len(fields_of(kept)) or not pairs:
+        return kept
+    return with_fields(
+        kept, [ours.with_type(_own_type(ours.type, own.type)) for ours, own in pairs]
+    )

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.schema.convert import filled, is_same, lengths, requires
+from mdt.schema.convert import filled
 from mdt.schema.definition import TableDefinition
+from mdt.schema.nested import parts_of, put_together
 from mdt.schema.versions import Column, SchemaVersion, version_of
 from mdt.session import memo
 
@@ -77,8 +77,9 @@ def form_of(definition: TableDefinition, segment: int, schema: pa.Schema) -> For
     """
     if not definition.versions and not definition.has_other_names:
         return None
-    newest = definition.version
-    source = version_of(definition.versions, segment) if definition.versions else newest
+    newest = source = definition.version
+    if definition.versions:
+        source = version_of(definition.versions, segment)
     if source is newest and source.file_columns is source.columns:
         return None
     return _form(source, newest, tuple(schema.names), of_file=True)
@@ -88,14 +89,19 @@ def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema
     """Return how the columns ``schema`` of the version ``target`` come out of rows of ``source``;
     None if they stand there as they are.
     """
-    return None if source is target else _form(source, target, tuple(schema.names), of_file=False)
+    if source is target:
+        return None
+    return _form(source, target, tuple(schema.names), of_file=False)
 
 
 @memo(1024)
 def _form(
     source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...], *, of_file: bool
 ) -> Form | None:
-    of_id = {column.id: column for column in (source.file_columns if of_file else source.columns)}
+    there = source.columns
+    if of_file:
+        there = source.file_columns
+    of_id = {column.id: column for column in there}
     now = {column.field.name: column for column in target.columns}
     pairs = [(of_id.get(now[name].id), now[name]) if name in now else None for name in names]
     if all(pair is None or (pair[0] is not None and _is_same(pair[0], pair[1])) for pair in pairs):
@@ -125,27 +131,14 @@ def converted(array: pa.Array, source: Column, target: Column, defaults: Default
     """
     if not target.children:
         return widened(array, target.type)
-    if is_same(source.type, target.type) and [c.id for c in source.walk()] == [
-        c.id for c in target.walk()
-    ]:
+    if target.is_inside_as(source):
         return array
-    mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(target.type):
         fields = list(_fields(array, source, target, defaults))
-        return filled(
-            pa.StructArray.from_arrays(fields, fields=list(target.type), mask=mask), target.type
-        )
-    if pa.types.is_map(target.type):
-        offsets = np.asarray(array.offsets)
-        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-        parts = (array.keys.slice(first, count), array.items.slice(first, count))
-        pairs = zip(parts, source.children, target.children, strict=True)
-        entries = [converted(part, old, new, defaults) for part, old, new in pairs]
-        at = pa.array(offsets - first, pa.int32())
-        return pa.MapArray.from_arrays(at, *entries, type=target.type, mask=mask)
-    values = converted(array.flatten(), source.children[0], target.children[0], defaults)
-    ends = np.append(0, np.cumsum(lengths(array)))
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=target.type, mask=mask)
+        return filled(put_together(array, fields, target.type), target.type)
+    pairs = zip(parts_of(array), source.children, target.children, strict=True)
+    parts = [converted(part, old, new, defaults) for part, old, new in pairs]
+    return put_together(array, parts, target.type)
 
 
 def _fields(
@@ -165,8 +158,7 @@ def _absent(column: Column, rows: int, defaults: Defaults) -> pa.Array:
     default = defaults.get(column.id)
     if default is not None:
         return pa.repeat(default, rows)
-    found = pa.nulls(rows, column.type)
-    return filled(found, column.type) if requires(column.type) else found
+    return filled(pa.nulls(rows, column.type), column.type)
 
 
 def widened(array: pa.Array, type: pa.DataType) -> pa.Array:

@@ -29,6 +29,8 @@ import pyarrow as pa
 from mdt.limits import SCHEMA_VERSIONS_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.schema import names as column_names
 from mdt.schema.convert import is_same
+from mdt.schema.header_fields import present
+from mdt.schema.nested import fields_of
 from mdt.session import for_life, in_session, memo
 
 ID_MAX = 2**31 - 1
@@ -51,8 +53,12 @@ class Column:
 
     def is_as(self, other: Column) -> bool:
         """Return whether a file that has ``other`` holds this column as it is."""
-        same = self.field.name == other.field.name and is_same(self.type, other.type)
-        return same and [c.id for c in self.walk()] == [c.id for c in other.walk()]
+        return self.field.name == other.field.name and self.is_inside_as(other)
+
+    def is_inside_as(self, other: Column) -> bool:
+        """Return whether the column has the type of ``other`` and the same fields inside."""
+        ids = ([column.id for column in one.walk()] for one in (self, other))
+        return is_same(self.type, other.type) and next(ids) == next(ids)
 
     def walk(self) -> Iterator[Column]:
         """Yield the column and everything in it, parents first."""
@@ -86,11 +92,12 @@ class SchemaVersion:
     file_columns: tuple[Column, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tree(self.schema, self.ids))
+        columns = of_files = tree(self.schema, self.ids)
         files = column_names.in_files(self.schema)
-        object.__setattr__(
-            self, "file_columns", self.columns if files is self.schema else tree(files, self.ids)
-        )
+        if files is not self.schema:
+            of_files = tree(files, self.ids)
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "file_columns", of_files)
 
     def walk(self) -> Iterator[Column]:
         """Yield every field, parents first."""
@@ -99,18 +106,23 @@ class SchemaVersion:
 
     def paths(self) -> Iterator[tuple[str, Column]]:
         """Yield path and field of every column and of every field in structs, parents first."""
-        for column in self.columns:
-            yield from _paths(column, "")
+        return _paths(self.columns, lambda column: pa.types.is_struct(column.type))
+
+    def all_paths(self) -> Iterator[tuple[str, Column]]:
+        """Yield path and field of every field, also of those in lists and maps, parents first."""
+        return _paths(self.columns, lambda column: True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the version as JSON values."""
-        return {
+        told = {
             "since": self.since,
             **schemas_json(self.schema, self.declared),
             "ids": list(self.ids),
-            **({"defaults": _defaults_text(self.defaults)} if self.defaults else {}),
-            **({"given": self.given, "names": dict(self.names)} if self.given else {}),
+            **present(defaults=_defaults_text(self.defaults)),
         }
+        if self.given:
+            told |= {"given": self.given, "names": dict(self.names)}
+        return told
 
 
 def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
@@ -121,20 +133,24 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
     left then.  Equal values are one version as long as somebody has it: every checkpoint holds all
     versions of its table.
     """
-    ids, begun = value["ids"], value["since"] if since is None else since
+    ids, begun, given, names = value["ids"], since, 0, {}
+    if begun is None:
+        begun, given, names = value["since"], value.get("given", 0), value.get("names", {})
     if not isinstance(ids, list) or not all(type(id) is int and 0 <= id <= ID_MAX for id in ids):
         raise ValueError("ids of columns are no numbers")
     if len(set(ids)) != len(ids):
         raise ValueError("two columns have one id")
     if type(begun) is not int or begun < 0:
         raise ValueError("a version of the schema begins nowhere")
-    defaults = (value["defaults"],) if "defaults" in value else ()
-    given, names = (value.get("given", 0), value.get("names", {})) if since is None else (0, {})
     if type(given) is not int or not (given == 0 or max(ids, default=0) < given <= ID_MAX + 1):
         raise ValueError("ids of columns that were given before make no sense")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError("names of statistics are no texts")
-    told = tuple(names.items()) if given else ()
+    if not given:
+        names = {}
+    defaults: tuple[str, ...] = ()
+    if "defaults" in value:
+        defaults = (value["defaults"],)
     same = (
         begun,
         value["schema"],
@@ -142,10 +158,12 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
         tuple(ids),
         defaults,
         given,
-        told,
+        tuple(names.items()),
     )
     found = _in_use().get(same)
-    return _in_use().setdefault(same, _parsed(*same)) if found is None else found
+    if found is None:
+        found = _in_use().setdefault(same, _parsed(*same))
+    return found
 
 
 _Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple[str, str], ...]]
@@ -169,7 +187,9 @@ def _parsed(
     schema, declared = schemas_of(stored, text)
     if len(set(schema.names)) != len(schema.names) or not schema.names:
         raise ValueError("the columns have no names of their own")
-    defaults = _defaults_of(values[0]) if values else {}
+    defaults = {}
+    if values:
+        defaults = _defaults_of(values[0])
     found = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
     types = {column.id: column.type for column in found.walk()}
     if any(
@@ -399,21 +419,29 @@ class _Names:
 
 
 def _more_names(told: _Names, version: SchemaVersion) -> _Names:
-    names, taken = dict(told.of), None if told.taken is None or version.given else set(told.taken)
+    names, taken = dict(told.of), None
+    if told.taken is not None and not version.given:
+        taken = set(told.taken)
     found: dict[str, str] = {}
     for path, column in version.paths():
         same = (column.id, _keys_of(column.type))
         if same not in names:
-            is_taken = taken is None or path in taken
-            own = f"{path}@{column.id}.{version.since}" if is_taken else path
-            while is_taken and own in names.values():  # a column may be called so
-                own += "@"
+            own = path
+            if taken is None or path in taken:
+                own = f"{path}@{column.id}.{version.since}"
+                while own in names.values():  # a column may be called so
+                    own += "@"
             names[same] = version.names.get(path, own)
             if taken is not None:
                 taken |= {path, names[same]}
         name = names[same]
-        found[name if name == path else path] = name  # one text for all versions
-    return _Names(names, None if taken is None else frozenset(taken), (*told.found, found))
+        if name == path:
+            path = name  # one text for all versions
+        found[path] = name
+    all_taken = None
+    if taken is not None:
+        all_taken = frozenset(taken)
+    return _Names(names, all_taken, (*told.found, found))
 
 
 _names = _Fold(_Names({}, frozenset(), ()), _more_names)
@@ -436,7 +464,9 @@ def _keys_of(type: pa.DataType) -> str:
     kinds = pa.types
     if kinds.is_integer(type):
         return "integer"
-    return f"decimal {type.scale}" if kinds.is_decimal(type) else str(type.id)
+    if kinds.is_decimal(type):
+        return f"decimal {type.scale}"
+    return str(type.id)
 
 
 def tree(schema: pa.Schema, ids: Sequence[int]) -> tuple[Column, ...]:
@@ -454,39 +484,22 @@ def _column(field: pa.Field, ids: Iterator[int]) -> Column:
     id = next(ids, None)
     if id is None:
         raise ValueError("fewer ids than columns")
-    return Column(id, field, tuple(_column(child, ids) for child in children(field.type)))
-
-
-def children(type: pa.DataType) -> tuple[pa.Field, ...]:
-    """Return the fields in a stored type."""
-    if pa.types.is_map(type):
-        return (type.key_field, type.item_field)
-    return tuple(type.field(at) for at in range(type.num_fields))
+    return Column(id, field, tuple(_column(child, ids) for child in fields_of(field.type)))
 
 
 def _count(field: pa.Field) -> int:
-    return 1 + sum(map(_count, children(field.type)))
+    return 1 + sum(map(_count, fields_of(field.type)))
 
 
-def _paths(column: Column, prefix: str) -> Iterator[tuple[str, Column]]:
-    path = prefix + column.field.name
-    yield path, column
-    if pa.types.is_struct(column.type):
-        for child in column.children:
-            yield from _paths(child, f"{path}.")
-
-
-def version_paths(version: SchemaVersion) -> Iterator[tuple[str, Column]]:
-    """Yield path and field of every field, also of those in lists and maps, parents first."""
-    for column in version.columns:
-        yield from _all_paths(column, "")
-
-
-def _all_paths(column: Column, prefix: str) -> Iterator[tuple[str, Column]]:
-    path = prefix + column.field.name
-    yield path, column
-    for child in column.children:
-        yield from _all_paths(child, f"{path}.")
+def _paths(
+    columns: Sequence[Column], enters: Callable[[Column], bool], prefix: str = ""
+) -> Iterator[tuple[str, Column]]:
+    """Yield path and field of each column and of every field inside of those that are entered."""
+    for column in columns:
+        path = prefix + column.field.name
+        yield path, column
+        if enters(column):
+            yield from _paths(column.children, enters, f"{path}.")
 
 
 def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
@@ -494,10 +507,10 @@ def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
     are others, as JSON values.
     """
     files = column_names.in_files(schema)
-    more = (
-        {} if declared.equals(files, check_metadata=True) else {"declared": schema_text(declared)}
-    )
-    return {"schema": schema_text(files), **more}
+    found = {"schema": schema_text(files)}
+    if not declared.equals(files, check_metadata=True):
+        found["declared"] = schema_text(declared)
+    return found
 
 
 def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
@@ -505,7 +518,9 @@ def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
     ValueError or an error of Arrow.
     """
     files = schema_of(stored)
-    found = files if declared == stored else schema_of(declared)
+    found = files
+    if declared != stored:
+        found = schema_of(declared)
     if files.names == found.names and column_names.are_avro(found):
         return files, found
     return column_names.by_own_names(files, found), found
@@ -522,6 +537,8 @@ def schema_of(text: str) -> pa.Schema:
 
 
 def _defaults_text(defaults: Mapping[int, pa.Scalar]) -> str:
+    if not defaults:
+        return ""
     arrays = [pa.array([value.as_py()], value.type) for value in defaults.values()]
     batch = pa.RecordBatch.from_arrays(arrays, [str(id) for id in defaults])
     sink = pa.BufferOutputStream()

@@ -74,7 +74,7 @@ def _moving(definition: TableDefinition) -> tuple[str, ...]:
 
 def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
     definition = table.definition
-    on = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+    on = definition.unique_by
     fixed = [
         name
         for name in (*definition.key, *definition.partition_by)

@@ -23,7 +23,6 @@ from mdt.arguments import shown
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.comparison_kernels import compared
-from mdt.hudi.partitions import partition_paths
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Located, find
@@ -31,10 +30,19 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
+from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED, without_marks
 from mdt.write.fixed_partition import in_place
-from mdt.write.normalize import Batch, conformed, key_order, rehashed, stored_batch, unique
+from mdt.write.normalize import (
+    Batch,
+    conformed,
+    definition_paths,
+    key_order,
+    rehashed,
+    stored_batch,
+    unique,
+)
 from mdt.write.rules import Outcome, Rule, decide, locate_batch, upserted
 from mdt.write.setting import fitted
 
@@ -187,9 +195,7 @@ class _Older:
         for name in lacking:
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), here[name])
-        codes, paths = partition_paths(
-            table, definition.partition_by, definition.hive_style, definition.time_path
-        )
+        codes, paths = definition_paths(table, definition)
         return replace(batch, table=table, partition=codes, partitions=tuple(paths))
 
     def blended(
@@ -214,7 +220,10 @@ class _Older:
         else:
             table = blend.rows(older, batch, located.found, late)
             late = none_late
-        _require_whole(table if batch.ends is None else table.filter(pa.array(~batch.ends)))
+        written = table
+        if batch.ends is not None:
+            written = table.filter(pa.array(~batch.ends))
+        _require_whole(written)
         ordering = batch.ordering
         if definition.ordering is not None:
             ordering = ordering_words(table[definition.ordering])
@@ -249,11 +258,10 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
             f"the data mark deletes ({IS_DELETED}), of which mergers make nothing",
             hint="upsert and delete in two calls",
         )
-    needed = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
-    missing = (
-        frozenset(definition.schema.names).difference(given) if kept.partial else frozenset[str]()
-    )
-    lacking = [name for name in needed if name in missing]
+    missing = frozenset[str]()
+    if kept.partial:
+        missing = frozenset(definition.schema.names).difference(given)
+    lacking = [name for name in definition.unique_by if name in missing]
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which say which rows are meant")
     found: dict[str, Merger] = {}
@@ -289,23 +297,13 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
         for schema in (definition.declared, definition.schema)
     )
     data, ends = without_marks(data)
-    table = _filled(
-        conformed(data, ends, declared, stored, definition, numbered=numbered), definition
-    )
+    given = conformed(data, ends, declared, stored, definition, numbered=numbered)
+    table = with_nulls(given, definition.schema)
     lacking = blend.missing.difference(definition.partition_by)
     known = table.select([name for name in table.column_names if name not in lacking])
     batch = stored_batch(known, definition, numbered=numbered)
     batch = replace(batch, table=table, ends=ends)
     return _folded(batch, blend) if blend.mergers else unique(batch, definition)
-
-
-def _filled(given: pa.Table, definition: TableDefinition) -> pa.Table:
-    known = dict(zip(given.column_names, given.columns, strict=True))
-    columns = [
-        known[field.name] if field.name in known else pa.nulls(len(given), field.type)
-        for field in definition.schema
-    ]
-    return pa.table(columns, schema=definition.schema)
 
 
 def _folded(batch: Batch, blend: Blend) -> Batch:

@@ -195,29 +195,22 @@ class Clauses:
         """Raise Invalid for columns that say which row it is, unless they get what ``on`` has found
         equal.
         """
-        definition = self.definition
-        fixed = (
-            definition.key if definition.is_global else (*definition.key, *definition.partition_by)
-        )
-        for name in fixed:
+        hint = "delete the row, and insert it as it shall be"
+        if given == ALL:
+            hint = "name the other columns"
+        for name in self.definition.unique_by:
             if name in values and values[name][1] != {GIVEN + self.equated.get(name, "")}:
                 raise Invalid(
                     f"an update cannot change the column {name!r}, which says which row it is",
-                    hint=(
-                        "name the other columns"
-                        if given == ALL
-                        else "delete the row, and insert it as it shall be"
-                    ),
+                    hint=hint,
                 )
 
     def _require_whole(self, made: Clause) -> None:
         """Raise Invalid if new rows would lack what every row has."""
         definition = self.definition
         required = {field.name for field in definition.declared if not field.nullable}
-        for name in dict.fromkeys(
-            (*definition.key, *([definition.ordering] if definition.ordering else []), *required)
-        ):
-            if name not in made.values:
+        for name in dict.fromkeys((*definition.key, definition.ordering, *required)):
+            if name is not None and name not in made.values:
                 raise Invalid(
                     f"a new row needs a value of the column {name!r}",
                     hint="insert('*') takes all of them",

@@ -10,7 +10,7 @@ matches: so it is as if it came after them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -100,6 +100,9 @@ class Conditional(Operation[ConditionalPlan]):
             groups.of_files(np.array(list(found), np.int64)).tolist(), found, strict=True
         ):
             rows.setdefault(group, {})[file] = found[file]
+        rewritten: Collection[int] = ()
+        if self._may_fall(snapshot):
+            rewritten = rows
         work = assign(
             snapshot,
             self.options,
@@ -107,7 +110,7 @@ class Conditional(Operation[ConditionalPlan]):
             touched=rows,
             returns=(),
             inserts={},
-            rewritten=rows if self._may_fall(snapshot) else (),
+            rewritten=rewritten,
         )
         counts = {"updated" if self.setting else "deleted": sum(map(len, found.values()))}
         may_choose = partial(may_match, predicate=self.predicate, definition=snapshot.definition)

@@ -22,7 +22,6 @@ from mdt.filters.comparison import Compared
 from mdt.filters.expression import parse_condition
 from mdt.filters.expression_tree import Field
 from mdt.filters.leaves import leaf
-from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import find
 from mdt.metadata.metadata import Metadata
@@ -34,7 +33,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.python_values import rows_of
 from mdt.write.clauses import Condition
 from mdt.write.merge_source import SOURCE, TARGET, Source, as_target, target_columns
-from mdt.write.normalize import keyed_rows
+from mdt.write.normalize import definition_paths, keyed_rows
 from mdt.write.row_groups import by_value
 
 _ASKED_MAX = 1_000
@@ -130,10 +129,7 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
     Raises Invalid and Unsupported for what does not say that two columns are equal.
     """
     if on is None:
-        names = (
-            definition.key if definition.is_global else (*definition.key, *definition.partition_by)
-        )
-        equal = dict(zip(names, names, strict=True))
+        equal = {name: name for name in definition.unique_by}
         _require(source, equal)
         return On(equal, Condition(), tuple(equal), nulls=True)
     known = definition.schema.names
@@ -247,16 +243,14 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
     definition = snapshot.definition
     given = pa.table({name: source.table[on.equal[name]] for name in on.key})
     needed = definition.key if on.nulls else on.key
-    rows = np.flatnonzero(_all_valid(given.select(list(needed))))
+    rows = np.flatnonzero(all_valid(given.select(list(needed))))
     if len(rows) < len(given):
         given = given.take(pa.array(rows))
-    declared, kept = _nullable(definition.declared, on.key), _nullable(definition.schema, on.key)
+    declared, kept = map(_nullable, definition.forms(on.key))
     keyed = keyed_rows(conform(given, declared, kept, definition.key), definition)
     partition = None
     if set(definition.partition_by) <= set(on.key) and not (definition.is_global and on.nulls):
-        codes, names = partition_paths(
-            keyed.table, definition.partition_by, definition.hive_style, definition.time_path
-        )
+        codes, names = definition_paths(keyed.table, definition)
         partition = np.array([*names, ""], np.object_)[codes]
     parts, absent = list[Pairs](), np.ones(len(rows), np.bool_)
     keys = keys_for(definition.key_index, keyed.keys, keyed.sort_keys)
@@ -272,12 +266,13 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
     return replace(Pairs.joined(parts), absent=missing)
 
 
-def _nullable(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return some columns as they may be in rows that are looked for."""
-    return pa.schema([schema.field(name).with_nullable(True) for name in names])
+def _nullable(columns: pa.Schema) -> pa.Schema:
+    """Return columns as they may be in rows that are looked for."""
+    return pa.schema([field.with_nullable(True) for field in columns])
 
 
-def _all_valid(table: pa.Table) -> npt.NDArray[np.bool_]:
+def all_valid(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which rows have no null -> bool[n]."""
     valid = np.ones(len(table), np.bool_)
     for column in table.columns:
         if column.null_count:

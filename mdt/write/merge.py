@@ -28,7 +28,6 @@ from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.hudi.avro_schema import RECORD_KEY
-from mdt.hudi.partitions import partition_paths
 from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.metadata.keys.locate import Located
@@ -45,7 +44,14 @@ from mdt.write.deletes import of_rows
 from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
 from mdt.write.merge_source import Source, target_columns
 from mdt.write.new_files import WriteJob
-from mdt.write.normalize import Batch, keyed_rows, partition_names, stored_batch, unique
+from mdt.write.normalize import (
+    Batch,
+    definition_paths,
+    keyed_rows,
+    partition_names,
+    stored_batch,
+    unique,
+)
 from mdt.write.operations import (
     DecidedRows,
     Findings,
@@ -258,7 +264,8 @@ class DecidedMerge(DecidedRows):
         if batch is not None:
             new = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
             new = np.concatenate([new, self.returns.get(one.group, _NO_ROWS)])
-            parts += [batch.rows(new)] if len(new) else []
+            if len(new):
+                parts.append(batch.rows(new))
         gone = acted.take(~stays)
         keys = self._keys(snapshot, gone) if one.is_log and len(gone) else None
         file, position = acted.pairs.file, acted.pairs.position
@@ -456,9 +463,7 @@ class Decision:
             return acted
         some = acted.take(rows)
         table = self._merge.updated(self._snapshot, some, definition.partition_by)
-        codes, names = partition_paths(
-            table, definition.partition_by, definition.hive_style, definition.time_path
-        )
+        codes, names = definition_paths(table, definition)
         groups = self._snapshot.file_groups
         here = groups.partitions(groups.of_files(some.pairs.file))
         moved = np.zeros(len(acted), np.bool_)
@@ -582,10 +587,7 @@ def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
     for part in parts:
         for path, hashes in part.items():
             found.setdefault(TABLE if everywhere else path, []).append(hashes)
-    return {
-        path: KeyHashes(*np.hstack([(one.hi, one.lo) for one in some]))
-        for path, some in found.items()
-    }
+    return {path: KeyHashes.concat(some) for path, some in found.items()}
 
 
 def merge_of(

@@ -57,9 +57,10 @@ class Source:
         """Return a column as the column ``target`` of the table would have it -> [n].  Raises
         Invalid if a value does not fit.
         """
-        declared, kept = (schema.field(target).with_nullable(True) for schema in self._schemas())
+        forms = self._definition.declared, self._definition.schema
+        declared, kept = (pa.schema([of.field(target).with_nullable(True)]) for of in forms)
         given = self.table.select([name]).rename_columns([target])
-        return conform(given, pa.schema([declared]), pa.schema([kept]))[target]
+        return conform(given, declared, kept)[target]
 
     def _type(self, field: pa.Field) -> pa.DataType:
         """Return the type in which a column is read: that of the table's column, but for numbers
@@ -86,9 +87,6 @@ class Source:
                 f"column {name!r} of the source, {column.type}, cannot be read as {type}: {error}"
             ) from error
 
-    def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        return self._definition.declared, self._definition.schema
-
     def beside(self, names: Iterable[str], rows: Int64Array, target: pa.Table) -> pa.Table:
         """Return columns ``names`` of the rows at ``rows`` -> int64[m], beside those of as many
         rows of the ``target``.
@@ -103,11 +101,9 @@ class Source:
 
     def _asked(self, name: str) -> pa.ChunkedArray:
         """Return a column of the source by the name that expressions call it."""
-        return (
-            self.table[name.removeprefix(GIVEN)]
-            if name.startswith(GIVEN)
-            else self.column(name.removeprefix(SOURCE))
-        )
+        if name.startswith(GIVEN):
+            return self.table[name.removeprefix(GIVEN)]
+        return self.column(name.removeprefix(SOURCE))
 
     def nothing(self, names: Iterable[str]) -> pa.Table:
         """Return :meth:`beside` of no rows: by it an expression shows what types it gives."""

@@ -68,7 +68,6 @@ in which they are made.
 _STORED_TOGETHER_BYTES = 1 << 16
 """A larger object does not wait for others."""
 _NONE: Int64Array = np.empty(0, np.int64)
-_NO_HASHES = KeyHashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 R = TypeVar("R", KeyedRows, Keys)
 T = TypeVar("T")
@@ -452,13 +451,11 @@ class WriteJob:
         their hashes.
         """
         if work.new is None:
-            return pa.array([], pa.string()), _NO_HASHES
+            return pa.array([], pa.string()), KeyHashes.none()
         hashes, keys = work.new.hashes, self._keys(work.new.keys, work.new.sort_keys)
         if not work.updates:
             return keys, hashes  # with their order, which the key map has found
-        return keys.slice(work.updates), KeyHashes(
-            hashes.hi[work.updates :], hashes.lo[work.updates :]
-        )
+        return keys.slice(work.updates), hashes.slice(work.updates)
 
     def _log_content(
         self, task: int, work: Slice, file_id: str

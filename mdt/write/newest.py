@@ -5,17 +5,16 @@ for.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from indexes.base import Int64Array, UInt64Array
+from indexes.base import UInt64Array
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.record_keys import record_keys
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.schema.definition import TableDefinition
-from mdt.write.matching import On
+from mdt.write.matching import On, all_valid
 from mdt.write.merge_source import Source
+from mdt.write.text_order import text_ranks
 
 
 def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
@@ -27,19 +26,21 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
     """
     require_key(source, on, definition)
     keys = pa.table({name: source.stored_as(on.equal[name], name) for name in on.key})
-    rows = np.flatnonzero(_have_keys(keys.select(list(definition.key))))
-    code = _codes(keys.take(pa.array(rows)), definition)
-    rank = _ranks(source, definition)[rows]
-    order = np.lexsort((rows, rank, code))
-    last = (
-        np.append(code[order][1:] != code[order][:-1], True)
-        if len(order)
-        else np.empty(0, np.bool_)
-    )
-    if last.all():
+    rows = np.flatnonzero(all_valid(keys.select(list(definition.key))))
+    keys = keys.take(pa.array(rows))
+    parts = [record_keys(keys, definition.key, numbered=False)]
+    parts += [keys[name] for name in on.key if name not in definition.key]
+    order = np.argsort(_ranks(source, definition)[rows], kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    names = list(map(str, range(len(parts))))
+    by_key = pa.table([*parts, pa.array(place)], names=[*names, "place"]).group_by(names)
+    last = by_key.aggregate([("place", "max")])["place_max"].to_numpy()
+    if len(last) == len(rows):
         return source
     stays = np.ones(len(source), np.bool_)
-    stays[rows[order[~last]]] = False
+    stays[rows] = False
+    stays[rows[order[last]]] = True
     return Source(source.table.filter(pa.array(stays)), definition)
 
 
@@ -61,27 +62,6 @@ def require_key(source: Source, on: On, definition: TableDefinition) -> None:
         )
 
 
-def _have_keys(keys: pa.Table) -> npt.NDArray[np.bool_]:
-    valid = np.ones(len(keys), np.bool_)
-    for column in keys.columns:
-        valid &= np.asarray(column.is_valid())
-    return valid
-
-
-def _codes(keys: pa.Table, definition: TableDefinition) -> Int64Array:
-    """Return numbers that are equal where keys are -> int64[n]; partition columns belong to the key
-    where rows are matched by them.
-    """
-    texts = [record_keys(keys, definition.key, numbered=False)]
-    texts += [keys[name] for name in keys.column_names if name not in definition.key]
-    code = np.zeros(len(keys), np.int64)
-    for values in texts:
-        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        one = np.asarray(array.dictionary_encode(null_encoding="encode").indices).astype(np.int64)
-        _, code = np.unique(code * (int(one.max(initial=0)) + 1) + one, return_inverse=True)
-    return code.astype(np.int64)
-
-
 def _ranks(source: Source, definition: TableDefinition) -> UInt64Array:
     """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an
     ordering field.
@@ -93,4 +73,4 @@ def _ranks(source: Source, definition: TableDefinition) -> UInt64Array:
     values = source.stored_as(name, name)
     if has_whole_words(type):
         return ordering_words(values, numbered=False)
-    return np.asarray(pc.rank(values, tiebreaker="dense").to_numpy()).astype(np.uint64)
+    return text_ranks(values)

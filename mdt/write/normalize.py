@@ -20,6 +20,7 @@ from mdt.hudi.partitions import partition_paths
 from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.files.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
+from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import without_marks
 from mdt.schema.older_files import form_between
@@ -68,13 +69,22 @@ class Batch(KeyedRows):
     @property
     def deletes(self) -> BoolArray:
         """Which rows only say that their key is deleted -> bool[n], which can only be read."""
-        return np.broadcast_to(np.False_, len(self)) if self.ends is None else self.ends
+        if self.ends is None:
+            return np.broadcast_to(np.False_, len(self))
+        return self.ends
 
     def without_deletes(self) -> Batch:
         """Return the rows that are written."""
-        return (
-            self if self.ends is None else replace(self.take(np.flatnonzero(~self.ends)), ends=None)
-        )
+        if self.ends is None:
+            return self
+        return replace(self.take(np.flatnonzero(~self.ends)), ends=None)
+
+
+def definition_paths(table: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
+    """Return the partition path of each row as :func:`mdt.hudi.partitions.partition_paths` does."""
+    return partition_paths(
+        table, definition.partition_by, definition.hive_style, definition.time_path
+    )
 
 
 def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
@@ -107,9 +117,8 @@ def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = T
     table = conformed(
         data, ends, definition.declared, definition.schema, definition, numbered=numbered
     )
-    return unique(
-        replace(_batch(table, definition, definition.partition_by, numbered), ends=ends), definition
-    )
+    batch = stored_batch(table, definition, numbered=numbered)
+    return unique(replace(batch, ends=ends), definition)
 
 
 def conformed(
@@ -127,29 +136,30 @@ def conformed(
     Raises as :func:`mdt.schema.conform.conform` does.
     """
     if ends is None:
-        return conform(data, declared, stored, definition.key, first=0 if numbered else None)
-    told = dict.fromkeys([*columns_of_deletes(definition)[0], definition.ordering])
-    names, key = [name for name in stored.names if name in told], definition.key
-    marked = data.filter(pa.array(ends)).select(
-        [name for name in names if name in data.column_names]
-    )
-    own, kept = (pa.schema(map(schema.field, names)) for schema in (declared, stored))
+        return conform(data, declared, stored, definition.key, first=_first(numbered))
+    told, key = {*definition.unique_by, definition.ordering}, definition.key
+    own, kept = definition.forms([name for name in stored.names if name in told])
+    marked = data.filter(pa.array(ends))
+    marked = marked.select([name for name in kept.names if name in data.column_names])
     gone = conform(marked, own, kept, key, first=None)
-    nothing = [
-        gone[field.name] if field.name in names else pa.nulls(len(gone), field.type)
-        for field in stored
-    ]
     live = conform(data.filter(pa.array(~ends)), declared, stored, key, first=None)
     at = np.empty(len(data), np.int64)
     at[~ends], at[ends] = np.arange(len(live)), len(live) + np.arange(len(gone))
-    return taken(pa.concat_tables([live, pa.table(nothing, schema=live.schema)]), at)
+    return taken(pa.concat_tables([live, with_nulls(gone, live.schema)]), at)
 
 
-def stored_batch(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-    """Return rows as the table keeps them, each key once, as a batch; ``numbered`` as for
-    :func:`normalize`.
+def stored_batch(
+    table: pa.Table, definition: TableDefinition, *, numbered: bool = True, placed: bool = True
+) -> Batch:
+    """Return rows as the table keeps them as a batch, repeated keys still in it; ``numbered`` as
+    for :func:`normalize`.  ``placed``: whether they have their partition columns.
     """
-    return _batch(table, definition, definition.partition_by, numbered)
+    rows = keyed_rows(table, definition, numbered=numbered)
+    known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
+    if definition.partition_by and not placed:
+        return Batch(*known, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
+    codes, paths = definition_paths(table, definition)
+    return Batch(*known, codes, tuple(paths), definition.key_hash)
 
 
 def rehashed(batch: Batch, definition: TableDefinition) -> Batch:
@@ -185,13 +195,10 @@ def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str
     """Return the columns that rows to delete must have, and those that are looked at if they have
     them.
     """
-    needed = [*definition.key, *(() if definition.is_global else definition.partition_by)]
-    more = (
-        [definition.ordering]
-        if definition.keeps_deletes and definition.ordering is not None
-        else []
-    )
-    return list(dict.fromkeys(needed)), more
+    more = []
+    if definition.keeps_deletes and definition.ordering is not None:
+        more.append(definition.ordering)
+    return list(dict.fromkeys(definition.unique_by)), more
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
@@ -201,12 +208,9 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
     It has ordering values where ``data`` have, and the table keeps those of deletes.  ``numbered``
     as for :func:`normalize`.
     """
-    partition_by, hint = (
-        definition.partition_by,
-        "under partition scope a key is only unique in its partition",
-    )
-    if definition.is_global:
-        partition_by, hint = (), ""
+    hint = ""
+    if not definition.is_global:
+        hint = "under partition scope a key is only unique in its partition"
     names, more = columns_of_deletes(definition)
     refuse_repeated(data.column_names)
     missing = [name for name in names if name not in data.column_names]
@@ -216,12 +220,10 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
             hint=hint,
         )
     names = list(dict.fromkeys([*names, *(name for name in more if name in data.column_names)]))
-    declared = pa.schema(map(definition.declared.field, names))
-    stored = pa.schema(map(definition.schema.field, names))
-    table = conform(
-        data.select(names), declared, stored, definition.key, first=0 if numbered else None
-    )
-    return unique(_batch(table, definition, partition_by, numbered), definition)
+    first = _first(numbered)
+    table = conform(data.select(names), *definition.forms(names), definition.key, first=first)
+    batch = stored_batch(table, definition, numbered=numbered, placed=not definition.is_global)
+    return unique(batch, definition)
 
 
 def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
@@ -231,25 +233,13 @@ def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, 
     by = definition.partition_by
     if not by:
         return np.zeros(len(given), np.int64), [""]
-    declared, stored = (
-        pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema)
-    )
-    values = conform(given.select(list(by)), declared, stored, first=None)
-    return partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
+    values = conform(given.select(list(by)), *definition.forms(by), first=None)
+    return definition_paths(values, definition)
 
 
-def _batch(
-    table: pa.Table, definition: TableDefinition, partition_by: Sequence[str], numbered: bool = True
-) -> Batch:
-    """Return ``table`` with keys and partition paths, repeated keys still in it."""
-    rows = keyed_rows(table, definition, numbered=numbered)
-    known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    if definition.partition_by and not partition_by:
-        return Batch(*known, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
-    codes, paths = partition_paths(
-        table, tuple(partition_by), definition.hive_style, definition.time_path
-    )
-    return Batch(*known, codes, tuple(paths), definition.key_hash)
+def _first(numbered: bool) -> int | None:
+    """Return the number of the first row, None if rows have none that means anything."""
+    return 0 if numbered else None
 
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
@@ -288,11 +278,9 @@ def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
     ]
     rows = stacked(batches)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    ends = (
-        None
-        if all(b.ends is None for b in batches)
-        else np.concatenate([b.deletes for b in batches])
-    )
+    ends = None
+    if any(b.ends is not None for b in batches):
+        ends = np.concatenate([b.deletes for b in batches])
     whole = Batch(*known, np.concatenate(partition), tuple(numbers), definition.key_hash, ends=ends)
     found = unique(whole, definition)
     return replace(found, duplicates=found.duplicates + sum(batch.duplicates for batch in batches))

@@ -145,7 +145,15 @@ class RowOperation(Operation[RowPlan]):
         with self._decided(snapshot) as rows:
             if rows.findings.refused is not None:
                 raise not_new(self.name, rows.findings.refused)
-            return self._planned(snapshot, txn, rows)
+            return planned(
+                self.metadata,
+                self.options,
+                snapshot,
+                txn,
+                rows,
+                writers=self.rows.writers,
+                use_small_files=self.name != "bulk_insert",
+            )
 
     @contextmanager
     def _decided(self, snapshot: Snapshot) -> Iterator[DecidedRows]:
@@ -157,36 +165,47 @@ class RowOperation(Operation[RowPlan]):
             rows.close()
             raise
 
-    def _planned(self, snapshot: Snapshot, txn: str, rows: DecidedRows) -> RowPlan:
-        known = rows.findings
-        work = assign(
-            snapshot,
-            self.options,
-            can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
-            touched={*known.updates, *known.deletes},
-            returns=known.returns,
-            inserts=known.inserts,
-            row_bytes=known.row_bytes,
-            writers=self.rows.writers,
-            use_small_files=self.name != "bulk_insert",
-            rewritten=known.falls,
-        )
-        return RowPlan(
-            footprint_of(snapshot, txn, known.groups, work, known.absent),
-            partitions_of(work),
-            known.counts,
-            bool(work) or bool(len(known.tombstones)),
-            work,
-            rows=rows,
-            left=known.left,
-            warnings=rewriting_warnings(snapshot, work, falls=known.falls, returns=known.returns),
-        )
-
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
         changes = plan.rows.written(self, snapshot, plan, claim)
         tombstones = plan.rows.findings.tombstones
         return replace(changes, tombstones=tombstones) if len(tombstones) else changes
+
+
+def planned(
+    metadata: Metadata,
+    options: Options,
+    snapshot: Snapshot,
+    txn: str,
+    rows: DecidedRows,
+    *,
+    writers: int = 0,
+    use_small_files: bool = True,
+) -> RowPlan:
+    """Return which file groups take ``rows``; the rest is as in :func:`mdt.write.assign.assign`."""
+    known = rows.findings
+    work = assign(
+        snapshot,
+        options,
+        can_index_log_files=metadata.key_index(snapshot).can_index_log_files,
+        touched={*known.updates, *known.deletes},
+        returns=known.returns,
+        inserts=known.inserts,
+        row_bytes=known.row_bytes,
+        writers=writers,
+        use_small_files=use_small_files,
+        rewritten=known.falls,
+    )
+    return RowPlan(
+        footprint_of(snapshot, txn, known.groups, work, known.absent),
+        partitions_of(work),
+        known.counts,
+        bool(work) or bool(len(known.tombstones)),
+        work,
+        rows=rows,
+        left=known.left,
+        warnings=rewriting_warnings(snapshot, work, falls=known.falls, returns=known.returns),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +252,9 @@ class DecidedHere(DecidedRows):
             "late": len(outcome.late) + outcome.repeated,
             "missing": len(outcome.missing),
         }
+        refused = None
+        if refuses:
+            refused = _refused(batch, outcome.updates)
         findings = Findings(
             sizes(rows.inserts),
             sizes(rows.updates),
@@ -245,7 +267,7 @@ class DecidedHere(DecidedRows):
             absent_keys(batch, outcome.absent, snapshot.definition.is_global),
             outcome.left(snapshot),
             outcome.tombstones,
-            _refused(batch, outcome.updates) if refuses else None,
+            refused,
         )
         return cls(rows, findings)
 

@@ -61,7 +61,10 @@ class Ending:
 
         Raises Unsupported if they are more than a commit record can name.
         """
-        groups, places = partitioned(snapshot, None if TABLE in partitions else sorted(partitions))
+        names = None
+        if TABLE not in partitions:
+            names = sorted(partitions)
+        groups, places = partitioned(snapshot, names)
         if len(groups) > LIST_ITEMS_MAX:
             raise Unsupported(
                 f"{len(groups):,} file groups cannot end in one commit",
@@ -198,12 +201,15 @@ class Placing(Rule):
         there = snapshot.file_groups.partitions(places.group[entries])
         moves = entries[np.asarray(there != names[places.keys_of(entries)])]
         home = homes(metadata, snapshot, batch.keys, names)
+        absent = rows[:0]
+        if matters:
+            absent = np.delete(rows, places.keys_of(moves))
         return Outcome(
             batch,
             replace(located, home=home),
             inserts=rows,
             moves=moves,
-            absent=np.delete(rows, places.keys_of(moves)) if matters else rows[:0],
+            absent=absent,
             repeated=batch.duplicates,
         )
 

@@ -15,10 +15,11 @@ from mdt.arguments import by_column, shown
 from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression, pinned
 from mdt.schema.conform import conform
-from mdt.schema.convert import convert, is_encoded, is_list, is_same
-from mdt.schema.declared import movable, plain, with_element
+from mdt.schema.convert import convert, is_encoded, is_same
+from mdt.schema.declared import movable, plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.lossy_casts import whole_array
+from mdt.schema.nested import is_list, with_fields
 from mdt.stores.clock import now_us
 
 Value = Callable[[pa.Table], Any]
@@ -67,10 +68,7 @@ def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ())
     where the table was declared with local times, and counts where it was declared with times of
     day and durations.
     """
-    declared, kept = (
-        pa.schema(map(of.field, made.column_names))
-        for of in (definition.declared, definition.schema)
-    )
+    declared, kept = definition.forms(made.column_names)
     columns = [
         _as_declared(column, field) for column, field in zip(made.columns, declared, strict=True)
     ]
@@ -106,20 +104,13 @@ def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
         return declared
     if kinds.is_struct(made) and kinds.is_struct(declared):
         known = {field.name: field.type for field in declared}
-        return pa.struct(
-            [
-                field.with_type(_meant(field.type, known.get(field.name, field.type)))
-                for field in made
-            ]
-        )
+        return pa.struct([f.with_type(_meant(f.type, known.get(f.name, f.type))) for f in made])
     if kinds.is_map(made) and kinds.is_map(declared):
-        return pa.map_(
-            made.key_type, made.item_field.with_type(_meant(made.item_type, declared.item_type))
-        )
+        item = made.item_field.with_type(_meant(made.item_type, declared.item_type))
+        return with_fields(made, [made.key_field, item])
     if is_list(made) and is_list(declared):
-        return with_element(
-            made, made.value_field.with_type(_meant(made.value_type, declared.value_type))
-        )
+        element = made.value_field.with_type(_meant(made.value_type, declared.value_type))
+        return with_fields(made, [element])
     return made
 
 

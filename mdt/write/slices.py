@@ -83,9 +83,7 @@ class KeyedRows:
 
     def _run(self, first: int, count: int) -> KeyedRows:
         ordering = None if self.ordering is None else self.ordering[first : first + count]
-        hashes = KeyHashes(
-            self.hashes.hi[first : first + count], self.hashes.lo[first : first + count]
-        )
+        hashes = self.hashes.slice(first, count)
         keys, sort_keys = (of.slice(first, count) for of in (self.keys, self.sort_keys))
         return KeyedRows(self.table.slice(first, count), keys, sort_keys, hashes, ordering)
 
@@ -94,18 +92,15 @@ def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:
     """Return rows of one table, in at least one part, one part after the other."""
     if len(parts) == 1:
         return parts[0]
-    ordering = [part.ordering for part in parts if part.ordering is not None]
+    ordering, of_parts = None, [part.ordering for part in parts if part.ordering is not None]
+    if of_parts:
+        ordering = np.concatenate(of_parts)
     return KeyedRows(
         pa.concat_tables([part.table for part in parts]),
         pa.concat_arrays([part.keys for part in parts]),
         pa.concat_arrays([part.sort_keys for part in parts]),
-        KeyHashes(
-            *(
-                np.concatenate(words)
-                for words in zip(*((p.hashes.hi, p.hashes.lo) for p in parts), strict=True)
-            )
-        ),
-        np.concatenate(ordering) if ordering else None,
+        KeyHashes.concat([part.hashes for part in parts]),
+        ordering,
     )
 
 
@@ -196,20 +191,21 @@ def slice_of(
     ``gathered``: rows of the batch in the order of the slices, and where each stands there ->
     int64[len(batch)].
     """
-    new = fates.new
-    rows, at = (batch, new) if gathered is None else (gathered[0], gathered[1][new])
+    new = deleted = None
+    if len(fates.new) and gathered is None:
+        new = batch.rows(fates.new)
+    elif len(fates.new) and gathered is not None:
+        new = gathered[0].rows(gathered[1][fates.new])
+    if len(fates.deletes):
+        deleted = Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes))
     return Slice(
         one.partition,
         one.group,
         one.is_log,
-        new=rows.rows(at) if len(new) else None,
+        new=new,
         updates=len(fates.updates),
         dead=_dead(located, np.concatenate([fates.updates, fates.deletes])),
-        deleted=(
-            Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes))
-            if len(fates.deletes)
-            else None
-        ),
+        deleted=deleted,
     )
 
 

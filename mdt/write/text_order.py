@@ -29,8 +29,12 @@ def ordering_ranks(rows: KeyedRows, definition: TableDefinition) -> UInt64Array:
         return np.zeros(len(rows), np.uint64)
     if has_whole_words(definition.schema.field(definition.ordering).type):
         return rows.ordering
-    ranks = pc.rank(rows.table[definition.ordering], tiebreaker="dense")
-    return np.asarray(ranks.to_numpy()).astype(np.uint64)
+    return text_ranks(rows.table[definition.ordering])
+
+
+def text_ranks(values: pa.ChunkedArray) -> UInt64Array:
+    """Return numbers that compare as texts do, nulls above all -> uint64[n]."""
+    return np.asarray(pc.rank(values, tiebreaker="dense").to_numpy()).astype(np.uint64)
 
 
 def is_below(new: pa.ChunkedArray, old: pa.ChunkedArray) -> BoolArray:

@@ -41,7 +41,7 @@ from mdt.filters.expression_tree import (
 )
 from mdt.filters.order import SortKey
 from mdt.filters.scalar_functions import OF_TIMES
-from mdt.schema.convert import is_list
+from mdt.schema.nested import is_list
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,

@@ -24,7 +24,6 @@ from mdt.config import Options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.hudi import file_names, log_file
 from mdt.hudi.avro_schema import RECORD_KEY, avro_schema, with_meta
-from mdt.hudi.partitions import partition_paths
 from mdt.hudi.record_keys import record_keys
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import references
@@ -44,6 +43,7 @@ from mdt.services.checking.state import DataFile, Repair, TableState
 from mdt.stores.contract import Data, joined
 from mdt.stores.storage import Storage
 from mdt.write.new_files import WriteJob
+from mdt.write.normalize import definition_paths
 from mdt.write.slices import Slice
 from mdt.write.summarize import summarize_columns
 
@@ -98,9 +98,7 @@ def _check_rows(file: DataFile) -> Iterator[str]:
     keys = table[RECORD_KEY].combine_chunks()
     if not record_keys(table, definition.key).equals(keys):
         yield "record keys differ from the key columns"
-    codes, names = partition_paths(
-        table, definition.partition_by, definition.hive_style, definition.time_path
-    )
+    codes, names = definition_paths(table, definition)
     if definition.partition_by and {names[code] for code in np.unique(codes)} != {partition}:
         yield "rows of another partition"
     if set(table[PARTITION_PATH].unique().to_pylist()) - {partition}:

@@ -23,7 +23,8 @@ from mdt.metadata.skipping_indexes import named_spec
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.alter import Alteration, altered
 from mdt.schema.definition import TableDefinition
-from mdt.schema.versions import Column, SchemaVersion, version_of, version_paths
+from mdt.schema.header_fields import present
+from mdt.schema.versions import Column, SchemaVersion, version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,10 @@ class Alter(Operation[AlterPlan]):
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
         """Return the fields of the record; nothing is written."""
-        schema = (
-            {} if plan.version is None else alteration_fields(snapshot.definition, plan.version)
-        )
-        return Changes(
-            extra={**schema, **({"options": dict(plan.options)} if plan.options else {})}
-        )
+        extra = present(options=dict(plan.options))
+        if plan.version is not None:
+            extra |= alteration_fields(snapshot.definition, plan.version)
+        return Changes(extra=extra)
 
 
 def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:
@@ -86,8 +85,7 @@ def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[s
     """Return what the header of a record says that begins the version ``new``."""
     schema = new.to_json()
     del schema["since"]  # the number of the record
-    indexes = index_changes(definition, new)
-    return {"schema": schema, **({"indexes": indexes} if indexes else {})}
+    return present(schema=schema, indexes=index_changes(definition, new))
 
 
 def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
@@ -105,13 +103,13 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
                 f"they fail where a log file has another type of {column.field.name!r} than its"
                 " base file"
             )
-    paths = {column.id: path for path, column in version_paths(definition.version)}
+    paths = {column.id: path for path, column in definition.version.all_paths()}
     taken = {
         path: column.id
         for v in definition.versions or (definition.version,)
-        for path, column in version_paths(v)
+        for path, column in v.all_paths()
     }
-    for path, column in version_paths(new):
+    for path, column in new.all_paths():
         before = older.get(column.id)
         if before is None and column.id in new.defaults:
             yield f"older rows have null in {path!r}, not its default"
@@ -230,4 +228,4 @@ def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, 
         else:
             found["drop"].append(text)
             found["add"].append(fresh)
-    return {name: specs for name, specs in found.items() if specs}
+    return present(**found)

@@ -15,18 +15,17 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
 from mdt.errors import Unsupported
 from mdt.hudi.avro_schema import PARTITION_PATH, RECORD_KEY
-from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import change_of
 from mdt.metadata.snapshot.deleted_keys import undone
@@ -36,39 +35,30 @@ from mdt.scan.changed_rows import ChangedRows, rows_at
 from mdt.scan.difference import rows_beside
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
 from mdt.schema.alter import altered_back
+from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.older_files import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.history.altering import alteration_fields, index_changes, is_unaltered
-from mdt.write.assign import Assignment, assign
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, partition_names, stored_batch
-from mdt.write.operations import footprint_of, partitions_of, write_rows
-from mdt.write.row_groups import GroupedRows, absent_keys, by_value, inserts_of
-from mdt.write.rules import locate_batch, new_here
+from mdt.write.operations import DecidedHere, RowPlan, planned, write_rows
+from mdt.write.rules import Outcome, locate_batch, new_here
 
 _KEY = [RECORD_KEY, PARTITION_PATH]
 """Meta columns that say which row a row is."""
 _AT = "_at"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan(WritePlan):
-    """``work``: what each file group takes of ``rows``.  ``tombstones``: that are put back.
-    ``version``: of the schema, which this commit begins; None if the columns are those of the
+@dataclass(frozen=True, slots=True)
+class RestorePlan(RowPlan):
+    """``version``: of the schema, which this commit begins; None if the columns are those of the
     state.  ``restored``: instant of the state.
     """
 
-    work: Sequence[Assignment]
-    rows: GroupedRows
-    tombstones: pa.Table
-    version: SchemaVersion | None
-    restored: str
-
-    @property
-    def row_bytes(self) -> float:
-        """Mean bytes of a row in Arrow."""
-        return self.rows.batch.row_bytes
+    rows: DecidedHere = field(kw_only=True)
+    version: SchemaVersion | None = field(kw_only=True)
+    restored: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,31 +94,43 @@ class Restore(Operation[RestorePlan]):
             batch, came_back = _batch(snapshot, *self._told(snapshot, old))
         else:
             batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
-        located = locate_batch(self.metadata, snapshot, batch)
-        rows = _grouped(snapshot, batch, located, came_back)
-        work = self._assigned(snapshot, rows)
-        absent = np.flatnonzero(~located.found[:came_back])
-        groups = np.unique(located.group[located.group >= 0]).tolist()
-        footprint = footprint_of(
-            snapshot, txn, groups, work, absent_keys(batch, absent, snapshot.definition.is_global)
-        )
-        counts = {
-            "inserted": int((~located.found[:came_back]).sum()),
-            "updated": int(located.found[:came_back].sum()),
-            "deleted": len(batch) - came_back,
-        }
-        footprint = replace(footprint, everything=True, alters=version is not None)
+        outcome = self._outcome(snapshot, batch, came_back)
         tombstones = undone(old, snapshot)
+        rows = DecidedHere.of(snapshot, replace(outcome, tombstones=tombstones), refuses=False)
+        if snapshot.definition.ordering is not None:
+            falls = replace(rows.findings, falls=rows.findings.updates)
+            rows = replace(rows, findings=falls)
+        plan = planned(self.metadata, self.options, snapshot, txn, rows)
         return RestorePlan(
-            footprint,
-            partitions_of(work),
-            counts,
-            bool(work or len(tombstones)) or version is not None,
-            work=work,
+            replace(plan.footprint, everything=True, alters=version is not None),
+            plan.partitions,
+            plan.counts,
+            plan.is_needed or version is not None,
+            plan.work,
             rows=rows,
-            tombstones=tombstones,
             version=version,
             restored=old.last_instant,
+        )
+
+    def _outcome(self, snapshot: Snapshot, batch: Batch, came_back: int) -> Outcome:
+        """Return what becomes of the rows of ``batch``, of which the first ``came_back`` come back
+        and the others leave.
+        """
+        located = locate_batch(self.metadata, snapshot, batch)
+        is_back, moved = np.arange(len(batch)) < came_back, np.zeros(len(batch), np.bool_)
+        if snapshot.definition.is_global and len(snapshot):
+            there = snapshot.file_groups.partitions(located.group)
+            moved = is_back & located.found & np.asarray(there != partition_names(batch))
+        fresh, returning = new_here(located, ~is_back, moved)
+        return Outcome(
+            batch,
+            located,
+            fresh,
+            returning,
+            updates=np.flatnonzero(is_back & located.found & ~moved),
+            moves=np.flatnonzero(moved),
+            ends=np.flatnonzero(~is_back & located.found),
+            absent=np.flatnonzero(is_back & ~located.found),
         )
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
@@ -170,32 +172,20 @@ class Restore(Operation[RestorePlan]):
         gone = gone.take(pa.array(np.sort(left[_AT].to_numpy())))
         back = back.select(old.definition.schema.names)
         form = form_between(old.definition.version, definition.version, definition.schema)
-        return back if form is None else form.converted(back), _without_values(
-            gone, definition.schema
-        )
-
-    def _assigned(self, snapshot: Snapshot, rows: GroupedRows) -> list[Assignment]:
-        """Return what each file group takes."""
-        return assign(
-            snapshot,
-            self.options,
-            can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
-            touched={*rows.updates, *rows.deletes},
-            returns=rows.returns,
-            inserts={place: len(part) for place, part in rows.inserts.items()},
-            row_bytes=rows.batch.row_bytes,
-            rewritten=rows.updates if snapshot.definition.ordering is not None else (),
-        )
+        if form is not None:
+            back = form.converted(back)
+        # of rows that leave nothing but what says which they are is asked
+        return back, with_nulls(gone, definition.schema)
 
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
         seen = _with_version(snapshot, plan.version)
         job = WriteJob.of(self.metadata, seen, self.options, claim)
-        changes = write_rows(job, plan.work, plan.rows, self.progress)
+        changes = write_rows(job, plan.work, plan.rows.grouped, self.progress)
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
-        return replace(changes, extra=extra, tombstones=plan.tombstones)
+        return replace(changes, extra=extra, tombstones=plan.rows.findings.tombstones)
 
 
 def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:
@@ -231,35 +221,3 @@ def _with_version(snapshot: Snapshot, version: SchemaVersion | None) -> Snapshot
         return snapshot
     change = change_of(index_changes(snapshot.definition, version))
     return replace(snapshot, definition=change.defined(snapshot.definition).altered(version))
-
-
-def _without_values(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows that leave, of which nothing but the columns of ``rows`` is asked, with all
-    columns of ``schema``.
-    """
-    there = set(rows.column_names)
-    columns = [rows[f.name] if f.name in there else pa.nulls(len(rows), f.type) for f in schema]
-    return pa.table(columns, schema=schema)
-
-
-def _grouped(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -> GroupedRows:
-    """Return what becomes of the rows of ``batch``, of which the first ``came_back`` come back and
-    the others leave.
-    """
-    is_back, moved = np.arange(len(batch)) < came_back, np.zeros(len(batch), np.bool_)
-    if snapshot.definition.is_global and len(snapshot):
-        there = snapshot.file_groups.partitions(located.group)
-        moved = is_back & located.found & np.asarray(there != partition_names(batch))
-    replaced = np.flatnonzero(is_back & located.found & ~moved)
-    ended = np.flatnonzero((~is_back & located.found) | moved)
-    fresh, returning = (
-        rows[is_back[rows]] for rows in new_here(located, np.zeros(len(batch), np.bool_), moved)
-    )
-    return GroupedRows(
-        batch,
-        located,
-        by_value(replaced, located.group[replaced]),
-        by_value(ended, located.group[ended]),
-        by_value(returning, located.dead_in[returning]),
-        inserts_of(batch, fresh, located.home),
-    )

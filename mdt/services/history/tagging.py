@@ -20,6 +20,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.log.tags import is_tag
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.header_fields import present
 
 _COMMITS = ("create", "commit", "deltacommit", "compaction", "replacecommit")
 """Actions whose instants Hudi takes for commits."""
@@ -116,9 +117,8 @@ class DropTag(Operation[WritePlan]):
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
-        time = snapshot.tags.savepoints.get(self.tag)
-        more = {} if time is None else {"unsaved": time}
-        return Changes(extra={"tags": {"drop": [self.tag]}, **more})
+        unsaved = present(unsaved=snapshot.tags.savepoints.get(self.tag))
+        return Changes(extra={"tags": {"drop": [self.tag]}, **unsaved})
 
 
 def commit_time(metadata: Metadata, seq: int) -> str:

@@ -38,6 +38,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
+from mdt.schema.header_fields import present
 from mdt.services.indexing.index_plans import Plans, ended, open_plans
 from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 
@@ -66,26 +67,25 @@ class IndexChange(Operation[WritePlan]):
         """Return the change and, for what is added or forgotten, the plan: how many files the
         builder will find.
         """
-        lists = {
-            "add": list(self.added),
-            "drop": list(self.dropped),
-            "forget": list(self.forgotten),
-        }
         files = int((snapshot.rows > 0).sum())
-        packages = packages_of(self.added)
-        more = {"packages": packages} if packages else {}
-        indexes = {**{k: v for k, v in lists.items() if v}, "files": files, **more}
+        indexes = present(
+            add=list(self.added),
+            drop=list(self.dropped),
+            forget=list(self.forgotten),
+            packages=packages_of(self.added),
+        )
         wanted = [*self.added, *self.forgotten]
         left = [
             spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped
         ]
-        plans = {
-            **open_plans(self.metadata, snapshot),
-            **({claim.instant: wanted} if wanted else {}),
-        }
-        told = ended(plans, left, [*uncovered_specs(snapshot, plans), *(wanted if files else ())])
-        told |= {"plan": wanted} if wanted else {}
-        return Changes(extra={"indexes": indexes, **({"indexing": told} if told else {})})
+        plans = dict(open_plans(self.metadata, snapshot))
+        if wanted:
+            plans[claim.instant] = wanted
+        lacking = uncovered_specs(snapshot, plans)
+        if files:
+            lacking += wanted
+        told = {**ended(plans, left, lacking), **present(plan=wanted)}
+        return Changes(extra={"indexes": {**indexes, "files": files}, **present(indexing=told)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +159,10 @@ class IndexBuild(Operation[_Batch]):
         shards = snapshot.shards
         for spec, shard in self._damaged(snapshot):
             lacking[spec][shard] = True
-        todo = (
-            np.flatnonzero(np.any(list(lacking.values()), axis=0))
-            if lacking
-            else np.empty(0, np.int64)
-        )
+        any_lacks = np.zeros(len(shards), np.bool_)
+        for lacks in lacking.values():
+            any_lacks |= lacks
+        todo = np.flatnonzero(any_lacks)
         rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
         files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
         work = []
@@ -220,7 +219,7 @@ class IndexBuild(Operation[_Batch]):
         told = ended(plan.plans, snapshot.definition.indexes, sorted(lacking))
         if not covers and not told:
             raise _NothingSummarized("none of the files can be summarized")
-        return Changes(covers=covers, extra={"indexing": told} if told else {})
+        return Changes(covers=covers, extra=present(indexing=told))
 
 
 Found = Mapping[str, SummaryRef]
@@ -268,6 +267,13 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
     return summaries_of_shard(work.specs, files)
 
 
+def _with_rows(snapshot: Snapshot) -> BoolArray:
+    """Return which shards have live rows -> bool[shards]."""
+    found: BoolArray = np.zeros(len(snapshot.shards), np.bool_)
+    found[snapshot.shards.of_file[snapshot.has_rows]] = True
+    return found
+
+
 def uncovered(
     snapshot: Snapshot, specs: Sequence[str] | None = None, failed: Collection[tuple[str, int]] = ()
 ) -> dict[str, BoolArray]:
@@ -276,9 +282,7 @@ def uncovered(
 
     ``failed``: (specification, number of a shard) pairs that are left out.  O(shards × indexes).
     """
-    shards = snapshot.shards
-    has_rows = np.zeros(len(shards), np.bool_)
-    has_rows[shards.of_file[snapshot.has_rows]] = True
+    shards, has_rows = snapshot.shards, _with_rows(snapshot)
     found = {}
     for spec in snapshot.definition.indexes:
         if (specs is None or spec in specs) and not isinstance(index_of(spec)[1], str):
@@ -351,9 +355,7 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
     ``anew``: as if they covered nothing.
     """
     known = {} if anew else uncovered(snapshot, specs)
-    shards = snapshot.shards
-    has_rows = np.zeros(len(shards), np.bool_)
-    has_rows[shards.of_file[snapshot.has_rows]] = True
+    shards, has_rows = snapshot.shards, _with_rows(snapshot)
     lacking = [known.get(spec, has_rows) for spec in specs]
     if not has_rows.any() or not lacking:
         return BuildResult()

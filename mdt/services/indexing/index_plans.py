@@ -15,6 +15,7 @@ from typing import Any
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.header_fields import present
 
 Plans = Mapping[str, Sequence[str]]
 """Instant of a plan -> specifications of its indexes."""
@@ -57,4 +58,4 @@ def ended(plans: Plans, left: Sequence[str], lacking: Sequence[str]) -> dict[str
         instant: specs for instant, specs in mine.items() if specs and not set(specs) & set(lacking)
     }
     dropped = [instant for instant, specs in mine.items() if not specs]
-    return {**({"done": done} if done else {}), **({"dropped": dropped} if dropped else {})}
+    return present(done=done, dropped=dropped)

@@ -27,6 +27,7 @@ from mdt.hudi.record_keys import sort_keys
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata.files import key_map, paths
 from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.files.file_group import place_fields
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.log.commit_log import MAPS, CommitRecord
@@ -36,6 +37,7 @@ from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import key_hash_json
+from mdt.schema.header_fields import present
 
 _GROUPS_MAX = 1024
 """File groups of one key part."""
@@ -113,10 +115,7 @@ class Rekey(Operation[RekeyPlan]):
         assert plan.key_hash is not None, "it was planned"
         plan.done.claim = claim
         changes = self._made(snapshot, plan)
-        extra = {
-            "key_hash": key_hash_json(plan.key_hash),
-            **({"forgets_deletes": True} if self.forgets_deletes else {}),
-        }
+        extra = present(key_hash=key_hash_json(plan.key_hash), forgets_deletes=self.forgets_deletes)
         return replace(changes, extra=extra)
 
     def narrow(
@@ -230,9 +229,9 @@ def _row(
     objects: AttachmentWriter, segment: int, keys: bytes, pages: pa.Buffer | None
 ) -> dict[str, object]:
     """Return what section ``maps`` says of a segment, whose maps are added to ``objects``."""
-    key_map_at, page_map_at = objects.add(keys), None if pages is None else objects.add(pages)
-    row: dict[str, object] = {"segment": segment, "key_map_path": key_map_at.path}
-    for name in ("offset", "length", "crc"):
-        row[f"key_map_{name}"] = getattr(key_map_at, name)
-        row[f"page_map_{name}"] = None if page_map_at is None else getattr(page_map_at, name)
+    row: dict[str, object] = {"segment": segment}
+    row |= {f"key_map_{name}": value for name, value in place_fields(objects.add(keys)).items()}
+    if pages is not None:
+        page_map = place_fields(objects.add(pages))
+        row |= {f"page_map_{name}": value for name, value in page_map.items()}
     return row

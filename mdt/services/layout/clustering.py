@@ -77,17 +77,17 @@ class Clustering(Operation[ClusteringPlan]):
     action: str = "replacecommit"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
-        """Return the units whose ranges overlap."""
-        found = apart(
-            self.metadata,
-            snapshot,
-            units(snapshot, self.options, self.by, self.curve, self.partitions),
-        )
-        names = frozenset(
-            snapshot.file_groups.names([group for unit in found for group in unit.groups])
-        )
+        """Return the units."""
+        found = self._units(snapshot)
+        groups = [group for unit in found for group in unit.groups]
+        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(groups)))
         partitions = sorted({unit.partition for unit in found})
-        return ClusteringPlan(Footprint(txn, names), partitions, is_needed=bool(found), units=found)
+        return ClusteringPlan(footprint, partitions, is_needed=bool(found), units=found)
+
+    def _units(self, snapshot: Snapshot) -> list[Unit]:
+        """Return the units whose ranges overlap."""
+        found = units(snapshot, self.options, self.by, self.curve, self.partitions)
+        return apart(self.metadata, snapshot, found)
 
     def write(self, snapshot: Snapshot, plan: ClusteringPlan, claim: Claim) -> Changes:
         """Write the units that gain.  Raises NothingGained if none does."""

@@ -8,7 +8,7 @@ others, so that a second call finds little to look at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,11 @@ class Unit:
 
     partition: str
     groups: tuple[int, ...]
+
+
+def single_units(snapshot: Snapshot, groups: Iterable[int]) -> list[Unit]:
+    """Return units of one file group each."""
+    return [Unit(snapshot.file_groups.partition(group), (group,)) for group in groups]
 
 
 def units(

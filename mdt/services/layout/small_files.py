@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from indexes.base import Int64Array
-from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Operation
 from mdt.config import Options
 from mdt.metadata.key_indexes import has_buckets
@@ -44,7 +43,7 @@ from mdt.services.layout.budget import (
     everywhere,
     step_bytes,
 )
-from mdt.services.layout.clustering import Clustering, ClusteringPlan
+from mdt.services.layout.clustering import Clustering
 from mdt.services.layout.clustering_plan import Unit
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.compaction_strategies import Dirty, dirty
@@ -201,15 +200,10 @@ class Joining(Clustering):
 
     scope: Scope | None = None
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
-        """Return the units: of each partition the groups of a size."""
+    def _units(self, snapshot: Snapshot) -> list[Unit]:
+        """Return of each partition the groups of a size."""
         found, _, _ = joinable(snapshot, self.options, self.scope or everywhere(self.options))
-        found = apart(self.metadata, snapshot, found)
-        groups = snapshot.file_groups.names([group for unit in found for group in unit.groups])
-        partitions = sorted({unit.partition for unit in found})
-        return ClusteringPlan(
-            Footprint(txn, frozenset(groups)), partitions, is_needed=bool(found), units=found
-        )
+        return apart(self.metadata, snapshot, found)
 
 
 def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:

@@ -16,11 +16,10 @@ from functools import partial
 import numpy as np
 
 from indexes.base import Int64Array
-from mdt.commit.conflicts import Footprint
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.layout.arrangement import Arrangement, arrangement, members
-from mdt.services.layout.clustering import Clustering, ClusteringPlan, rearranged
-from mdt.services.layout.clustering_plan import Unit
+from mdt.services.layout.clustering import Clustering, rearranged
+from mdt.services.layout.clustering_plan import Unit, single_units
 from mdt.services.layout.compaction_strategies import Dirty
 from mdt.services.layout.curves import SORT
 from mdt.services.layout.rewriting import Rewrite
@@ -59,18 +58,9 @@ class Cutting(Clustering):
 
     names: Sequence[str] = ()
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
+    def _units(self, snapshot: Snapshot) -> list[Unit]:
         """Return the file groups that are there, each a unit."""
-        numbers = snapshot.file_groups.number(self.names)
-        groups = [
-            group
-            for group in numbers[numbers >= 0].tolist()
-            if len(snapshot.file_groups.members(group))
-        ]
-        found = [Unit(snapshot.file_groups.partition(group), (group,)) for group in groups]
-        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(groups)))
-        partitions = sorted({unit.partition for unit in found})
-        return ClusteringPlan(footprint, partitions, is_needed=bool(found), units=found)
+        return single_units(snapshot, snapshot.file_groups.with_files(self.names))
 
     def _rewrite(self) -> Rewrite[Unit]:
         return partial(rearranged, partial(_arranged, self.by))

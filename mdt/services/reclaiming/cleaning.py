@@ -33,6 +33,7 @@ from mdt.metadata.log.leases import leased
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.header_fields import present
 from mdt.schema.versions import numbers_of
 from mdt.services.layout.budget import NOTHING, Outcome, Scope, carried_out
 from mdt.services.reclaiming import archiving
@@ -76,11 +77,9 @@ class Clean(Operation[CleanPlan]):
         to.
         """
         old = snapshot.retention
-        wanted = (
-            horizon_of(self.metadata, snapshot, self.options)
-            if self.horizon is None
-            else self.horizon
-        )
+        wanted = self.horizon
+        if wanted is None:
+            wanted = horizon_of(self.metadata, snapshot, self.options)
         needed, ended_leases = self._needed(snapshot)
         horizon = max(old.horizon, min(wanted, needed))
         files, size = list[str](), 0
@@ -122,13 +121,10 @@ class Clean(Operation[CleanPlan]):
         """
         self.metadata.storage.delete_many(plan.leases)
         _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
-        state = _row_of(snapshot, plan.retention.horizon)
-        told = {"policy": self.options.clean_policy, **({} if state is None else state)}
-        ended = {"ended_versions": list(plan.versions)} if plan.versions else {}
-        return Changes(
-            cleaned=plan.files,
-            extra={"retention": plan.retention.to_json(), "clean": told, **ended},
-        )
+        told = {"policy": self.options.clean_policy} | _row_of(snapshot, plan.retention.horizon)
+        extra = {"retention": plan.retention.to_json(), "clean": told}
+        ended = present(ended_versions=list(plan.versions))
+        return Changes(cleaned=plan.files, extra={**extra, **ended})
 
 
 def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
@@ -177,13 +173,15 @@ def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) ->
         metadata.write_checkpoint(metadata.state(seq, listed))
 
 
-def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:
-    """Return instant and action of commit ``seq`` as Hudi knows it."""
+def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str]:
+    """Return instant and action of commit ``seq`` as Hudi knows it, empty where it knows none."""
     history = snapshot.history
     row = history.slice(seq - snapshot.retention.first, 1).to_pylist()
     if not row or row[0]["seq"] != seq or row[0]["action"] in publish.NO_INSTANTS:
-        return None
-    action = snapshot.definition.commit_action if row[0]["action"] == "create" else row[0]["action"]
+        return {}
+    action = row[0]["action"]
+    if action == "create":
+        action = snapshot.definition.commit_action
     return {"earliest": row[0]["instant"], "action": action}
 
 
@@ -204,11 +202,9 @@ def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
         return _horizon_by_versions(metadata, snapshot, options.clean_retain_versions)
     is_state = ~np.asarray(pc.is_in(history["action"], pa.array(_NO_STATE)))
     states = seqs[is_state]
-    return (
-        int(states[-options.clean_retain_commits])
-        if len(states) >= options.clean_retain_commits
-        else 0
-    )
+    if len(states) < options.clean_retain_commits:
+        return 0
+    return int(states[-options.clean_retain_commits])
 
 
 def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:
@@ -324,16 +320,13 @@ def _archived_a_part(metadata: Metadata, first: int) -> bool:
     return True
 
 
-def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> CleanReport:
-    """Clean a table by the policy of ``options``, or up to the state ``horizon``; then remove what
-    a listing finds besides.
+def clean(metadata: Metadata, options: Options) -> CleanReport:
+    """Clean a table by the policy of ``options``; then remove what a listing finds besides.
 
     Raises Conflict or Unavailable as any transaction does.
     """
     before = metadata.newest().retention.horizon
-    plan = run(
-        metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts
-    ).plan
+    plan = run(metadata, Clean(metadata, options), attempts=options.commit_attempts).plan
     # Hudi takes what is older than its timeline for committed: so what nobody committed goes before
     # instants do.
     swept = sweep(metadata)

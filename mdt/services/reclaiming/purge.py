@@ -35,8 +35,8 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.services.history.tagging import DropTag
 from mdt.services.layout.arrangement import Arrangement, members
-from mdt.services.layout.clustering import Clustering, ClusteringPlan, rearranged
-from mdt.services.layout.clustering_plan import Unit
+from mdt.services.layout.clustering import Clustering, rearranged
+from mdt.services.layout.clustering_plan import Unit, single_units
 from mdt.services.layout.rewriting import Rewrite
 from mdt.services.reclaiming import archiving
 from mdt.services.reclaiming.cleaning import Clean
@@ -72,14 +72,9 @@ class Rewriting(Clustering):
     their rows in the order that they have.
     """
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
+    def _units(self, snapshot: Snapshot) -> list[Unit]:
         """Return the file groups, each as a unit."""
-        found = []
-        for group in tainted(self.metadata, snapshot).tolist():
-            found.append(Unit(snapshot.file_groups.partition(group), (group,)))
-        names = frozenset(snapshot.file_groups.names([unit.groups[0] for unit in found]))
-        partitions = sorted({unit.partition for unit in found})
-        return ClusteringPlan(Footprint(txn, names), partitions, is_needed=bool(found), units=found)
+        return single_units(snapshot, tainted(self.metadata, snapshot).tolist())
 
     def _rewrite(self) -> Rewrite[Unit]:
         return partial(rearranged, _as_they_stand)
