@@ -177,7 +177,9 @@ def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.i
         same = piece[1:] == piece[:-1]
         tied[start : start + len(same)] |= same
         tied[start + 1 : start + 1 + len(same)] |= same
-    return np.flatnonzero(tied) if tied.any() else None
+    if tied.any():
+        return np.flatnonzero(tied)
+    return None
 
 
 def _rises(numbers: npt.NDArray[np.integer[Any]]) -> bool:
@@ -265,7 +267,9 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return values
     if values.num_chunks == 1:
         return values.chunk(0)
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
+    if values.num_chunks:
+        return pa.concat_arrays(values.chunks)
+    return pa.nulls(0, values.type)
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
@@ -320,7 +324,9 @@ def _taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.T
 
 def _indices(rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
     nowhere = rows < 0
-    return pa.array(rows, mask=nowhere) if nowhere.any() else pa.array(rows)
+    if nowhere.any():
+        return pa.array(rows, mask=nowhere)
+    return pa.array(rows)
 
 
 def column(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:

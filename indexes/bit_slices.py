@@ -87,7 +87,9 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
         ]
     if not found:
         return BitMap()
-    return found[0] if len(found) == 1 else BitMap.union(*found)
+    if len(found) == 1:
+        return found[0]
+    return BitMap.union(*found)
 
 
 def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:

@@ -47,6 +47,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import bit_slices, dictionary
@@ -102,10 +103,12 @@ class BitmapIndex(SkippingIndex):
         """
         values = order.plain(values)
         width = order.key_width(values.type)
-        present = values.drop_null() if values.null_count else values
-        keys, codes = _coded(present, width)
-        at = np.flatnonzero(np.asarray(values.is_valid())) if values.null_count else None
-        nulls = [_nulls(values)] if values.null_count else []
+        keys, codes = _coded(values.drop_null(), width)
+        at, nulls = None, list[bytes]()
+        if values.null_count:
+            at = np.flatnonzero(np.asarray(values.is_valid()))
+            null_rows = np.flatnonzero(np.asarray(values.is_null()))
+            nulls = [from_positions(null_rows.astype(np.uint32))]
         form, left_out, bitmaps = _bitmaps(codes, len(keys), at, len(values), self.form)
         header = _HEADER.pack(
             _FORMS.index(form), len(values), values.null_count, len(keys), left_out
@@ -254,17 +257,17 @@ class _Opened:
             return BitMap()
         if ranges == [(0, self.distinct)]:
             return self.present()
-        found = (
-            self._of_slices(ranges, within) if self.form == "slices" else self._of_values(ranges)
-        )
+        if self.form == "slices":
+            found = self._of_slices(ranges, within)
+        else:
+            found = self._of_values(ranges)
         if found and found.max() >= self.rows:
             raise ValueError(f"a bitmap of {self.rows} rows has position {found.max()}")
         return found
 
     def present(self) -> BitMap:
         """Return the positions that are not null."""
-        rows = BitMap(range(self.rows))
-        return rows - self.rows_of_nulls() if self.nulls else rows
+        return BitMap(range(self.rows)) - self.rows_of_nulls()
 
     def rows_of_nulls(self) -> BitMap:
         if not self.nulls:
@@ -282,10 +285,10 @@ class _Opened:
                 to_bitmap(data) for data in self.blocks.read_range(self.first, self.blocks.count)
             ]
         if within is None:
-            return bit_slices.select(self.slices, ranges, self.present())
-        return bit_slices.select(
-            self.slices, ranges, within - self.rows_of_nulls() if self.nulls else within.copy()
-        )
+            rows = self.present()
+        else:
+            rows = within - self.rows_of_nulls()
+        return bit_slices.select(self.slices, ranges, rows)
 
     def _of_values(self, ranges: list[Range]) -> BitMap:
         """Join the bitmaps that are wanted, or take away those that are not: then the one left out
@@ -304,7 +307,9 @@ class _Opened:
         return BitMap.union(BitMap(), *map(to_bitmap, data))
 
     def _bitmaps(self, start: int, stop: int) -> list[memoryview]:
-        return self.blocks.read_range(self.first + start, self.first + stop) if start < stop else []
+        if start < stop:
+            return self.blocks.read_range(self.first + start, self.first + stop)
+        return []
 
 
 def _intersected(some: list[Range], others: list[Range]) -> list[Range]:
@@ -330,46 +335,22 @@ def _runs(codes: Int64Array) -> list[Range]:
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def _nulls(values: pa.Array) -> bytes:
-    return from_positions(np.flatnonzero(np.asarray(values.is_null())).astype(np.uint32))
-
-
 def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
     """Return the sorted, distinct keys (as ``dictionary.pack`` takes them), and the code of each of
     n values.
 
     ``values``: without nulls.
     """
-    if order.kind_of(values.type) == "int" and len(values):
-        found = _coded_by_counting(values)
-        if found is not None:
-            return found
     encoded = values.dictionary_encode()
     at = np.asarray(encoded.indices)
     keys = order.encode(encoded.dictionary)
     if width == 8:
         words, rank = _ranked(dictionary.words_of(keys))
         return words, rank[at]
-    sorting = dictionary.text_order(keys)
+    sorting = np.asarray(pc.array_sort_indices(keys))
     rank = np.empty(len(keys), _code_type(len(keys)))
     rank[sorting] = np.arange(len(keys), dtype=rank.dtype)
     return keys.take(pa.array(sorting)), rank[at]
-
-
-def _coded_by_counting(values: pa.Array) -> tuple[Any, Codes] | None:
-    """Return the keys and codes of integers that lie close together, None if they do not.  No
-    sorting, no hashing.
-    """
-    numbers = values.cast(pa.int64()).to_numpy()
-    low, high = int(numbers.min()), int(numbers.max())
-    if high - low >= 2 * len(numbers) + 256:
-        return None
-    offsets = numbers - low
-    used = np.bincount(offsets) > 0
-    distinct = np.flatnonzero(used) + low
-    keys = order.encode(pa.array(distinct, pa.int64()))
-    rank = (np.cumsum(used) - 1).astype(_code_type(len(distinct)))
-    return dictionary.words_of(keys), rank[offsets]
 
 
 def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
@@ -389,7 +370,9 @@ def _code_type(count: int) -> Any:
     """Return the narrowest type that holds ``count`` codes."""
     if count <= 1 << 8:
         return np.uint8
-    return np.uint16 if count <= 1 << 16 else np.uint32
+    if count <= 1 << 16:
+        return np.uint16
+    return np.uint32
 
 
 def _bitmaps(
@@ -400,22 +383,24 @@ def _bitmaps(
     """
     if form is None and distinct > VALUES_MAX:
         form = "slices"
-    slices = [] if form == "values" else bit_slices.pack(_spread(codes, at, rows), distinct)
-    counts = np.bincount(codes, minlength=distinct) if form != "slices" else np.zeros(0, np.int64)
-    left_out = int(counts.argmax()) if len(counts) and 2 * int(counts.max()) >= rows else _NONE
-    slices_bytes_max = (
-        _estimated(codes, distinct, left_out, counts) / VALUES_BYTES_RATIO if form is None else 0.0
-    )
-    if form == "slices" or sum(map(len, slices)) < slices_bytes_max:
-        return "slices", _NONE, slices
+    if form == "slices":
+        return form, _NONE, bit_slices.pack(_spread(codes, at, rows), distinct)
+    counts, left_out = np.bincount(codes, minlength=distinct), _NONE
+    if distinct and 2 * int(counts.max()) >= rows:
+        left_out = int(counts.argmax())
+    if form is None:
+        slices = bit_slices.pack(_spread(codes, at, rows), distinct)
+        values_bytes = _estimated(codes, distinct, left_out, counts)
+        if sum(map(len, slices)) < values_bytes / VALUES_BYTES_RATIO:
+            return "slices", _NONE, slices
     positions = stable_order(codes).astype(np.uint32)
-    positions = positions if at is None else at[positions].astype(np.uint32)
-    parts = np.split(positions, np.cumsum(counts)[:-1]) if distinct else []
-    return (
-        "values",
-        left_out,
-        [b"" if code == left_out else from_positions(part) for code, part in enumerate(parts)],
-    )
+    if at is not None:
+        positions = at[positions].astype(np.uint32)
+    parts = np.split(positions, np.cumsum(counts)[:-1])
+    bitmaps = [from_positions(part) for part in parts[:distinct]]
+    if left_out != _NONE:
+        bitmaps[left_out] = b""
+    return "values", left_out, bitmaps
 
 
 def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:

@@ -153,9 +153,9 @@ class Blocks:
         return self._first + start, self._first + end, checksum
 
     def _bytes(self, start: int, stop: int) -> memoryview:
-        return (
-            self._head[start:stop] if stop <= len(self._head) else self._summary.read(start, stop)
-        )
+        if stop <= len(self._head):
+            return self._head[start:stop]
+        return self._summary.read(start, stop)
 
     def _check(self, data: memoryview, length: int, checksum: int, block: int) -> memoryview:
         if block in self._checked and len(data) == length:

@@ -59,7 +59,10 @@ class Side:
                 if not _put_words(chunk, words[at : at + len(chunk)]):
                     return cls(keys)
                 at += len(chunk)
-            return cls(keys, words, flags(keys.is_null()) if keys.null_count else None)
+            absent = None
+            if keys.null_count:
+                absent = flags(keys.is_null())
+            return cls(keys, words, absent)
         return cls(keys)
 
     def passes(self, test: Test, key: bytes) -> BoolArray:
@@ -67,7 +70,9 @@ class Side:
         if self.words is None or len(key) != WORD_BYTES:
             return known_or_true(_KERNELS[test](self.keys, pa.scalar(key, pa.binary())))
         found = test(self.words, np.uint64(int.from_bytes(key, "big")))
-        return np.asarray(found if self.absent is None else found | self.absent, dtype=np.bool_)
+        if self.absent is not None:
+            found = found | self.absent
+        return np.asarray(found, dtype=np.bool_)
 
     @property
     def nbytes(self) -> int:
@@ -87,8 +92,10 @@ class Side:
             return Side(keys, np.concatenate(words), None)
         absent = []
         for part in parts:
-            none = np.zeros(len(part.keys), np.bool_)
-            absent.append(none if part.absent is None else part.absent)
+            mine = part.absent
+            if mine is None:
+                mine = np.zeros(len(part.keys), np.bool_)
+            absent.append(mine)
         return Side(keys, np.concatenate(words), np.concatenate(absent))
 
 
@@ -189,6 +196,10 @@ class Bounds:
         """Bytes that this takes besides the bounds themselves, which stay where they are."""
         return self.min.nbytes + self.max.nbytes + 4 * len(self.known)
 
+    def each(self, verdict: bool) -> BoolArray:
+        """Return the same verdict for each segment -> bool[n]."""
+        return np.full(len(self.known), verdict)
+
     def low(self, test: Test, key: bytes) -> BoolArray:
         """Return ``test(min, key)``, True where min is not known."""
         return self.min.passes(test, key)
@@ -200,7 +211,9 @@ class Bounds:
 
 def counts(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return int64[n] with -1 for null."""
-    return numbers(column.fill_null(-1) if column.null_count else column)
+    if column.null_count:
+        column = column.fill_null(-1)
+    return numbers(column)
 
 
 def known_or_true(test: Any) -> BoolArray:
@@ -211,4 +224,6 @@ def known_or_true(test: Any) -> BoolArray:
 
 
 def _chunked(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    return keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
+    if isinstance(keys, pa.ChunkedArray):
+        return keys
+    return pa.chunked_array([keys])

@@ -191,15 +191,11 @@ def strings(codes: Codes, bounds: Int64Array) -> Any:
         ends = np.zeros(len(codes) + 1, np.int64)
         np.cumsum(widths, out=ends[1:])
         offsets = ends[bounds]
-    large = len(data) > np.iinfo(np.int32).max
-    buffers = [
-        None,
-        pa.py_buffer(offsets.astype(np.int64 if large else np.int32)),
-        pa.py_buffer(data),
-    ]
-    return pa.Array.from_buffers(
-        pa.large_string() if large else pa.string(), len(bounds) - 1, buffers
-    )
+    type, width = pa.string(), "<i4"
+    if len(data) > np.iinfo(np.int32).max:
+        type, width = pa.large_string(), "<i8"
+    buffers = [None, pa.py_buffer(offsets.astype(width)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(type, len(bounds) - 1, buffers)
 
 
 def buffers(values: Any) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
@@ -208,16 +204,14 @@ def buffers(values: Any) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     """
     if values.null_count:
         values = values.fill_null("")
-    wide = pa.types.is_large_string(values.type)
+    values = values.cast(pa.large_string())
     _, offsets, data = values.buffers()
     if not len(values) or offsets is None:
         return np.zeros(len(values) + 1, np.int64), np.zeros(0, np.uint8)
-    kind = np.dtype("<i8" if wide else "<i4")
-    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * kind.itemsize).astype(
-        np.int64
-    )
-    size = int(bounds[-1] - bounds[0])
-    raw = np.frombuffer(data, np.uint8, size, int(bounds[0])) if size else np.zeros(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int64, len(values) + 1, 8 * values.offset)
+    size, raw = int(bounds[-1] - bounds[0]), np.zeros(0, np.uint8)
+    if size:
+        raw = np.frombuffer(data, np.uint8, size, int(bounds[0]))
     return bounds - bounds[0], raw
 
 

@@ -131,7 +131,9 @@ def _distinct_keys(column: pa.Array) -> pa.Array:
     keys = values.encode(distinct.drop_null())
     # Values that differ in bits may be equal: both zeros, all NaN, an entry that stands twice in a
     # dictionary.
-    return keys.unique() if encoded or pa.types.is_floating(column.type) else keys
+    if encoded or pa.types.is_floating(column.type):
+        return keys.unique()
+    return keys
 
 
 def _hidden_nulls(column: pa.Array) -> bool:

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 
 from indexes import values as order
 from indexes.arrays import MANY_VALUES, column, flags, is_rising, mask
-from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
+from indexes.base import MAYBE, NO, BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
-from indexes.like import parse_like
+from indexes.like import parse_like, split_prefix
 from indexes.predicate import Call, Leaf, Predicate, verdicts
 from indexes.values import sorted_keys
 
@@ -173,21 +173,17 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
     filled = [row_group for row_group in row_groups if row_group.nulls < row_group.values]
     low = _outermost(min, [row_group.min for row_group in filled])
     high = _outermost(max, [row_group.max for row_group in filled])
-    low_is_exact = low is not None and any(
-        row_group.min_exact and row_group.min == low for row_group in filled
-    )
-    high_is_exact = high is not None and any(
-        row_group.max_exact and row_group.max == high for row_group in filled
-    )
+    low_is_exact = low is not None and any(one.min_exact and one.min == low for one in filled)
+    high_is_exact = high is not None and any(one.max_exact and one.max == high for one in filled)
     return Stats(
         low,
         high,
         low_is_exact,
         high_is_exact,
-        sum(row_group.nulls for row_group in row_groups),
-        sum(row_group.nans for row_group in row_groups),
-        sum(row_group.values for row_group in row_groups),
-        sum(row_group.size for row_group in row_groups),
+        sum(one.nulls for one in row_groups),
+        sum(one.nans for one in row_groups),
+        sum(one.values for one in row_groups),
+        sum(one.size for one in row_groups),
     )
 
 
@@ -236,7 +232,9 @@ def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
 
 def _is_true(values: Any) -> BoolArray:
     """Return bool[n] with False for null."""
-    return flags(values.fill_null(False) if values.null_count else values)
+    if values.null_count:
+        values = values.fill_null(False)
+    return flags(values)
 
 
 def _where(values: BoolArray, valid: BoolArray) -> pa.Array:
@@ -274,9 +272,10 @@ def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataTy
     >>> prune(stats, Leaf("n", "<", 4), pa.int64()).tolist()
     [True, False, True]
     """
-    columns = stats if isinstance(stats, Bounds) else Bounds.read(stats, type)
-    verdict = _verdict(columns, leaf, type)
-    return np.asarray((verdict & columns.has_rows) | ~columns.known, dtype=np.bool_)
+    if not isinstance(stats, Bounds):
+        stats = Bounds.read(stats, type)
+    verdict = _verdict(stats, leaf, type)
+    return np.asarray((verdict & stats.has_rows) | ~stats.known, dtype=np.bool_)
 
 
 def prune_predicate(
@@ -297,14 +296,14 @@ def prune_predicate(
     """
 
     def ask(leaf: Leaf) -> Iterator[BoolArray]:
-        found = None if isinstance(leaf, Call) else lookup(leaf.column)
-        if found is None:
+        if isinstance(leaf, Call) or (found := lookup(leaf.column)) is None:
             return
-        if found[0].num_rows != n:
+        stats, type = found
+        if stats.num_rows != n:
             raise ValueError(
-                f"statistics of {leaf.column!r} cover {found[0].num_rows} segments instead of {n}"
+                f"statistics of {leaf.column!r} cover {stats.num_rows} segments instead of {n}"
             )
-        yield prune(found[0], leaf, found[1])
+        yield prune(stats, leaf, type)
 
     return verdicts(predicate, n, ask)
 
@@ -428,13 +427,11 @@ def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
         return columns.has_values
     if op in ("in", "not in"):
         assert isinstance(value, tuple)
-        return (
-            _in_verdict(columns, value, type)
-            if op == "in"
-            else _not_in_verdict(columns, value, type)
-        )
+        if op == "in":
+            return _in_verdict(columns, value, type)
+        return _not_in_verdict(columns, value, type)
     if value is None:
-        return np.zeros(len(columns.known), dtype=np.bool_)
+        return columns.each(NO)
     if op in ("match", "not match"):
         return columns.has_values
     if op in ("starts with", "like", "not like"):
@@ -444,26 +441,22 @@ def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
 
 def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
     """A literal just above its key (tie > 0) is above the key itself; see ``values.Place``."""
-    below = operator.le if key.tie > 0 else operator.lt
-    not_above = operator.lt if key.tie < 0 else operator.le
-    above = operator.gt if key.tie >= 0 else operator.ge
-    not_below = operator.gt if key.tie > 0 else operator.ge
     match op:
-        case "<":
-            return columns.low(below, key.data)
-        case "<=":
-            return columns.low(not_above, key.data)
-        case ">":
-            return columns.high(above, key.data)
-        case ">=":
-            return columns.high(not_below, key.data)
+        case "<" | "<=":
+            if key.tie > 0 or (key.tie == 0 and op == "<="):
+                return columns.low(operator.le, key.data)
+            return columns.low(operator.lt, key.data)
+        case ">" | ">=":
+            if key.tie < 0 or (key.tie == 0 and op == ">="):
+                return columns.high(operator.ge, key.data)
+            return columns.high(operator.gt, key.data)
         case "=" | "<=>" if key.tie:
-            return np.zeros(len(columns.known), dtype=np.bool_)
+            return columns.each(NO)
         case "=" | "<=>":
             return columns.low(operator.le, key.data) & columns.high(operator.ge, key.data)
         case "!=" if key.tie == 0:
             return columns.low(operator.ne, key.data) | columns.high(operator.ne, key.data)
-    return np.ones(len(columns.known), dtype=np.bool_)
+    return columns.each(MAYBE)
 
 
 def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
@@ -472,7 +465,7 @@ def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType
     """
     keys = sorted_keys(literals, type)
     if not keys:
-        return np.zeros(len(columns.known), dtype=np.bool_)
+        return columns.each(NO)
     if len(keys) <= 2:
         inside = [columns.low(operator.le, key) & columns.high(operator.ge, key) for key in keys]
         return np.asarray(columns.has_values & np.logical_or.reduce(inside), dtype=np.bool_)
@@ -506,7 +499,7 @@ def _not_in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.Data
     """NO if every value is one and the same literal."""
     keys = sorted_keys(literals, type)
     if None in literals:
-        return np.zeros(len(columns.known), dtype=np.bool_)
+        return columns.each(NO)
     low, high = columns.min.keys, columns.max.keys
     same = pc.and_(pc.equal(low, high), pc.is_in(low, value_set=pa.array(keys, pa.binary())))
     return np.asarray(columns.has_values & known_or_true(pc.invert(same)), dtype=np.bool_)
@@ -518,29 +511,26 @@ def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) ->
         raise ValueError(f"{op} tests text, not values of type {type}")
     if op == "starts with":
         return _prefix_verdict(columns, order.compare_key(value, type).data)
-    parts = parse_like(order.compare_key(value, type).data.decode("utf-8"))
-    prefix = parts[0].encode("utf-8") if parts and parts[0] else b""
-    rest = parts[1:] if prefix else parts
+    text = order.compare_key(value, type).data.decode("utf-8")
+    prefix, rest = split_prefix(parse_like(text))
     if op == "like":
-        return (
-            _prefix_verdict(columns, prefix)
-            if rest
-            else _comparison_verdict(columns, "=", order.Key(prefix, 0))
-        )
+        if rest:
+            return _prefix_verdict(columns, prefix)
+        return _comparison_verdict(columns, "=", order.Key(prefix, 0))
     if rest == [None]:
         return _outside_verdict(columns, prefix)
-    return (
-        np.ones(len(columns.known), dtype=np.bool_)
-        if rest
-        else _comparison_verdict(columns, "!=", order.Key(prefix, 0))
-    )
+    if rest:
+        return columns.each(MAYBE)
+    return _comparison_verdict(columns, "!=", order.Key(prefix, 0))
 
 
 def _prefix_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
     """MAYBE if a value may start with ``prefix``: they are the keys in [prefix, successor)."""
     above = order.successor(prefix)
     verdict = columns.high(operator.ge, prefix)
-    return verdict if above is None else verdict & columns.low(operator.lt, above)
+    if above is None:
+        return verdict
+    return verdict & columns.low(operator.lt, above)
 
 
 def _outside_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
@@ -548,5 +538,7 @@ def _outside_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
     above = order.successor(prefix)
     verdict = columns.low(operator.lt, prefix)
     if above is None:
-        return verdict if prefix else np.zeros(len(verdict), dtype=np.bool_)
+        if prefix:
+            return verdict
+        return np.zeros(len(verdict), dtype=np.bool_)
     return verdict | columns.high(operator.ge, above)

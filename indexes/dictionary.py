@@ -32,9 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from indexes.arrays import stable_order
 from indexes.base import UInt64Array
 from indexes.blocks import Blocks
 
@@ -145,6 +143,8 @@ class Dictionary:
             raise ValueError(
                 f"a summary of {container.count} blocks has no dictionary of {count} keys"
             )
+        if parsed is None:
+            parsed = {}
         words, separators = None, []
         if width == _WORD:
             words = _word_index(data[_INDEX.size :], blocks)
@@ -157,7 +157,7 @@ class Dictionary:
             first + 1,
             words,
             separators,
-            {} if parsed is None else parsed,
+            parsed,
         )
 
     def share(self, parsed: dict[Any, Any]) -> None:
@@ -419,34 +419,6 @@ def _unpack_words(data: bytes, first: np.uint64, count: int) -> UInt64Array:
         dtype=np.uint64,
     )
     return np.cumsum(words, dtype=np.uint64)
-
-
-def text_order(keys: pa.Array) -> npt.NDArray[np.integer[Any]]:
-    """Return the permutation that sorts n distinct keys; ``keys``: binary[n] without nulls ->
-    integer[n].
-
-    Keys that have at most 7 bytes after what all of them begin with are sorted as numbers, several
-    times faster.
-
-    >>> text_order(pa.array([b"id_9", b"id_10", b"id_2"])).tolist()
-    [1, 2, 0]
-    """
-    if not len(keys):
-        return np.zeros(0, np.int64)
-    data, offsets = _bytes_of(keys)
-    lengths, windows = np.diff(offsets), _windows(data)
-    words = windows[offsets[:-1]].astype(np.uint64)
-    begin = min(
-        _WORD - -(-int(np.bitwise_or.reduce(words ^ words[0])).bit_length() // 8),
-        int(lengths.min()),
-    )
-    rest = lengths - begin
-    if int(rest.max()) >= _WORD:
-        return np.asarray(pc.array_sort_indices(keys))
-    unused = (8 * (_WORD - np.maximum(rest, 1))).astype(np.uint64)
-    words = (windows[offsets[:-1] + begin].astype(np.uint64) >> unused) << unused
-    words[rest == 0] = 0
-    return stable_order(words | rest.astype(np.uint64))
 
 
 def _bytes_of(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:

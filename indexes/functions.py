@@ -44,44 +44,12 @@ ARGUMENT_TYPES = (bool, int, float, str, bytes, Decimal, date, datetime)
 """What an argument may be; a filter's literal becomes one of it, or is refused."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_TAKEN = frozenset(
-    (
-        "match",
-        "contains",
-        "startswith",
-        "endswith",
-        "like",
-        "in",
-        "between",
-        "is",
-        "not",
-        "and",
-        "or",
-        "cast",
-        "try_cast",
-        "tinyint",
-        "byte",
-        "smallint",
-        "short",
-        "int",
-        "integer",
-        "bigint",
-        "long",
-        "float",
-        "real",
-        "double",
-        "decimal",
-        "dec",
-        "numeric",
-        "boolean",
-        "string",
-        "binary",
-        "date",
-        "timestamp",
-        "timestamp_ltz",
-        "timestamp_ntz",
-    )
-)
+_WORDS = """
+match contains startswith endswith like in between is not and or cast try_cast
+tinyint byte smallint short int integer bigint long float real double decimal dec numeric
+boolean string binary date timestamp timestamp_ltz timestamp_ntz
+"""
+_TAKEN = frozenset(_WORDS.split())
 """Words that filters have already."""
 
 
@@ -261,9 +229,7 @@ def register(
     return offer
 
 
-def find(name: str) -> Function | Unknown:
-    """Return the function called ``name``, or why there is none.  See :meth:`Functions.find`."""
-    return _SHARED.find(name)
+find = _SHARED.find
 
 
 def _origin(function: Function) -> str:

@@ -26,7 +26,6 @@ import binascii
 import math
 import struct
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -55,16 +54,13 @@ _M = np.uint32(0x5BD1E995)
 _PIECE_KEYS = 16384
 _BYTES_MAX = 1 << 25
 """Of bits that have a byte each: those of some three million keys."""
-_FEW_KEYS = 8
-"""Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all
-of them.
-"""
-_FEW_BYTES_MAX = 64
 _WORD = struct.Struct("<I")
 _KEYS_ALONE = 8
-"""Words that no more keys than this have are hashed key by key: numpy's fixed cost for one word of
-all keys is that of about eight words of one key.
+"""Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all
+of them, or as much as eight words of one key for a word of all.
 """
+_WORDS_MORE_MAX = 16
+"""Longer ones than the others are hashed one by one from so many words more on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +119,6 @@ class Filling:
         """Set the positions of keys: string[n], which stand behind those before.  Piece by piece:
         all positions of a key take 240 bytes.  O(n k).
         """
-        if len(keys) <= _FEW_KEYS and not self._is_dynamic:
-            few = [key.as_buffer().to_pybytes() for key in keys]
-            if max(map(len, few), default=0) <= _FEW_BYTES_MAX:
-                self._matrix.set(_few_positions(few, self._bits, self._hashes), np.int64(0))
-                self._added += len(few)
-                return
         given = byte_rows(keys)
         for start in range(0, len(given), _PIECE_KEYS):
             piece = given.rows(slice(start, start + _PIECE_KEYS))
@@ -210,36 +200,31 @@ def _row_of(number: Int64Array, per_row: int, max_entries: int) -> Int64Array:
 
 def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     """Bit positions of each key -> int64[hashes, n].  Every hash seeds the next."""
-    if len(rows) <= _FEW_KEYS and int(rows.lengths.max(initial=0)) <= _FEW_BYTES_MAX:
-        return _few_positions(_strings(rows), bits, hashes)
     out = np.empty((hashes, len(rows)), np.int64)
-    order = np.argsort(-(rows.lengths >> 2), kind="stable")
+    count = rows.lengths >> 2
+    order = np.argsort(-count, kind="stable")
+    alone = _alone(count[order])
+    for at in order[:alone].tolist():
+        key = rows.data[rows.starts[at] :][: rows.lengths[at]].tobytes()
+        out[:, at] = _positions_of(key, bits, hashes)
+    order = order[alone:]
+    if not len(order):
+        return out
     rows = rows.rows(order)
-    lengths, words, ends, tails = (
-        rows.lengths.astype(np.uint32),
-        _common_words(rows),
-        _ends(rows),
-        _tails(rows),
-    )
+    lengths, words, tails = rows.lengths.astype(np.uint32), _words(rows), _tails(rows)
     seed = np.zeros(len(rows), np.uint32)
     for number in range(hashes):
-        seed = _murmur(seed, lengths, words, ends, tails)
+        seed = _murmur(seed, lengths, words, tails)
         out[number, order] = np.abs(np.fmod(seed.view(np.int32).astype(np.int64), bits))
     return out
 
 
-def _few_positions(keys: list[bytes], bits: int, hashes: int) -> Int64Array:
-    return (
-        np.array([_positions_of(key, bits, hashes) for key in keys], np.int64).reshape(-1, hashes).T
-    )
-
-
-def _strings(rows: ByteRows) -> list[bytes]:
-    data = rows.data
-    ends = (rows.starts + rows.lengths).tolist()
-    return [
-        data[start:end].tobytes() for start, end in zip(rows.starts.tolist(), ends, strict=True)
-    ]
+def _alone(falling: Int64Array) -> int:
+    """Return how many of the longest keys are hashed one by one; ``falling``: their words."""
+    if len(falling) <= _KEYS_ALONE:
+        return len(falling)
+    longest = falling[:_KEYS_ALONE] - falling[_KEYS_ALONE]
+    return int(np.count_nonzero(longest > _WORDS_MORE_MAX))
 
 
 def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
@@ -274,36 +259,14 @@ def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
     return word
 
 
-def _common_count(rows: ByteRows) -> int:
-    """Return how many words more than _KEYS_ALONE keys have; keys are sorted by falling number of
-    words.
-    """
-    return int(rows.lengths[_KEYS_ALONE] >> 2) if len(rows) > _KEYS_ALONE else 0
-
-
-def _common_words(rows: ByteRows) -> list[UInt32Array]:
-    """The i-th word of the keys that have one, mixed, as far as many have one."""
+def _words(rows: ByteRows) -> list[UInt32Array]:
+    """The i-th word of the keys that have one, mixed; keys stand by falling number of words."""
     count = rows.lengths >> 2
     out = []
-    for number in range(_common_count(rows)):
+    for number in range(int(count.max(initial=0))):
         live = int(np.searchsorted(-count, -number, "left"))
         out.append(_mixed(rows.rows(slice(0, live)).whole_words(4 * number)))
     return out
-
-
-def _ends(rows: ByteRows) -> list[list[int]]:
-    """What the longest keys have after the common words, mixed: their own words."""
-    common = _common_count(rows)
-    starts = (rows.starts[:_KEYS_ALONE] + 4 * common).tolist()
-    counts = ((rows.lengths[:_KEYS_ALONE] >> 2) - common).tolist()
-    if not sum(counts):
-        return []
-    raw = [
-        np.frombuffer(rows.data, "<u4", count, start)
-        for start, count in zip(starts, counts, strict=True)
-    ]
-    mixed = _mixed(np.concatenate(raw)).tolist()
-    return [mixed[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
@@ -323,7 +286,6 @@ def _murmur(
     seed: UInt32Array,
     lengths: UInt32Array,
     words: list[UInt32Array],
-    ends: list[list[int]],
     tails: tuple[BoolArray, UInt32Array],
 ) -> UInt32Array:
     state = seed ^ lengths
@@ -331,21 +293,11 @@ def _murmur(
         head = state[: len(word)]
         head *= _M
         head ^= word
-    for number, end in enumerate(ends):
-        state[number] = _hashed_on(int(state[number]), end)
     has_tail, tail = tails
     state = np.where(has_tail, (state ^ tail) * _M, state)
     state ^= state >> np.uint32(13)
     state *= _M
     state ^= state >> np.uint32(15)
-    return state
-
-
-def _hashed_on(state: int, words: list[int]) -> int:
-    """Return the state of one key after ``words``."""
-    factor, low_half = int(_M), 0xFFFFFFFF
-    for word in words:
-        state = (state * factor & low_half) ^ word
     return state
 
 
@@ -376,11 +328,9 @@ class _Bits:
 
     def packed(self) -> UInt8Array:
         """Return the rows -> uint8[rows, ceil(bits / 8)]."""
-        return (
-            self._matrix
-            if self._is_packed
-            else np.packbits(self._matrix, axis=1, bitorder="little")
-        )
+        if self._is_packed:
+            return self._matrix
+        return np.packbits(self._matrix, axis=1, bitorder="little")
 
 
 def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:

@@ -70,12 +70,10 @@ class SortedBytes:
         open_keys = np.arange(len(rows), dtype=np.int64)
         for level, words in enumerate([*self._words, self._rows.lengths.astype(np.uint64)]):
             inside = rows.rows(open_keys)
-            last = level == len(self._words)
-            wanted = (
-                inside.lengths.astype(np.uint64)
-                if last
-                else inside.big_endian_words(level * _WORD_BYTES)
-            )
+            if level == len(self._words):
+                wanted = inside.lengths.astype(np.uint64)
+            else:
+                wanted = inside.big_endian_words(level * _WORD_BYTES)
             low[open_keys], high[open_keys] = _narrow(
                 words, wanted, low[open_keys], high[open_keys]
             )
@@ -167,13 +165,17 @@ class IntervalTree:
         """Return where keys stand among the bounds, which may be given in the place of the keys ->
         int64[m].  O(m log N).
         """
-        return keys if isinstance(keys, np.ndarray) else self._bounds.ranks(keys)
+        if isinstance(keys, np.ndarray):
+            return keys
+        return self._bounds.ranks(keys)
 
     def counts(self, keys: Keys) -> Int64Array:
         """Return how many ranges hold each key, a few more perhaps if some have low > high ->
         int64[m].  O(m log N).
         """
-        return _held(self.ranks(keys), self._first, self._last)
+        ranks = self.ranks(keys)
+        held = self._first.searchsorted(ranks, "right") - self._last.searchsorted(ranks, "left")
+        return np.maximum(held, 0).astype(np.int64)
 
     def stab(self, keys: Keys) -> Candidates:
         """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls,
@@ -242,28 +244,8 @@ class IntervalTree:
         return keys + at, self._order[places]
 
 
-class IntervalList:
-    """N closed ranges of byte strings, each of which is compared with every key; a missing bound is
-    unbounded.
-    """
-
-    def __init__(self, low: pa.Array, high: pa.Array) -> None:
-        """As :class:`IntervalTree`."""
-        bounds = [_binary(low), _binary(high)]
-        self._bounds = SortedBytes(pa.concat_arrays(bounds))
-        self._first = _bound_ranks(self._bounds, bounds[0], missing=-1)
-        self._last = _bound_ranks(self._bounds, bounds[1], missing=2 * len(self._bounds) + 1)
-
-    def __len__(self) -> int:
-        return len(self._first)
-
-    def ranks(self, keys: Keys) -> Int64Array:
-        """Return what :meth:`IntervalTree.ranks` returns."""
-        return keys if isinstance(keys, np.ndarray) else self._bounds.ranks(keys)
-
-    def counts(self, keys: Keys) -> Int64Array:
-        """Return what :meth:`IntervalTree.counts` returns."""
-        return _held(self.ranks(keys), np.sort(self._first), np.sort(self._last))
+class IntervalList(IntervalTree):
+    """The same ranges, each of which is compared with every key."""
 
     def stab(self, keys: Keys) -> Candidates:
         """Return what :meth:`IntervalTree.stab` returns.  O(m N).
@@ -273,26 +255,15 @@ class IntervalList:
         >>> found.key.tolist(), found.group.tolist()
         ([0, 1], [0, 1])
         """
-        ranks = self.ranks(keys)
+        ranks, last = self.ranks(keys), self._levels[0][0][: len(self)]
         step = max(1, _COMPARED_PAIRS // max(1, len(self)))
         found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         for at in range(0, len(ranks), step):
             piece = ranks[at : at + step, None]
-            key, place = np.nonzero((self._first <= piece) & (piece <= self._last))
-            found.append((key + at, place))
+            key, place = np.nonzero((self._first <= piece) & (piece <= last))
+            found.append((key + at, self._order[place]))
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
         return Candidates(key, group)
-
-    def held(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
-        """Return what :meth:`IntervalTree.held` returns."""
-        rank = self.ranks(keys)[key]
-        return np.asarray((self._first[group] <= rank) & (rank <= self._last[group]), np.bool_)
-
-
-def _held(ranks: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
-    """Return for each rank how many ranges have begun and not ended, from their sorted bounds."""
-    held = first.searchsorted(ranks, "right") - last.searchsorted(ranks, "left")
-    return np.maximum(held, 0).astype(np.int64)
 
 
 def _binary(bounds: pa.Array) -> pa.Array:

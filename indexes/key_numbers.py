@@ -36,7 +36,7 @@ def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArr
     words = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(len(known), -1)
     found[known] = _floats(words[:, 0]) if values.kind_of(type) == "float" else _integers(words)
     if values.kind_of(type) == "decimal":
-        found /= 10.0 ** (type.value_type if pa.types.is_dictionary(type) else type).scale
+        found /= 10.0 ** values.plain_type(type).scale
     return found
 
 

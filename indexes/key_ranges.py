@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexes import predicate
 from indexes import values as order
 from indexes.base import BoolArray
 from indexes.dictionary import Bounds
-from indexes.like import parse_like
+from indexes.like import parse_like, split_prefix
 from indexes.predicate import Leaf, bind
 from indexes.values import sorted_keys
 
@@ -24,9 +25,7 @@ KeyRange = tuple[bytes, bytes | None]
 all others.
 """
 
-OPS = frozenset(
-    ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")
-) | frozenset(("starts with", "like", "not like"))
+OPS = predicate.OPS - {"match", "not match"}
 """The operators that ask for ranges of keys."""
 
 _ALL: list[KeyRange] = [(b"", None)]
@@ -97,20 +96,23 @@ def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
     after = _after(key.data, width)
     match op:
         case "=" | "<=>":
-            return [] if key.tie else [(key.data, after)]
+            if key.tie:
+                return []
+            return [(key.data, after)]
         case "!=":
-            return _ALL if key.tie else _outside([(key.data, after)])
-        case "<":
-            end = after if key.tie > 0 else key.data
-        case "<=":
-            end = key.data if key.tie < 0 else after
-        case ">":
-            end = key.data if key.tie < 0 else after
-        case _:
-            end = after if key.tie > 0 else key.data
+            if key.tie:
+                return _ALL
+            return _outside([(key.data, after)])
+    end = after
+    if key.tie < 0 or (key.tie == 0 and op in ("<", ">=")):
+        end = key.data
     if op in ("<", "<="):
-        return [] if end == b"" else [(b"", end)]
-    return [] if end is None else [(end, None)]
+        if end == b"":
+            return []
+        return [(b"", end)]
+    if end is None:
+        return []
+    return [(end, None)]
 
 
 def _after(key: bytes, width: int | None) -> bytes | None:
@@ -119,7 +121,9 @@ def _after(key: bytes, width: int | None) -> bytes | None:
     """
     if width != 8:
         return key + b"\0"
-    return None if key == b"\xff" * 8 else (int.from_bytes(key, "big") + 1).to_bytes(8, "big")
+    if key == b"\xff" * 8:
+        return None
+    return (int.from_bytes(key, "big") + 1).to_bytes(8, "big")
 
 
 def _points(literals: tuple[object, ...], type: pa.DataType, width: int | None) -> list[KeyRange]:
@@ -149,9 +153,7 @@ def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRan
     literal = order.compare_key(value, type).data
     if op == "starts with":
         return [(literal, order.successor(literal))], False
-    parts = parse_like(literal.decode("utf-8"))
-    prefix = parts[0].encode("utf-8") if parts and parts[0] else b""
-    rest = parts[1:] if prefix else parts
+    prefix, rest = split_prefix(parse_like(literal.decode("utf-8")))
     if not rest:
         like: list[KeyRange] = [(prefix, prefix + b"\0")]
     else:

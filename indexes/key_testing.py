@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, given, is_hypothesis_test, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from indexes import testing
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.key_hash import hash_keys
 
@@ -57,6 +58,7 @@ _ODD_KEYS = (
 )
 
 Pairs = set[tuple[int, int]]
+first_failure = testing.first_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,23 +336,6 @@ class KeyIndexConformance:
                 (key, new[group]) for key, group in self._locate(key_part, asked) if new[group] >= 0
             }
         assert found == expected
-
-
-def first_failure(suite: type[KeyIndexConformance]) -> str | None:
-    """Return the name of a test of ``suite`` that its index fails, or None; to test the suite with
-    mutants.
-
-    Tests on fixed data go first: they fail at once, where a generated failure is shrunk before it
-    is reported.
-    """
-    instance = suite()
-    tests = [name for name in dir(suite) if name.startswith("test_")]
-    for name in sorted(tests, key=lambda name: (is_hypothesis_test(getattr(suite, name)), name)):
-        try:
-            getattr(instance, name)()
-        except Exception:  # noqa: BLE001 - a mutant may fail in any way
-            return name
-    return None
 
 
 def _large() -> Inserts:

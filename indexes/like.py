@@ -22,9 +22,12 @@ def parse_like(pattern: str) -> list[str | None]:
     text, escaped = "", False
     for character in pattern:
         if not escaped and character in "%_":
-            parts.extend([text] if text else [])
-            wildcard = None if character == "%" else ""
-            parts.extend([] if wildcard is None and parts and parts[-1] is None else [wildcard])
+            if text:
+                parts.append(text)
+            if character == "_":
+                parts.append("")
+            elif parts[-1:] != [None]:
+                parts.append(None)
             text = ""
         elif escaped or character != "\\":
             text += character
@@ -34,6 +37,17 @@ def parse_like(pattern: str) -> list[str | None]:
             f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash"
         )
     return parts + ([text] if text else [])
+
+
+def split_prefix(parts: list[str | None]) -> tuple[bytes, list[str | None]]:
+    """Return the text that a parsed pattern begins with, and the parts behind it.
+
+    >>> split_prefix(parse_like("Os%o"))
+    (b'Os', [None, 'o'])
+    """
+    if parts and parts[0]:
+        return parts[0].encode("utf-8"), parts[1:]
+    return b"", parts
 
 
 def quote_like(text: str) -> str:
@@ -84,14 +98,18 @@ def column_test(pattern: object, kind: str | None, *, negated: bool) -> Callable
         raise ValueError("like compares text with a text pattern")
     pattern.encode("utf-8")
     test = like_test(parse_like(pattern))
-    return (lambda column: pc.invert(test(column))) if negated else test
+    if negated:
+        return lambda column: pc.invert(test(column))
+    return test
 
 
 def _as_regex(part: str | None) -> str:
     """Return one part of a parsed pattern as RE2 writes it."""
     if part is None:
         return ".*"
-    return _quoted(part) if part else "."
+    if part:
+        return _quoted(part)
+    return "."
 
 
 def _quoted(text: str) -> str:

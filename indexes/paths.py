@@ -34,7 +34,9 @@ def steps(schema: pa.Schema, path: str) -> Steps | None:
     except UnicodeEncodeError:  # lone surrogates: no column is called so
         return None
     if at or "." not in path:
-        return (at[0],) if len(at) == 1 else None
+        if len(at) == 1:
+            return (at[0],)
+        return None
     return _steps(list(schema), path)
 
 
@@ -108,7 +110,9 @@ def column_at(data: pa.Table | pa.RecordBatch, path: str) -> Any:
 def follow(data: pa.Table | pa.RecordBatch, way: Steps) -> Any:
     """Return the values at the end of ``way``, as :func:`column_at` does."""
     column = data.column(way[0])
-    return pc.struct_field(column, list(way[1:])) if len(way) > 1 else column
+    if len(way) > 1:
+        return pc.struct_field(column, list(way[1:]))
+    return column
 
 
 def addressable(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
@@ -140,7 +144,9 @@ def leaf_paths(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
 def _steps(choices: Sequence[pa.Field], path: str) -> Steps | None:
     found = [at for at, field in enumerate(choices) if field.name == path]
     if found:
-        return (found[0],) if len(found) == 1 else None
+        if len(found) == 1:
+            return (found[0],)
+        return None
     cut = path.rfind(".")
     while cut >= 0:
         inside = [
@@ -160,7 +166,9 @@ def _steps(choices: Sequence[pa.Field], path: str) -> Steps | None:
 
 
 def _children(type: pa.DataType) -> list[pa.Field]:
-    return [type.field(at) for at in range(type.num_fields)] if pa.types.is_struct(type) else []
+    if pa.types.is_struct(type):
+        return [type.field(at) for at in range(type.num_fields)]
+    return []
 
 
 def _walk(choices: Sequence[pa.Field], prefix: str, way: Steps) -> Iterator[tuple[str, Steps]]:

@@ -195,15 +195,14 @@ def negate(predicate: Predicate) -> Predicate:
         case Unknown():
             return predicate.negated()
         case Call():
-            op = predicate.function if predicate.is_negated else _NOT + predicate.op
-            return replace(predicate, op=op)
+            if predicate.is_negated:
+                return replace(predicate, op=predicate.function)
+            return replace(predicate, op=_NOT + predicate.op)
         case Leaf(column, "<=>", value):
             null = Leaf(column, "is null")
-            return (
-                Leaf(column, "is not null")
-                if value is None
-                else Or((Leaf(column, "!=", value), null))
-            )
+            if value is None:
+                return Leaf(column, "is not null")
+            return Or((Leaf(column, "!=", value), null))
         case Leaf(column, "starts with", value):
             return _not_starting(column, value)
     return Leaf(predicate.column, _NEGATED[predicate.op], predicate.value)
@@ -267,7 +266,9 @@ def evaluate(
     if isinstance(predicate, Leaf | Unknown):
         return test(predicate)
     values = [evaluate(child, test, both, either) for child in predicate.children]
-    return both(values) if isinstance(predicate, And) else either(values)
+    if isinstance(predicate, And):
+        return both(values)
+    return either(values)
 
 
 def simplify(predicate: Predicate) -> Predicate:
@@ -284,8 +285,13 @@ def simplify(predicate: Predicate) -> Predicate:
     for child in map(simplify, predicate.children):
         if isinstance(child, absorbing) and not child.children:
             return child
-        children.extend(child.children if isinstance(child, kind) else (child,))
-    return children[0] if len(children) == 1 else kind(tuple(children))
+        if isinstance(child, kind):
+            children.extend(child.children)
+        else:
+            children.append(child)
+    if len(children) == 1:
+        return children[0]
+    return kind(tuple(children))
 
 
 def check(predicate: Predicate, schema: pa.Schema) -> None:
@@ -309,7 +315,9 @@ def bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
         if mask.null_count:
             mask = mask.fill_null(False)
         chunked = isinstance(mask, pa.ChunkedArray)
-        return pa.chunked_array([mask]) if isinstance(table, pa.Table) and not chunked else mask
+        if isinstance(table, pa.Table) and not chunked:
+            return pa.chunked_array([mask])
+        return mask
 
     return run
 
@@ -349,7 +357,9 @@ def _not_starting(column: str, value: object) -> Predicate:
     if isinstance(value, bytes):
         above = values.successor(value)
         below: Predicate = Leaf(column, "<", value)
-        return below if above is None else Or((below, Leaf(column, ">=", above)))
+        if above is None:
+            return below
+        return Or((below, Leaf(column, ">=", above)))
     if not isinstance(value, str):
         return Leaf(column, "not like", value)
     return Leaf(column, "not like", quote_like(value) + "%")
@@ -430,23 +440,19 @@ def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
             pass
     ways = [_way(schema, column) for column in call.columns]
     arguments = function.converted(cast(tuple[object, ...], call.value))
-    function.check([_plain(paths.fields(schema, way)[-1].type) for way in ways], arguments)
+    types = [values.plain_type(paths.fields(schema, way)[-1].type) for way in ways]
+    function.check(types, arguments)
     if None in arguments:
         return lambda table: _constant(table.num_rows, False)
 
     def test(table: Any) -> Any:
-        columns = [_decoded(paths.follow(table, way)) for way in ways]
-        arrays = [
-            one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns
-        ]
+        arrays = [values.plain(paths.follow(table, way)) for way in ways]
         found = function.evaluate(arrays, arguments)
-        return pc.invert(found) if call.is_negated else found
+        if call.is_negated:
+            return pc.invert(found)
+        return found
 
     return test
-
-
-def _plain(type: pa.DataType) -> pa.DataType:
-    return type.value_type if pa.types.is_dictionary(type) else type
 
 
 def _way(schema: pa.Schema, column: str) -> paths.Steps:
@@ -474,7 +480,9 @@ def _bind_leaf(leaf: Leaf, schema: pa.Schema) -> Callable[[Any], Any]:
 
 def _shorten(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."
+    if len(text) <= 100:
+        return text
+    return text[:97] + "..."
 
 
 def _leaf_test(leaf: Leaf, type: pa.DataType) -> Test:
@@ -490,7 +498,9 @@ def _leaf_test(leaf: Leaf, type: pa.DataType) -> Test:
 
 
 def _decoded(column: Any) -> Any:
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    return column
 
 
 def _per_dictionary(test: Test, column: Any) -> Any:
@@ -519,7 +529,7 @@ def _value_test(leaf: Leaf, type: pa.DataType) -> Test:
         return _match(leaf, kind)
     if leaf.op in ("like", "not like"):
         return column_test(leaf.value, kind, negated=leaf.op == "not like")
-    return _comparison("=" if leaf.op == "<=>" else leaf.op, leaf.value, kind, type)
+    return _comparison(leaf.op.replace("<=>", "="), leaf.value, kind, type)
 
 
 def _constant(rows: int, verdict: bool) -> Any:
@@ -536,7 +546,9 @@ def _comparison(op: str, value: object, kind: values.Kind, type: pa.DataType) ->
         return _compare_with_nan(op)
     if place.tie:
         if op in ("=", "!="):
-            return _never if op == "=" else pc.is_valid
+            if op == "=":
+                return _never
+            return pc.is_valid
         op = op[0] + ("=" if (place.tie > 0) == (op[0] == "<") else "")
     scalar = pa.scalar(place.value, type)
     if kind == "float" and op[0] == ">":
@@ -553,7 +565,9 @@ def _compare_with_nan(op: str) -> Test:
         return lambda column: pc.is_nan(column)
     if op in ("!=", "<"):
         return lambda column: pc.invert(pc.is_nan(column))
-    return pc.is_valid if op == "<=" else _never
+    if op == "<=":
+        return pc.is_valid
+    return _never
 
 
 def _is_nan(value: object) -> bool:
@@ -582,7 +596,9 @@ def _membership(leaf: Leaf, kind: values.Kind, type: pa.DataType) -> Test:
 
 def _is_in(column: Any, value_set: Any, nan: bool) -> Any:
     found = pc.is_in(column, value_set=value_set)
-    return pc.or_kleene(found, pc.is_nan(column)) if nan else found
+    if nan:
+        return pc.or_kleene(found, pc.is_nan(column))
+    return found
 
 
 def _starts_with(value: object, kind: values.Kind) -> Test:
@@ -602,7 +618,9 @@ def _match(leaf: Leaf, kind: values.Kind) -> Test:
         if isinstance(column, pa.ChunkedArray):
             return pa.chunked_array([test(chunk) for chunk in column.chunks], pa.bool_())
         found = tokenizer.holds_all(column, wanted)
-        return found if leaf.op == "match" else pc.invert(found)
+        if leaf.op == "match":
+            return found
+        return pc.invert(found)
 
     return test
 
@@ -622,14 +640,18 @@ def verdicts(predicate: Predicate, n: int, ask: Callable[[Leaf], Iterable[Verdic
     """
 
     def both(found: Sequence[Verdicts]) -> Verdicts:
-        return reduce(np.logical_and, found) if found else np.ones(n, np.bool_)
+        if found:
+            return reduce(np.logical_and, found)
+        return np.ones(n, np.bool_)
 
     def either(found: Sequence[Verdicts]) -> Verdicts:
-        return reduce(np.logical_or, found) if found else np.zeros(n, np.bool_)
+        if found:
+            return reduce(np.logical_or, found)
+        return np.zeros(n, np.bool_)
 
-    return evaluate(
-        predicate,
-        lambda leaf: both([] if isinstance(leaf, Unknown) else [*ask(leaf)]),
-        both,
-        either,
-    )
+    def test(leaf: Leaf | Unknown) -> Verdicts:
+        if isinstance(leaf, Unknown):
+            return both([])
+        return both([*ask(leaf)])
+
+    return evaluate(predicate, test, both, either)

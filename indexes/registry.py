@@ -63,7 +63,7 @@ class Unknown:
 
 
 class Registry:
-    """Names and their classes; the module's functions work on one that is shared by the process.
+    """Names and their classes; the module's functions are those of one that the process shares.
     Thread-safe.
     """
 
@@ -116,6 +116,11 @@ class Registry:
         name ("bitmap").
 
         Never raises and never imports what ``name`` says.
+
+        >>> Registry().find("bitmap").__name__, Registry().find("bitmap/1").__name__
+        ('BitmapIndex', 'BitmapIndex')
+        >>> isinstance(Registry().find("os.system"), Unknown)  # looked up, never imported
+        True
         """
         return self._find(self._skipping, name, "skipping index")
 
@@ -130,9 +135,9 @@ class Registry:
         our own.
         """
         module = index.__module__.partition(".")[0]
-        return self._packages.get(
-            index.name, "" if module == __name__.partition(".")[0] else module
-        )
+        if module == __name__.partition(".")[0]:
+            module = ""
+        return self._packages.get(index.name, module)
 
     def names(self) -> list[str]:
         """Return the names of all skipping indexes, sorted; loads everything."""
@@ -189,53 +194,22 @@ class Registry:
 _SHARED = Registry()
 
 
-def register(index: _Class) -> _Class:
-    """Offer ``index`` in this process; a class decorator.  See :meth:`Registry.register`."""
-    return _SHARED.register(index)
-
-
-def find(name: str) -> type[SkippingIndex] | Unknown:
-    """Return the skipping index called ``name``, or why there is none.  See :meth:`Registry.find`.
-
-    >>> find("bitmap").__name__, find("bitmap/1").__name__
-    ('BitmapIndex', 'BitmapIndex')
-    >>> isinstance(find("os.system"), Unknown)  # looked up, never imported
-    True
-    """
-    return _SHARED.find(name)
-
-
-def find_key_index(name: str) -> type[KeyIndex] | Unknown:
-    """Return the key index called ``name``, or why there is none.  See
-    :meth:`Registry.find_key_index`.
-    """
-    return _SHARED.find_key_index(name)
-
-
-def package(index: IndexClass) -> str:
-    """Return the package that has ``index``, for people who miss it.  See
-    :meth:`Registry.package`.
-    """
-    return _SHARED.package(index)
-
-
-def names() -> list[str]:
-    """Return the names of all skipping indexes that this process offers, sorted."""
-    return _SHARED.names()
-
-
-def key_index_names() -> list[str]:
-    """Return the names of all key indexes that this process offers, sorted."""
-    return _SHARED.key_index_names()
+register = _SHARED.register
+"""Offer an index class in this process; a class decorator."""
+find = _SHARED.find
+find_key_index = _SHARED.find_key_index
+package = _SHARED.package
+names = _SHARED.names
+key_index_names = _SHARED.key_index_names
 
 
 def _newest(classes: dict[str, _Kind], name: str) -> _Kind | None:
     if "/" in name:
         return classes.get(name)
     versions = [known for known in classes if known.partition("/")[0] == name]
-    return (
-        classes[max(versions, key=lambda known: int(known.partition("/")[2]))] if versions else None
-    )
+    if versions:
+        return classes[max(versions, key=lambda known: int(known.partition("/")[2]))]
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +274,10 @@ def parse_spec(text: str) -> IndexSpec:
                 raise _error(text, at, "the name of an option, each once")
             options[value], _ = _next(text, tokens, f"the value of {value}")
         elif options or not value or value in columns:
-            raise _error(
-                text, at, "name=value" if options else "a column that was not named before"
-            )
+            expected = "a column that was not named before"
+            if options:
+                expected = "name=value"
+            raise _error(text, at, expected)
         else:
             columns.append(value)
         if tokens[0][:2] != ("sign", ","):
@@ -351,7 +326,9 @@ def _error(text: str, at: int, expected: str) -> ValueError:
 
 def _column_text(column: str) -> str:
     """Return a column as it stands in a specification."""
-    return column if _BARE_COLUMN.fullmatch(column) else _quote(column)
+    if _BARE_COLUMN.fullmatch(column):
+        return column
+    return _quote(column)
 
 
 def _quote(value: str) -> str:

@@ -153,7 +153,7 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
         Common(values.decode(key, type), count, error)
         for key, (count, error) in found.common.items()
     ]
-    at_least = max(len(common), 1 if found.nulls < found.rows else 0)
+    at_least = max(len(common), int(found.nulls < found.rows))
     at_most = _most_distinct(found)
     if not found.rest:
         low = middle = high = len(common)
@@ -209,7 +209,9 @@ def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
             " struct"
         )
     plain = values.plain(column)
-    return plain.drop_null() if plain.null_count else plain
+    if plain.null_count:
+        return plain.drop_null()
+    return plain
 
 
 def _has_few_values(present: pa.Array) -> bool:

@@ -148,7 +148,9 @@ class TextIndex(SkippingIndex):
         text, tokenizer = match_query(leaf)
         tokens = tokenizer.query(text)
         if tokenizer.spec == self.tokenizer.spec or not tokens:
-            return [tokens] if tokens else []
+            if tokens:
+                return [tokens]
+            return []
         if not tokenizer.cuts_words:
             return None
         return [[found for token in tokens for found in self.tokenizer.implied(token, True, True)]]
@@ -170,18 +172,18 @@ def _texts(leaf: Leaf) -> list[list[str | None]] | None:
     """
     if leaf.op == "in" and isinstance(leaf.value, tuple):
         literals = [value for value in leaf.value if value is not None]
-        return (
-            [[value] for value in literals]
-            if all(isinstance(value, str) for value in literals)
-            else None
-        )
+        if all(isinstance(value, str) for value in literals):
+            return [[value] for value in literals]
+        return None
     if not isinstance(leaf.value, str):
         return None
     if leaf.op in ("=", "<=>"):
         return [[leaf.value]]
     if leaf.op == "starts with":
         return [[leaf.value, None]]
-    return [parse_like(leaf.value)] if leaf.op == "like" else None
+    if leaf.op == "like":
+        return [parse_like(leaf.value)]
+    return None
 
 
 def _spread(tokens: list[str]) -> list[str]:
@@ -279,7 +281,9 @@ def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) 
 def _shrunk(raw: bytes) -> bytes:
     """Return ``raw`` as a part: compressed if that saves enough to pay for the decompression."""
     packed: bytes = _CODEC.compress(raw, asbytes=True) if len(raw) > _SAVING_BYTES_MIN else raw
-    return packed if len(packed) + _SAVING_BYTES_MIN < len(raw) else raw
+    if len(packed) + _SAVING_BYTES_MIN < len(raw):
+        return packed
+    return raw
 
 
 def _grown(part: memoryview, size: int) -> bytes | memoryview:

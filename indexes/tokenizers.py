@@ -82,7 +82,9 @@ class Tokenizer(ABC):
         >>> Word().implied("black umbrel", more_before=False, more_after=True)  # 'black umbrel%'
         ['black']
         """
-        return [] if more_before or more_after else self.query(part)
+        if more_before or more_after:
+            return []
+        return self.query(part)
 
     def holds_all(self, values: pa.Array, wanted: Sequence[str]) -> pa.Array:
         """Return whether each of n texts has all ``wanted`` tokens, distinct -> bool[n], null for
@@ -179,7 +181,7 @@ class Ngram(Tokenizer):
         counts = np.maximum(np.diff(text.bounds) - self.n + 1, 0)
         first = self._starts(text)
         encoded = pa.array(self._keys(text.codes)[first]).dictionary_encode().indices
-        sample = np.zeros(pc.max(encoded).as_py() + 1 if len(encoded) else 0, np.int64)
+        sample = np.zeros(int(encoded.to_numpy().max(initial=-1)) + 1, np.int64)
         sample[encoded.to_numpy()] = first  # one place where each distinct n-gram stands
         grams = text.codes[sample[:, None] + np.arange(self.n)].reshape(-1)
         terms = strings(grams, np.arange(0, len(grams) + 1, self.n))
@@ -208,8 +210,8 @@ class Ngram(Tokenizer):
         """Return a number for the n code points from each place on, equal for equal ones ->
         uint64[places].
         """
-        alphabet = np.flatnonzero(np.bincount(codes)) if len(codes) else np.zeros(0, np.int64)
-        letters = np.zeros(int(alphabet[-1]) + 1 if len(alphabet) else 0, np.uint64)
+        alphabet = np.flatnonzero(np.bincount(codes))
+        letters = np.zeros(int(codes.max(initial=0)) + 1, np.uint64)
         letters[alphabet] = np.arange(len(alphabet))
         dense, size = letters[codes], len(alphabet)
         keys, states = dense, size

@@ -48,6 +48,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import one_array
+
 Kind = Literal["bool", "int", "float", "decimal", "date", "timestamp", "string", "binary"]
 """What a type is compared as."""
 
@@ -101,9 +103,8 @@ def kind_of(type: pa.DataType) -> Kind | None:
     """Return what ``type`` (or the value type of a dictionary) is compared as, or None if it has no
     order here.
     """
+    type = plain_type(type)
     kind = _KINDS.get(type.id)
-    if kind is None and pa.types.is_dictionary(type):
-        return kind_of(type.value_type)
     if kind == "timestamp" and type.unit not in _MICROS_PER_UNIT:
         return None
     return kind
@@ -123,27 +124,34 @@ def key_width(type: pa.DataType) -> int | None:
     """
     kind = _require(type)
     if kind == "decimal":
-        return int((type.value_type if pa.types.is_dictionary(type) else type).byte_width)
+        return int(plain_type(type).byte_width)
     if kind in ("string", "binary"):
         return None
-    return 1 if kind == "bool" else 8
+    if kind == "bool":
+        return 1
+    return 8
+
+
+def plain_type(type: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary; any other type as it is."""
+    if pa.types.is_dictionary(type):
+        return type.value_type
+    return type
 
 
 def int_range(type: pa.DataType) -> tuple[int, int]:
     """Return the smallest and largest value of an integer type."""
-    signed = pa.types.is_signed_integer(type)
-    return (
-        (-(1 << (type.bit_width - 1)), (1 << (type.bit_width - 1)) - 1)
-        if signed
-        else (0, (1 << type.bit_width) - 1)
-    )
+    if pa.types.is_signed_integer(type):
+        return (-(1 << (type.bit_width - 1)), (1 << (type.bit_width - 1)) - 1)
+    return (0, (1 << type.bit_width) - 1)
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return ``values`` as one array without dictionary encoding, nulls kept."""
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+    values = one_array(values)
+    if pa.types.is_dictionary(values.type):
+        return values.cast(values.type.value_type)
+    return values
 
 
 def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -176,7 +184,9 @@ def words(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     numbers -> uint64[n]; that of a null means nothing.
     """
     numbers = plain(values)
-    return _float_words(numbers) if kind_of(values.type) == "float" else _int_words(numbers)
+    if kind_of(values.type) == "float":
+        return _float_words(numbers)
+    return _int_words(numbers)
 
 
 def encode_one(value: pa.Scalar) -> bytes:
@@ -220,7 +230,7 @@ def place(value: object, type: pa.DataType) -> Place:
     ValueError: a literal of Python type str cannot be compared with values of int64
     """
     kind = _require(type)
-    type = type.value_type if pa.types.is_dictionary(type) else type
+    type = plain_type(type)
     found, tie = _locate(value, kind, type)
     if kind == "int":
         return Place(*_clamp(found, tie, *int_range(type)))
@@ -228,7 +238,7 @@ def place(value: object, type: pa.DataType) -> Place:
         return Place(*_narrow_to_float32(found, tie))
     if kind == "timestamp":
         units, rest = divmod(found, _MICROS_PER_UNIT[type.unit])
-        return Place(units, 1 if rest else tie)
+        return Place(units, int(rest > 0) or tie)
     if kind == "decimal":
         return Place(_decimal(found, type.scale), tie)
     return Place(found, tie)
@@ -239,7 +249,7 @@ def compare_key(value: object, type: pa.DataType) -> Key:
     :func:`place`.
     """
     kind = _require(type)
-    type = type.value_type if pa.types.is_dictionary(type) else type
+    type = plain_type(type)
     found, tie = _locate(value, kind, type)
     return Key(_encode_one(found, kind, type), tie)
 
@@ -255,7 +265,9 @@ def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
     (True, None)
     """
     key = compare_key(value, type)
-    return key.data if key.tie == 0 else None
+    if key.tie == 0:
+        return key.data
+    return None
 
 
 def decode(key: bytes, type: pa.DataType) -> object:
@@ -270,7 +282,7 @@ def decode(key: bytes, type: pa.DataType) -> object:
     (-7, 'Oslo')
     """
     kind = _require(type)
-    type = type.value_type if pa.types.is_dictionary(type) else type
+    type = plain_type(type)
     if kind == "binary":
         return key
     if kind == "string":
@@ -294,9 +306,9 @@ def float_words(values: pa.Array) -> pa.Array:
     null.
     """
     values = plain(values)
-    return pa.array(
-        _float_words(values), mask=np.asarray(values.is_null()) if values.null_count else None
-    )
+    if not values.null_count:
+        return pa.array(_float_words(values))
+    return pa.array(_float_words(values), mask=np.asarray(values.is_null()))
 
 
 def truncate_down(key: bytes, limit: int) -> bytes:
@@ -340,7 +352,9 @@ def successor(prefix: bytes) -> bytes | None:
     (b'ac', b'b', None)
     """
     stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+    if stripped:
+        return stripped[:-1] + bytes([stripped[-1] + 1])
+    return None
 
 
 def _successor_text(text: str, limit: int) -> bytes | None:
@@ -351,8 +365,10 @@ def _successor_text(text: str, limit: int) -> bytes | None:
     while kept:
         point = ord(kept[-1]) + 1
         kept = kept[:-1]
+        if 0xD800 <= point < 0xE000:  # surrogates are no characters
+            point = 0xE000
         if point <= sys.maxunicode:
-            raised = (kept + chr(0xE000 if 0xD800 <= point < 0xE000 else point)).encode("utf-8")
+            raised = (kept + chr(point)).encode("utf-8")
             if len(raised) <= limit:
                 return raised
     return None
@@ -418,11 +434,13 @@ def _encode_one(value: Any, kind: Kind, type: pa.DataType) -> bytes:
     if kind == "binary":
         return bytes(value)
     if kind == "bool":
-        return b"\1" if value else b"\0"
+        if value:
+            return b"\1"
+        return b"\0"
     if kind == "float":
-        bits = int.from_bytes(
-            struct.pack(">d", math.nan if math.isnan(value) else value + 0.0), "big"
-        )
+        if math.isnan(value):
+            value = math.nan
+        bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")
         return (bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63)).to_bytes(8, "big")
     width = type.byte_width if kind == "decimal" else 8
     return int(value + (1 << (8 * width - 1))).to_bytes(width, "big")
@@ -440,9 +458,9 @@ def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
         return _floor(value, 0, _INT64_MIN, _INT64_MAX)
     if kind == "decimal" and number:
         bound = 10**type.precision - 1
-        return _floor(
-            Decimal(repr(value)) if isinstance(value, float) else value, type.scale, -bound, bound
-        )
+        if isinstance(value, float):
+            value = Decimal(repr(value))
+        return _floor(value, type.scale, -bound, bound)
     if kind == "float" and number:
         return _floor_to_float(value)
     if kind == "string" and isinstance(value, str):
@@ -455,7 +473,7 @@ def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
         if kind == "timestamp":
             return micros, 0
         days, rest = divmod(micros, 86_400_000_000)
-        return days, 1 if rest else 0
+        return days, int(rest > 0)
     raise ValueError(
         f"a literal of Python type {value.__class__.__name__} cannot be compared with values of"
         f" {type}"
@@ -465,7 +483,9 @@ def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
 def _clamp(number: int, tie: int, low: int, high: int) -> tuple[int, int]:
     if number > high:
         return high, 1
-    return (low, -1) if number < low else (number, tie)
+    if number < low:
+        return (low, -1)
+    return (number, tie)
 
 
 def _floor(value: Any, scale: int, low: int, high: int) -> tuple[int, int]:
@@ -474,23 +494,31 @@ def _floor(value: Any, scale: int, low: int, high: int) -> tuple[int, int]:
         number, rest = value * 10 ** max(scale, 0), 0
         if scale < 0:
             number, rest = divmod(value, 10**-scale)
-        return _clamp(number, 1 if rest else 0, low, high)
+        return _clamp(number, int(rest > 0), low, high)
     if math.isnan(value):
         return high, 1
     if math.isinf(value):
-        return (high, 1) if value > 0 else (low, -1)
+        if value > 0:
+            return (high, 1)
+        return (low, -1)
     exact = Decimal(value)
     if not exact:
         return 0, 0
     if exact.adjusted() + scale > _DECIMAL_DIGITS_MAX:
-        return (high, 1) if exact > 0 else (low, -1)
+        if exact > 0:
+            return (high, 1)
+        return (low, -1)
     if exact.adjusted() + scale < -_DECIMAL_DIGITS_MAX:
-        return (0, 1) if exact > 0 else (-1, 1)
+        if exact > 0:
+            return (0, 1)
+        return (-1, 1)
     sign, digits, exponent = exact.as_tuple()
     unscaled = int(Decimal((sign, digits, 0)))
     power = int(exponent) + scale
-    number, rest = (unscaled * 10**power, 0) if power >= 0 else divmod(unscaled, 10**-power)
-    return _clamp(number, 1 if rest else 0, low, high)
+    number, rest = unscaled * 10 ** max(power, 0), 0
+    if power < 0:
+        number, rest = divmod(unscaled, 10**-power)
+    return _clamp(number, int(rest > 0), low, high)
 
 
 def _floor_to_float(value: Any) -> tuple[float, int]:
@@ -503,10 +531,14 @@ def _floor_to_float(value: Any) -> tuple[float, int]:
     except OverflowError:
         nearest = math.inf if value > 0 else -math.inf
     if math.isinf(nearest):
-        return (largest, 1) if nearest > 0 else (-math.inf, 1)
+        if nearest > 0:
+            return (largest, 1)
+        return (-math.inf, 1)
     if isinstance(value, Decimal) or nearest == value:
         return nearest, 0
-    return (math.nextafter(nearest, -math.inf), 1) if nearest > value else (nearest, 1)
+    if nearest > value:
+        return (math.nextafter(nearest, -math.inf), 1)
+    return (nearest, 1)
 
 
 def _narrow_to_float32(value: float, tie: int) -> tuple[float, int]:
@@ -590,7 +622,7 @@ def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | N
     """Return distinct values, if all literals are of the one class of Python that Arrow reads as
     ``type`` does; None otherwise.
     """
-    kind, plain = kind_of(type), type.value_type if pa.types.is_dictionary(type) else type
+    kind, plain = kind_of(type), plain_type(type)
     classes = set(map(builtins.type, literals)) - {None.__class__}
     if kind == "string" and classes == {str}:
         return pa.array(literals, pa.string()).drop_null().unique().cast(plain)

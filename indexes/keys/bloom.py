@@ -52,6 +52,7 @@ from indexes import bloom
 from indexes.arrays import distinct_numbers, stable_order
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.interval_tree import IntervalList, IntervalTree
+from indexes.values import truncate_up
 
 BOUND_BYTES_MAX = 64
 """Longer bounds are cut: they cost space and hardly separate better."""
@@ -108,7 +109,7 @@ class BloomKeyIndex(KeyIndex):
         self._fpp = float(fpp)
         bloom.keys_per_block(self._fpp)
         self._ranges, self._threads, self._pairs = ranges, int(threads), int(pairs)
-        self._kept = _Kept(OPENED_MAX if caching == "true" else 0)
+        self._kept = _Kept(OPENED_MAX * (caching == "true"))
         if (
             ranges not in (TREE, LIST, NONE)
             or caching not in ("true", "false")
@@ -229,18 +230,17 @@ class _Opened:
     """
 
     part: _KeyPart
-    ranges: IntervalTree | IntervalList | None
+    ranges: IntervalTree | None
     filters: bloom.FilterSet
     repeats: bool
 
     @classmethod
     def of(cls, key_part: bytes | memoryview, ranges: str) -> _Opened:
         part = _open(key_part)
-        made: IntervalTree | IntervalList | None = None
+        made = None
         if ranges != NONE:
-            made = (IntervalTree if ranges == TREE else IntervalList)(
-                _bound_array(part.low), _bound_array(part.high)
-            )
+            kind = IntervalTree if ranges == TREE else IntervalList
+            made = kind(*(pa.array(bounds, pa.large_binary()) for bounds in (part.low, part.high)))
         repeats = len(np.unique(part.group)) < len(part.group)
         return cls(part, made, bloom.filter_set(part.filters.data, part.blocks), repeats)
 
@@ -248,7 +248,9 @@ class _Opened:
         """Return where keys stand among the bounds of ranges, texts being compared once ->
         int64[m]; 0 without ranges.
         """
-        return np.zeros(len(keys), np.int64) if self.ranges is None else self.ranges.ranks(keys)
+        if self.ranges is None:
+            return np.zeros(len(keys), np.int64)
+        return self.ranges.ranks(keys)
 
     def counts(self, places: Int64Array) -> Int64Array:
         """Return about how many entries each key is to be compared with -> int64[m]."""
@@ -444,21 +446,10 @@ def _bounds(keys: pa.Array, owner: Int64Array) -> tuple[list[bytes | None], list
         .sort_by("owner")
     )
     low = [smallest[:BOUND_BYTES_MAX] for smallest in by_owner["key_min"].to_pylist()]
-    return low, [_round_up(largest) for largest in by_owner["key_max"].to_pylist()]
-
-
-def _round_up(largest: bytes) -> bytes | None:
-    """Shortest string of at most BOUND_BYTES_MAX bytes that is not below any string with this
-    beginning.
-    """
-    if len(largest) <= BOUND_BYTES_MAX:
-        return largest
-    head = largest[:BOUND_BYTES_MAX].rstrip(b"\xff")
-    return head[:-1] + bytes([head[-1] + 1]) if head else None
-
-
-def _bound_array(bounds: list[bytes | None]) -> pa.Array:
-    return pa.array(bounds, pa.large_binary())
+    return low, [
+        truncate_up(largest, BOUND_BYTES_MAX, utf8=False)
+        for largest in by_owner["key_max"].to_pylist()
+    ]
 
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:

@@ -237,11 +237,9 @@ def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
         value = pc.struct_field(pc.extract_regex(keys, pattern), [0])
         is_composite &= value.is_valid().to_numpy(zero_copy_only=False)
         total = total * np.uint32(_PRIME) + java_hashes(pc.fill_null(value, ""))
-    return (
-        np.where(is_composite, total, alone) & np.uint32(0x7FFFFFFF)
-        if fields
-        else alone & np.uint32(0x7FFFFFFF)
-    )
+    if fields:
+        return np.where(is_composite, total, alone) & np.uint32(0x7FFFFFFF)
+    return alone & np.uint32(0x7FFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)

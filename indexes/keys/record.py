@@ -48,14 +48,14 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import side_by_side, stable_order
+from indexes.arrays import stable_order
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
 
 UInt32Array = npt.NDArray[np.uint32]
@@ -75,8 +75,6 @@ entries there are so many shards.
 _NARROW_BITS = 32
 _KNOWN_MIN = _NARROW_SHARD_BITS + _NARROW_BITS
 _NARROW_ENTRIES = 1 << 15
-_PIECE_ENTRIES = 1 << 17
-"""Of about so many keys, a megabyte of hashes, the second-level cache holds most."""
 _FEWER = 4
 """A key part with so many times fewer entries than there are keys: its entries are looked for among
 the keys.
@@ -109,29 +107,23 @@ class RecordKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than
         GROUPS_MAX groups.
         """
-        _check_groups(groups)
         assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (
             int(group.max()),
             groups,
         )
-        form = _Form.of(len(hashes))
-        order = stable_order(hashes.hi)
-        known = hashes.hi[order] & form.mask
-        return _encode(
-            *_distinct_pairs(known, group.astype(_number_type(groups))[order]), groups, form
-        )
+        return self._built(hashes.hi, group, groups)
 
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Many keys are brought together piece
-        by piece.  O(n log n + groups · pieces).
-        """
-        _check_groups(len(hashes))
-        count = sum(map(len, hashes))
-        if count <= _PIECE_ENTRIES:
-            return super().build_of_groups(keys, hashes)
-        form = _Form.of(count)
-        runs = side_by_side(lambda one: one.hi[one.kept_order()], hashes, count)
-        return _encode(*_in_pieces(runs, form.mask), len(hashes), form)
+        """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Keys are not brought together."""
+        group = np.arange(len(hashes), dtype=_number_type(len(hashes)))
+        words = np.concatenate([one.hi for one in hashes])
+        return self._built(words, np.repeat(group, list(map(len, hashes))), len(hashes))
+
+    def _built(self, words: UInt64Array, group: npt.NDArray[np.integer[Any]], groups: int) -> bytes:
+        _check_groups(groups)
+        form, order = _Form.of(len(words)), stable_order(words)
+        numbers = group.astype(_number_type(groups), copy=False)[order]
+        return _encode(*_distinct_pairs(words[order] & form.mask, numbers), groups, form)
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
         """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked
@@ -371,44 +363,6 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     )
 
 
-def _in_pieces(runs: Sequence[UInt64Array], mask: np.uint64) -> tuple[UInt64Array, UIntArray]:
-    """Return the bits ``mask`` of the hashes of groups, those of each rising, and their groups as
-    :func:`_distinct_pairs` does.
-
-    Hashes with the same upper bits are brought together at a time, in the processor's cache.
-    """
-    count, number = sum(map(len, runs)), _number_type(len(runs))
-    bits = (count // _PIECE_ENTRIES).bit_length()
-    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_HASH_BITS - bits)
-    cuts = np.array([[0, *np.searchsorted(run, bounds), len(run)] for run in runs])
-    begins = np.concatenate(
-        ([0], np.cumsum(np.diff(cuts).sum(axis=0)))
-    ).tolist()  # pieces, if no pair comes twice
-    all_hashes, all_groups = np.empty(count, np.uint64), np.empty(count, number)
-
-    def together(place: tuple[int, Int64Array, Int64Array]) -> slice:
-        start, starts, stops = place
-        piece = np.concatenate(
-            [run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)]
-        )
-        order = stable_order(piece)
-        piece &= mask
-        pairs = _distinct_pairs(
-            piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order]
-        )
-        filled = slice(start, start + len(pairs[0]))
-        all_hashes[filled], all_groups[filled] = pairs
-        return filled
-
-    filled = side_by_side(together, list(zip(begins, cuts.T, cuts.T[1:], strict=False)), count)
-    if sum(piece.stop - piece.start for piece in filled) == count:
-        return all_hashes, all_groups
-    hashes, groups = (
-        np.concatenate([every[piece] for piece in filled]) for every in (all_hashes, all_groups)
-    )
-    return hashes, groups
-
-
 def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int, form: _Form) -> bytes:
     """Return the key part of pairs as :func:`_distinct_pairs` returns them; of ``hashes`` there are
     no bits that ``form`` has not.
@@ -432,7 +386,9 @@ def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
     """Return the type of group numbers below ``groups``."""
     if groups <= 1 << 8:
         return np.dtype("u1")
-    return np.dtype("<u2") if groups <= 1 << 16 else np.dtype("<u4")
+    if groups <= 1 << 16:
+        return np.dtype("<u2")
+    return np.dtype("<u4")
 
 
 def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array, UIntArray]:
@@ -475,11 +431,9 @@ def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> 
 
 
 def _shard(hashes: UInt64Array, bits: int) -> Int64Array:
-    return (
-        (hashes >> np.uint64(_HASH_BITS - bits)).astype(np.int64)
-        if bits
-        else np.zeros(len(hashes), np.int64)
-    )
+    if not bits:
+        return np.zeros(len(hashes), np.int64)
+    return (hashes >> np.uint64(_HASH_BITS - bits)).astype(np.int64)
 
 
 def _distinct(ascending: Int64Array) -> Int64Array:

@@ -60,7 +60,9 @@ class SimpleKeyIndex(KeyIndex):
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`: all keys, all groups that have any."""
         none = np.zeros(0, np.int64)
-        return Candidates(none, none, _open(key_part)[0] if len(hashes) else none)
+        if not len(hashes):
+            return Candidates(none, none)
+        return Candidates(none, none, _open(key_part)[0])
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int

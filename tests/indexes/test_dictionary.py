@@ -12,7 +12,7 @@ from recording import Recording
 from indexes.base import InMemory
 from indexes.blocks import Blocks
 from indexes.blocks import pack as pack_blocks
-from indexes.dictionary import Bounds, Dictionary, pack, text_order
+from indexes.dictionary import Bounds, Dictionary, pack
 
 KIND = b"test/1"
 TEXTS = sorted(f"rider_{i}".encode() for i in range(0, 3000, 3))
@@ -25,15 +25,6 @@ texts = st.lists(
 words = st.lists(
     st.integers(0, 2**64 - 1) | st.integers(0, 40), min_size=1, max_size=30, unique=True
 ).map(sorted)
-
-
-@given(
-    st.lists(st.binary(max_size=9), max_size=30, unique=True),
-    st.sampled_from([b"", b"id_", b"a long beginning "]),
-)
-def test_texts_are_sorted_by_their_bytes(rests, begin):
-    keys = [begin + rest for rest in rests]
-    assert [keys[at] for at in text_order(pa.array(keys, "binary")).tolist()] == sorted(keys)
 
 
 def summary_of(keys, width):
