@@ -49,7 +49,9 @@ def as_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for at, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(at, table.field(at).name, _texts(column))
-    return table if table.schema == schema else table.select(schema.names).cast(schema)
+    if table.schema == schema:
+        return table
+    return table.select(schema.names).cast(schema)
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -115,13 +115,10 @@ class PageMap:
         """
         first = np.cumsum(count) - count
         column = np.arange(len(names)) << 32
-        keys = (
-            np.repeat(
-                column,
-                np.add.reduceat(count, np.arange(0, len(count), groups)) if len(count) else count,
-            )
-            | row
-        )
+        of_column = count
+        if len(count):
+            of_column = np.add.reduceat(count, np.arange(0, len(count), groups))
+        keys = np.repeat(column, of_column) | row
         before = np.zeros(len(size) + 1, np.int64)
         np.cumsum(size, out=before[1:])
         found = cls(
@@ -194,9 +191,9 @@ class PageMap:
         if len(positions) == 1:
             page = self.keys.searchsorted((columns << 32) | positions, side="right") - 1
             return page, np.arange(len(columns)), np.ones(len(columns), np.int64)
-        return (self._by_row if len(columns) * len(positions) <= self.count else self._by_page)(
-            columns, positions
-        )
+        if len(columns) * len(positions) <= self.count:
+            return self._by_row(columns, positions)
+        return self._by_page(columns, positions)
 
     def _by_row(
         self, columns: Int64Array, positions: Int64Array
@@ -276,16 +273,6 @@ def build(
     values = np.where(lists, [chunk.num_values for chunk in chunks], 0)
     codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
     digest = partial(digests, parquet)
-    if groups == 1 and chunks and not chunks[0].has_offset_index:
-        # a small file, of which there may be thousands
-        before = np.zeros(len(chunks) + 1, np.int64)
-        np.cumsum(end - data, out=before[1:])
-        column = np.arange(len(chunks), dtype=np.int64)
-        found = digest(start.tolist(), data.tolist()), digest(data.tolist(), end.tolist())
-        known = values if lists.any() else None
-        return PageMap(
-            names, codec, rows, 1, start, dictionary, column, column << 32, before, *found, known
-        )
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
     first_row = np.tile(np.cumsum(group_rows) - group_rows, len(taken))
     count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
@@ -417,11 +404,9 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages),
         (chunks,),
     )
-    values = (
-        np.frombuffer(view, "<u4", pages, values_at).astype(np.int64)
-        if magic == _MAGIC_LISTS
-        else None
-    )
+    values = None
+    if magic == _MAGIC_LISTS:
+        values = np.frombuffer(view, "<u4", pages, values_at).astype(np.int64)
     if magic == _MAGIC_2:
         codec = np.where(dictionary > 0, codecs >> 8 & 0xFF, codecs & 0xFF).astype(np.uint8)
     else:
@@ -430,7 +415,7 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        parts = (
+        return PageMap.of(
             names,
             codec,
             rows,
@@ -444,7 +429,6 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
             digest,
             values,
         )
-        return PageMap.of(*parts)
     except ValueError as error:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
 
@@ -452,4 +436,6 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
 @memo(256)
 def _names(data: bytes) -> tuple[str, ...]:
     """Return column names; the same object for the same names, so that comparing them is quick."""
-    return tuple(data.decode().split(_SEPARATOR)) if data else ()
+    if data:
+        return tuple(data.decode().split(_SEPARATOR))
+    return ()

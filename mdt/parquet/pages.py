@@ -53,13 +53,8 @@ if TYPE_CHECKING:
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-_VIEW = np.dtype([("length", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
-"""Arrow's view of more than 12 bytes;
-https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
-"""
-_VIEW_BYTES_MAX = 2**31 - 1
 _PAGE_BYTES_MIN = 13
-"""Page headers are longer than this; a shorter view would have to hold the bytes themselves."""
+"""Page headers have as many bytes, or more."""
 _ENCODED_GROUPS_MIN = 16
 """Text of fewer chunks with dictionaries is quicker decoded than kept encoded, which needs a second
 reader.
@@ -76,8 +71,6 @@ requests, which are made at once.
 """
 _CODEC_BITS = 8
 """Numbers of codecs are bytes in page maps."""
-_FEW_PIECES = 64
-"""Up to so many pieces are joined one by one; Arrow takes some 30 us to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +275,7 @@ def _joined(
         table[:, 1] + table[:, 2]
         > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
     )
-    wrong |= (table[:, 2] < _PAGE_BYTES_MIN) | (table[:, 2] > _VIEW_BYTES_MAX)
+    wrong |= table[:, 2] < _PAGE_BYTES_MIN
     if bool(wrong.any()):
         owner, offset, size = table[int(np.argmax(wrong))].tolist()
         raise Corrupt(
@@ -292,7 +285,8 @@ def _joined(
         )
     owners, offsets = table[:, 0].copy(), table[:, 1].copy()
     sources = _sources(storage, wanted, table)
-    joined = (_joined_here if pieces <= _FEW_PIECES else _joined_by_arrow)(sources, table, end)
+    parts = [sources[n][start : start + size] for n, start, size in table.tolist()]
+    joined = pa.py_buffer(b"".join([MAGIC, *parts, end]))
     ends = len(MAGIC) + np.cumsum(table[:, 2])
     wrong = digests(joined, (ends - table[:, 2]).tolist(), ends.tolist()) != digest
     if bool(wrong.any()):
@@ -306,40 +300,15 @@ def _joined(
     return joined
 
 
-def _joined_here(sources: Sequence[pa.Buffer], table: Int64Array, end: bytes) -> pa.Buffer:
-    """Return magic, pieces and end in one buffer; ``table``: buffer, offset, size of each piece."""
-    views = [memoryview(source) for source in sources]
-    return pa.py_buffer(
-        b"".join([MAGIC, *(views[n][at : at + size] for n, at, size in table.tolist()), end])
-    )
+def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[memoryview]:
+    """Return the bytes that hold the pieces ``table``: segment, offset, size -> int64[p, 3].
 
-
-def _joined_by_arrow(sources: Sequence[pa.Buffer], table: Int64Array, end: bytes) -> pa.Buffer:
-    """Return the same without a loop over pieces: Arrow copies an array of views into one of
-    values.
+    Pieces of segments without bytes are read, and get the number of their range and the offset
+    there.
     """
-    views = np.zeros(len(table) + 2, dtype=_VIEW)
-    views["buffer"][1:-1], views["offset"][1:-1], views["length"][1:-1] = table.T
-    views["length"][[0, -1]] = len(MAGIC), len(end)
-    views["buffer"][-1] = len(sources)
-    buffers = [None, pa.py_buffer(views), *sources, pa.py_buffer(end)]
-    return (
-        pa.Array.from_buffers(pa.binary_view(), len(views), buffers)
-        .cast(pa.large_binary())
-        .buffers()[2]
-    )
-
-
-def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[pa.Buffer]:
-    """Return the buffers that hold the pieces ``table``: segment, offset, size -> int64[p, 3].
-
-    Blocks whose segment is no such buffer are read, and get buffer and offset there.
-    """
-    buffers = [
-        w.parquet if w.parquet is not None and w.length <= _VIEW_BYTES_MAX else None for w in wanted
-    ]
-    lacking = np.flatnonzero(np.array([b is None for b in buffers], dtype=np.bool_)[table[:, 0]])
-    sources = [pa.py_buffer(b"") if b is None else b for b in buffers]
+    sources = [memoryview(w.parquet or b"") for w in wanted]
+    is_far = np.array([w.parquet is None for w in wanted], np.bool_)
+    lacking = np.flatnonzero(is_far[table[:, 0]])
     if not len(lacking):
         return sources
     lacking = lacking[np.lexsort((table[lacking, 1], table[lacking, 0]))]
@@ -351,17 +320,11 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
     table[lacking, 0] = len(sources) + np.cumsum(fresh) - 1
     table[lacking, 1] -= np.repeat(start, np.diff(np.append(first, len(lacking))))
     ranges = zip(segment[first].tolist(), start.tolist(), stop.tolist(), strict=True)
-    return [
-        *sources,
-        *storage.each(partial(_range, storage, wanted[s], begin, end) for s, begin, end in ranges),
-    ]
-
-
-def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer:
-    """Return a range of the Parquet bytes of a segment."""
-    if wanted.parquet is not None:
-        return wanted.parquet.slice(start, stop - start)
-    return pa.py_buffer(storage.read(wanted.path, wanted.offset + start, stop - start))
+    reads = (
+        partial(storage.read, wanted[s].path, wanted[s].offset + begin, end - begin)
+        for s, begin, end in ranges
+    )
+    return [*sources, *(memoryview(data) for data in storage.each(reads))]
 
 
 class _ColumnReader:
@@ -402,10 +365,10 @@ class _ColumnReader:
         index, rows = self._index[number], self._rows[mine]
         if not with_:
             return _taken(_read(self._plain, field.name, [without]), field, index, int(rows.sum()))
-        one_by_one = number in self._encoded and pa.types.is_nested(field.type)
-        encoded = _read(
-            self._kept, field.name, [[group] for group in with_] if one_by_one else [with_]
-        )
+        calls = [with_]
+        if number in self._encoded and pa.types.is_nested(field.type):
+            calls = [[group] for group in with_]
+        encoded = _read(self._kept, field.name, calls)
         if not without:
             return _taken(encoded, field, index, int(rows.sum()))
         flags = self._pages.info[mine, DICTIONARY] > 0
@@ -431,11 +394,9 @@ class _ColumnReader:
 def _read(file: pq.ParquetFile, name: str, calls: Sequence[list[int]]) -> pa.ChunkedArray:
     """Return a column in some row groups, those of each call at once."""
     parts = [file.read_row_groups(groups, [name], use_threads=False).column(0) for groups in calls]
-    return (
-        parts[0]
-        if len(parts) == 1
-        else pa.chunked_array([chunk for part in parts for chunk in part.chunks])
-    )
+    if len(parts) == 1:
+        return parts[0]
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
 
 def _taken(
@@ -450,7 +411,9 @@ def _taken(
         taken = column.slice(int(index[0]), 1)
     else:  # rows of a chunk are wanted in rising order, so all of them are wanted as they are
         taken = column if len(index) == expected else column.take(pa.array(index))
-    return taken if taken.type == field.type else taken.cast(field.type)
+    if taken.type == field.type:
+        return taken
+    return taken.cast(field.type)
 
 
 def _merged(some: pa.ChunkedArray, others: pa.ChunkedArray, flag: BoolArray) -> pa.ChunkedArray:

@@ -92,11 +92,14 @@ class _Chunks(PositionedFile):
         expected = self._footer.digest_of(start, count)
         got = int(digests(data, [0], [data.size])[0]) if count else expected
         if expected != got:
+            wanted = "a column chunk"
+            if expected is not None:
+                wanted = f"{expected:08x}"
             raise Corrupt(
                 f"a column chunk of {count} bytes is not as it was written",
                 path=self._path,
                 offset=self._offset + start,
-                expected="a column chunk" if expected is None else f"{expected:08x}",
+                expected=wanted,
                 got=f"{got:08x}",
             )
         return data
@@ -170,11 +173,9 @@ def _opened(
         read_dictionary=few,
         pre_buffer=False,
     )
-    return _Opened(
-        parquet,
-        chunks,
-        storage if segment.is_whole_file and not _is_near(storage, segment) else None,
-    )
+    if segment.is_whole_file and not _is_near(storage, segment):
+        return _Opened(parquet, chunks, storage)
+    return _Opened(parquet, chunks, None)
 
 
 def _source(storage: Storage, segment: Segment) -> Any:
@@ -284,9 +285,9 @@ def _decoded(
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")
-    return as_texts(
-        table if wanted is None or wanted.all() else table.filter(pa.array(wanted)), schema
-    )
+    if wanted is not None and not wanted.all():
+        table = table.filter(pa.array(wanted))
+    return as_texts(table, schema)
 
 
 def _corrupt(segment: Segment, what: str) -> Corrupt:

@@ -60,7 +60,9 @@ def find(data: bytes, at: int, wanted: int) -> int:
 
 def skip(data: bytes, at: int, kind: int) -> int:
     """Return the position after the value of type ``kind`` at ``at``, a field of a structure."""
-    return at if kind in (TRUE, FALSE) else _skip(data, at, kind, 0)
+    if kind in (TRUE, FALSE):
+        return at
+    return _skip(data, at, kind, 0)
 
 
 def _number(data: bytes, at: int, number: int) -> tuple[int, int]:
@@ -128,8 +130,6 @@ def text(value: str) -> bytes:
 
 def list_head(kind: int, size: int) -> bytes:
     """Return what stands before ``size`` elements of type ``kind``."""
-    return (
-        bytes((size << 4 | kind,))
-        if size < _LONG_LIST
-        else bytes((_LONG_LIST << 4 | kind,)) + varint(size)
-    )
+    if size < _LONG_LIST:
+        return bytes((size << 4 | kind,))
+    return bytes((_LONG_LIST << 4 | kind,)) + varint(size)
