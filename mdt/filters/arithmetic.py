@@ -21,6 +21,8 @@ from mdt.limits import LITERAL_BYTES_MAX
 Datum = Any
 """An Arrow array, chunked array or scalar."""
 Value = Callable[[pa.Table], Datum]
+FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow and Python raise for values that a function does not take, besides Invalid."""
 Mask = Callable[[pa.Table], Any]
 """Which rows of a table meet a condition; null counts as no."""
 
@@ -29,7 +31,9 @@ def column_of(table: pa.Table, found: Datum) -> pa.ChunkedArray:
     """Return a value as a column of the table."""
     if isinstance(found, pa.Scalar):
         found = pa.array([found.as_py()], found.type).take(pa.array(np.zeros(len(table), np.int64)))
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+    if isinstance(found, pa.ChunkedArray):
+        return found
+    return pa.chunked_array([found])
 
 
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -85,11 +89,10 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
             some = table.take(pa.array(left))
             mask = np.ones(len(some), np.bool_) if holds is None else np.asarray(holds(some))
             mine = some.filter(pa.array(mask))
-            parts.append(
-                pa.chunked_array([pa.nulls(len(mine))])
-                if value is None
-                else column_of(mine, value(mine))
-            )
+            made = pa.chunked_array([pa.nulls(len(mine))])
+            if value is not None:
+                made = column_of(mine, value(mine))
+            parts.append(made)
             rows.append(left[mask])
             left = left[~mask]
         return _together(parts, rows)
@@ -166,7 +169,9 @@ def promoted(*data: Datum) -> list[Datum]:
 def _floating(types: Iterable[pa.DataType]) -> pa.DataType:
     """Return the type of floating-point numbers among others: double, unless all are float32."""
     numbers = {type for type in types if is_number(type)}
-    return pa.float32() if numbers == {pa.float32()} else pa.float64()
+    if numbers == {pa.float32()}:
+        return pa.float32()
+    return pa.float64()
 
 
 def _divided(a: Datum, b: Datum) -> Datum:

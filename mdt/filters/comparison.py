@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from indexes.predicate import Test, Unknown
 from mdt.errors import Invalid
-from mdt.filters.arithmetic import column_of
+from mdt.filters.arithmetic import FAILURES, column_of
 from mdt.filters.comparison_kernels import compared
 from mdt.filters.expression_tree import Expression, Field
 
@@ -68,8 +68,10 @@ class Compared(Unknown):
                 raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
             except RecursionError:
                 raise Invalid("the filter nests too deeply") from None
-            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            except FAILURES as error:
                 raise Invalid(f"{self.text} cannot be tested: {error}") from error
-            return column_of(table, pc.invert(found) if self.is_negated else found)
+            if self.is_negated:
+                found = pc.invert(found)
+            return column_of(table, found)
 
         return test

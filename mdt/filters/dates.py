@@ -112,9 +112,10 @@ def _in_numpy(datum: Datum, function: Callable[[npt.NDArray[Any]], npt.NDArray[A
     if isinstance(datum, pa.ChunkedArray):
         return pa.chunked_array([_in_numpy(chunk, function) for chunk in datum.chunks], datum.type)
     made = function(datum.to_numpy(zero_copy_only=False))
-    return pa.array(made, pa.date32() if pa.types.is_date(datum.type) else pa.timestamp("us")).cast(
-        datum.type
-    )
+    plain = pa.timestamp("us")
+    if pa.types.is_date(datum.type):
+        plain = pa.date32()
+    return pa.array(made, plain).cast(datum.type)
 
 
 def _months_later(moments: npt.NDArray[Any], months: int) -> npt.NDArray[Any]:

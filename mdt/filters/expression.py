@@ -130,7 +130,9 @@ def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> 
         tokens = tokenize(text)
     except NotSql:
         return text
-    seconds, micros = divmod(now_us() if at_us is None else at_us, 1_000_000)
+    if at_us is None:
+        at_us = now_us()
+    seconds, micros = divmod(at_us, 1_000_000)
     now = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
     taken = {name.lower() for name in columns}
     parts, at = list[str](), 0
@@ -213,7 +215,7 @@ class _Guarded:
             raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
         except RecursionError:
             raise Invalid("the expression nests too deeply") from None
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        except arithmetic.FAILURES as error:
             raise Invalid(
                 f"{self.text} has no value: {error}",
                 hint="case when … then … leaves such rows out",
@@ -262,7 +264,9 @@ class Expressions(Conditions):
                 found, rest = self._shifted(chain, sign), []
             else:
                 rest.append((sign, part()))
-        return Chain(found, tuple(rest)) if rest else found
+        if rest:
+            return Chain(found, tuple(rest))
+        return found
 
     def _begins_an_interval(self, token: Token) -> bool:
         """Return whether INTERVAL and a number follow, not a column that is called so."""
@@ -333,7 +337,7 @@ class Expressions(Conditions):
             self.unsupported("a condition where a value is needed", offset)
         try:
             return Constant(_scalar(found.value, CASTS.get(found.type)))
-        except (ValueError, OverflowError, TypeError, pa.ArrowException):
+        except arithmetic.FAILURES:
             self.invalid("a number of more digits than a decimal has", offset)
 
     def _deeper(self, offset: int) -> Expression:
@@ -422,7 +426,9 @@ class Expressions(Conditions):
         if self.token.kind == "sign" and self.token.text in _SUMS + _PRODUCTS:
             product = self._chain(_PRODUCTS, self._signed_value, self._value(first, offset))
             first = _Computed("", offset, self._chain(_SUMS, self._product, product))
-        return self._folded(first) if isinstance(first, _Computed) else first
+        if isinstance(first, _Computed):
+            return self._folded(first)
+        return first
 
     def _folded(self, found: _Computed) -> Column | Literal:
         """Return a value that depends on no column as a literal, which indexes understand."""
@@ -433,16 +439,18 @@ class Expressions(Conditions):
             plain = scalar.as_py()
         except Invalid as error:
             self.invalid(error.message, found.offset, error.hint)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        except arithmetic.FAILURES as error:
             self.invalid(f"this has no value: {error}", found.offset)
         if isinstance(plain, datetime):
             plain = plain.replace(tzinfo=None)
-        names = [name for name, type in CASTS.items() if type == scalar.type]
-        return Literal(plain, found.offset, type=names[0] if names else "")
+        name = next((name for name, type in CASTS.items() if type == scalar.type), "")
+        return Literal(plain, found.offset, type=name)
 
     def _begins_a_value(self) -> bool:
         """Return whether what comes next is computed, which a filter would not know."""
-        token, after = self.token, self.after if self.token.kind != "end" else self.token
+        token = after = self.token
+        if token.kind != "end":
+            after = self.after
         if token.kind == "sign":
             return token.text in ("-", "+") and self._signs_a_value()
         if token.kind != "word" or after.text != "(":
@@ -476,7 +484,9 @@ class Expressions(Conditions):
             self.unexpected()
         holds = Constant(pa.scalar(True))
         test = self._tested(found.offset, "=", found.value, holds)
-        return test.negated() if negated else test
+        if negated:
+            return test.negated()
+        return test
 
     def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
         computed = isinstance(left, _Computed) or isinstance(right, _Computed)
@@ -519,7 +529,9 @@ class Expressions(Conditions):
         for _ in range(1 + inverted):
             self.next()
         found = self._text_test(_TEXT_TESTS[word], left, self._side())
-        return found.negated() if negated != inverted else found
+        if negated != inverted:
+            return found.negated()
+        return found
 
     def _text_test(self, function: str, text: Operand, pattern: Operand) -> Compared:
         """Return whether a text matches a pattern."""
@@ -547,7 +559,7 @@ class Expressions(Conditions):
             return value(self._columns(value.paths()).empty_table()).type
         except Invalid as error:
             self.invalid(error.message, operand.offset, error.hint)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        except arithmetic.FAILURES as error:
             self.invalid(f"this has no value: {error}", operand.offset)
 
     def _fitted(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
@@ -581,9 +593,11 @@ def _scalar(value: Any, type: pa.DataType | None) -> pa.Scalar:
     if type is not None:
         return pa.scalar(value, type)
     if isinstance(value, datetime):
-        return pa.scalar(value if value.tzinfo else value.replace(tzinfo=UTC), dates.TIMESTAMP)
+        return pa.scalar(value.replace(tzinfo=value.tzinfo or UTC), dates.TIMESTAMP)
     if not isinstance(value, int) or isinstance(value, bool):
         return pa.scalar(value)
     if not -_INT64 <= value < _INT64:
         return pa.scalar(Decimal(value))
-    return pa.scalar(value, pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
+    if -_INT32 <= value < _INT32:
+        return pa.scalar(value, pa.int32())
+    return pa.scalar(value, pa.int64())

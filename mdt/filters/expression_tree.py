@@ -148,7 +148,9 @@ class Case(Expression):
     def parts(self) -> Sequence[Expression]:
         """Return the values of the branches, and the one otherwise."""
         values = [value for _, value in self.branches]
-        return values if self.otherwise is None else [*values, self.otherwise]
+        if self.otherwise is None:
+            return values
+        return [*values, self.otherwise]
 
     def paths(self) -> Iterator[str]:
         """Yield the paths of conditions and values."""

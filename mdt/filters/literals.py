@@ -76,7 +76,9 @@ def number(text: str, negative: bool = False) -> int | float | Decimal:
         return _in_range(digits, _SUFFIXES[suffix])
     if not suffix and digits.lstrip("-").isdigit():
         return int(digits)
-    return _decimal(digits) if suffix or "e" not in digits.lower() else _in_range(digits, "double")
+    if suffix or "e" not in digits.lower():
+        return _decimal(digits)
+    return _in_range(digits, "double")
 
 
 def suffix_type(text: str) -> str:
@@ -90,7 +92,9 @@ def suffix_type(text: str) -> str:
 
 def negated(value: float | Decimal) -> float | Decimal:
     """Return minus a number, exactly."""
-    return value.copy_negate() if isinstance(value, Decimal) else -value
+    if isinstance(value, Decimal):
+        return value.copy_negate()
+    return -value
 
 
 def typed(name: str, text: str) -> Value:
@@ -146,11 +150,15 @@ def fitted(value: Any, type: pa.DataType) -> Any:
     (datetime.date(2024, 2, 29), 7, '7')
     """
     if isinstance(value, UUID):
-        return value.bytes if values.kind_of(type) == "binary" else str(value)
+        if values.kind_of(type) == "binary":
+            return value.bytes
+        return str(value)
     if not isinstance(value, str):
         return value
     read = _READERS.get(values.kind_of(type) or "string")
-    return value if read is None else read(value)
+    if read is None:
+        return value
+    return read(value)
 
 
 def all_fitted(items: tuple[Any, ...], type: pa.DataType) -> tuple[Any, ...]:
@@ -206,9 +214,13 @@ def _date(found: re.Match[str], text: str) -> date:
 
 def _zone(found: re.Match[str]) -> timezone | None:
     if found["ahead"] is None:
-        return None if found["zone"] is None else UTC
+        if found["zone"] is None:
+            return None
+        return UTC
     offset = timedelta(hours=int(found["hours"]), minutes=int(found["minutes"] or 0))
-    return timezone(-offset if found["ahead"] == "-" else offset)
+    if found["ahead"] == "-":
+        offset = -offset
+    return timezone(offset)
 
 
 def _day_alone(text: str) -> date:
@@ -268,7 +280,9 @@ def _floating(value: Value, type: str) -> float:
         found = float(value)
     except OverflowError:
         found = math.inf if value > 0 else -math.inf
-    return _float32(found, value) if type == "float" else found
+    if type == "float":
+        return _float32(found, value)
+    return found
 
 
 def _float32(double: float, exact: float | Decimal) -> float:
@@ -278,12 +292,15 @@ def _float32(double: float, exact: float | Decimal) -> float:
         near = float(nearest)  # NumPy would compare a float32 with a double as if both were float32
         if near == double or not math.isfinite(near):
             return near
-        other = float(np.nextafter(nearest, np.float32(math.inf if near < double else -math.inf)))
+        away = math.copysign(math.inf, double - near)
+        other = float(np.nextafter(nearest, np.float32(away)))
     low, high = sorted((near, other))
     if (
         low + high
     ) / 2 == double and exact != double:  # rounding twice would take the even one of the two
-        return high if exact > double else low
+        if exact > double:
+            return high
+        return low
     return near
 
 
@@ -342,7 +359,9 @@ def _midnight(day: date) -> datetime:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
+    if len(text) > 60:
+        text = text[:60] + "…"
+    return repr(text)
 
 
 _CASTS: dict[tuple[str, type], Callable[[Any], Value]] = {

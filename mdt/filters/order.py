@@ -63,8 +63,12 @@ class SortKey:
         is_null = Leaf(self.column, "is null")
         if not value.is_valid:
             if self.nulls_first:
-                return Or(()) if strict else is_null
-            return Leaf(self.column, "is not null") if strict else None
+                if strict:
+                    return Or(())
+                return is_null
+            if strict:
+                return Leaf(self.column, "is not null")
+            return None
         try:
             literal = value.as_py()
         except (ValueError, OverflowError, pa.ArrowException):
@@ -72,7 +76,9 @@ class SortKey:
             return None
         op = (">" if self.descending else "<") + ("" if strict else "=")
         near = Leaf(self.column, op, literal)
-        return Or((is_null, near)) if self.nulls_first else near
+        if self.nulls_first:
+            return Or((is_null, near))
+        return near
 
 
 def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
@@ -135,7 +141,9 @@ def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _unquoted(part: str) -> str:
-    return part[1:-1].replace("``", "`") if part.startswith("`") else part
+    if part.startswith("`"):
+        return part[1:-1].replace("``", "`")
+    return part
 
 
 def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
@@ -153,11 +161,14 @@ def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
             hint="order by scalar columns or fields",
         )
     descending = way == "desc"
-    return SortKey(name, descending, _NULLS[nulls] if nulls else not descending, field.type)
+    nulls_first = _NULLS.get(nulls, not descending)
+    return SortKey(name, descending, nulls_first, field.type)
 
 
 def _excerpt(text: str) -> str:
-    return text if len(text) <= _EXCERPT_CHARACTERS_MAX else f"{text[:_EXCERPT_CHARACTERS_MAX]}…"
+    if len(text) <= _EXCERPT_CHARACTERS_MAX:
+        return text
+    return f"{text[:_EXCERPT_CHARACTERS_MAX]}…"
 
 
 def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = None) -> pa.Table:
@@ -183,7 +194,7 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
         columns[f"value{number}"] = _comparable(column)
         ways.append((f"value{number}", "descending" if key.descending else "ascending"))
     order = pc.sort_indices(pa.table(columns), sort_keys=ways)
-    return taken(table, numbers(order if limit is None else order[:limit]))
+    return taken(table, numbers(order[:limit]))
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -81,7 +81,9 @@ class Parameters:
         self._unused.discard(name)
         given = self._given[name]
         try:
-            return tuple(several(given)) if is_several(given) else native(given)
+            if is_several(given):
+                return tuple(several(given))
+            return native(given)
         except ValueError as error:
             raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
 
@@ -148,7 +150,9 @@ def native(value: Any) -> Any:
     if kind in _PLAIN:
         return _checked(value)
     if isinstance(value, Decimal):
-        return math.nan if value.is_nan() else value
+        if value.is_nan():
+            return math.nan
+        return value
     if isinstance(value, UUID):
         return value
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -262,15 +266,15 @@ def _arrow(value: Any) -> Any:
     ):
         return np.asarray(value)
     try:
-        return (
-            pa.chunked_array(value)
-            if hasattr(value, "__arrow_c_stream__")
-            else pa.array(value, from_pandas=False)
-        )
+        if hasattr(value, "__arrow_c_stream__"):
+            return pa.chunked_array(value)
+        return pa.array(value, from_pandas=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"a {_kind(value)} is no list of values: {error}") from None
 
 
 def _kind(value: object) -> str:
     kind = value.__class__
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    if kind.__module__ == "builtins":
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__name__}"

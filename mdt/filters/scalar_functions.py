@@ -61,7 +61,9 @@ def cast(found: Datum, target: pa.DataType) -> Datum:
     if pa.types.is_null(given) or given == target:
         return pc.cast(found, target)
     if is_text(given):
-        return found if pa.types.is_string(target) else _from_text(found, target)
+        if pa.types.is_string(target):
+            return found
+        return _from_text(found, target)
     if not is_number(given) and not pa.types.is_boolean(given):
         raise Invalid(f"{given} is not cast to {target} here", hint="to_date, to_timestamp, year")
     if pa.types.is_boolean(given):
@@ -80,13 +82,17 @@ def cast(found: Datum, target: pa.DataType) -> Datum:
 
 
 def _decimal(number: float | Decimal) -> Decimal:
-    return number if isinstance(number, Decimal) else Decimal(repr(number))
+    if isinstance(number, Decimal):
+        return number
+    return Decimal(repr(number))
 
 
 def _truncated(number: Datum) -> Datum:
     """Return numbers without what stands behind the point."""
     if not pa.types.is_decimal(number.type):
-        return pc.trunc(number) if pa.types.is_floating(number.type) else number
+        if pa.types.is_floating(number.type):
+            return pc.trunc(number)
+        return number
     whole = pa.decimal128(number.type.precision, 0)
     return _in_python(lambda one: one.to_integral_value(ROUND_DOWN), whole, number)
 
@@ -118,14 +124,22 @@ def _from_text(texts: Datum, target: pa.DataType) -> Datum:
 
 def _typed(kernel: Callable[[Datum], Datum], type: pa.DataType) -> Callable[[Datum], Datum]:
     """Return a kernel of one value for which null is a null of ``type``."""
-    return lambda one: kernel(pc.cast(one, type) if pa.types.is_null(one.type) else one)
+
+    def function(one: Datum) -> Datum:
+        if pa.types.is_null(one.type):
+            one = pc.cast(one, type)
+        return kernel(one)
+
+    return function
 
 
 def _in_python(function: Callable[..., Any], type: pa.DataType, *data: Datum) -> Datum:
     """Return a function of Python for each row, null where an argument is."""
 
     def value(*row: Any) -> Any:
-        return None if None in row else function(*row)
+        if None in row:
+            return None
+        return function(*row)
 
     if all(isinstance(one, pa.Scalar) for one in data):
         return pa.scalar(value(*(one.as_py() for one in data)), type)
@@ -200,7 +214,9 @@ def _pattern(name: str, pattern: Datum) -> str | None:
         raise Invalid(
             f"a pattern of {len(text):,} characters; at most {LIKE_CHARACTERS_MAX:,} are taken"
         )
-    return None if text is None else str(text)
+    if text is None:
+        return None
+    return str(text)
 
 
 def regexp_like(text: Datum, pattern: Datum) -> Datum:

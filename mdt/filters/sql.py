@@ -122,17 +122,13 @@ class Conditions(Cursor):
 
     def disjunction(self, negated: bool) -> Predicate | Operand:
         """Return the condition here, or the operand that nothing tests."""
-        return self._joined("or", self._conjunction, And if negated else Or, negated)
+        return self._joined("or", self._conjunction, negated)
 
     def _conjunction(self, negated: bool) -> Predicate | Operand:
-        return self._joined("and", self._negation, Or if negated else And, negated)
+        return self._joined("and", self._negation, negated)
 
     def _joined(
-        self,
-        word: str,
-        part: Callable[[bool], Predicate | Operand],
-        kind: type[And | Or],
-        negated: bool,
+        self, word: str, part: Callable[[bool], Predicate | Operand], negated: bool
     ) -> Predicate | Operand:
         first = part(negated)
         if not self.is_word(word):
@@ -140,7 +136,9 @@ class Conditions(Cursor):
         children = [self.condition(first, negated)]
         while self.take_word(word):
             children.append(self.condition(part(negated), negated))
-        return kind(tuple(children))
+        if (word == "or") == negated:
+            return And(tuple(children))
+        return Or(tuple(children))
 
     def _negation(self, negated: bool) -> Predicate | Operand:
         if not self._take_not():
@@ -160,13 +158,17 @@ class Conditions(Cursor):
             self.unexpected()
         if isinstance(found, Column):
             positive = self._leaf(found, "=", Literal(True, found.offset))
-            return predicate.negate(positive) if negated else positive
+            if negated:
+                return predicate.negate(positive)
+            return positive
         if isinstance(found, Literal):
             if found.value is None:
                 return Or(())
             if not isinstance(found.value, bool):
                 self.unsupported("a literal that nothing is compared with", found.offset)
-            return And(()) if found.value != negated else Or(())
+            if found.value != negated:
+                return And(())
+            return Or(())
         raise AssertionError(found)
 
     def ends(self) -> bool:
@@ -186,29 +188,24 @@ class Conditions(Cursor):
             return self._worded(left, negated) or left
         self.next()
         found = self._comparison(left, op, self._side())
-        return predicate.negate(found) if negated else found
+        if negated:
+            return predicate.negate(found)
+        return found
 
     # Tests of one column
 
     def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
         if isinstance(left, Literal) and isinstance(right, Column):
             left, right, op = right, left, _MIRRORED.get(op, op)
-        if isinstance(right, Column):
-            self.unsupported("a comparison of two columns", right.offset)
-        if isinstance(left, Literal):
-            self._refuse_quotes(left, right)
-            self.unsupported("a comparison of two literals", left.offset)
-        return self._leaf(left, op, right)
-
-    def _refuse_quotes(self, *literals: Literal) -> None:
-        """Refuse texts that are names of columns: other SQL has these in double quotes."""
-        for each in literals:
-            if isinstance(each.value, str) and each.value in self._schema.names:
-                self.invalid(
-                    f"{each.value!r} is a text here, no column",
-                    each.offset,
-                    f"write {backquoted(each.value)}",
-                )
+        if isinstance(left, Column) and isinstance(right, Literal):
+            return self._leaf(left, op, right)
+        for each in (left, right):
+            # other SQL has names of columns in double quotes
+            name = each.value if isinstance(each, Literal) else None
+            if isinstance(name, str) and name in self._schema.names:
+                hint = f"write {backquoted(name)}"
+                self.invalid(f"{name!r} is a text here, no column", each.offset, hint)
+        self.unsupported("a comparison of two literals", left.offset)
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
         """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""
@@ -225,7 +222,9 @@ class Conditions(Cursor):
             if self.take_word(word):
                 if isinstance(left, Literal):
                     self.unsupported(f"a literal before {word.upper()}", left.offset)
-                return predicate.negate(test(left)) if negated != inverted else test(left)
+                if negated != inverted:
+                    return predicate.negate(test(left))
+                return test(left)
         if inverted:
             self.unexpected()
         return None
@@ -244,7 +243,9 @@ class Conditions(Cursor):
             found = self._leaf(left, "<=>", Literal(token.text.lower() == "true", token.offset))
         else:
             self.unexpected()
-        return predicate.negate(found) if negated else found
+        if negated:
+            return predicate.negate(found)
+        return found
 
     def _between(self, left: Column) -> Predicate:
         low = self._side()
@@ -279,7 +280,9 @@ class Conditions(Cursor):
     def _several(self, found: Operand) -> tuple[object, ...]:
         if not isinstance(found, Literal):
             self.unsupported("a column in the list after IN", found.offset)
-        return found.value if isinstance(found.value, tuple) and found.several else (found.value,)
+        if isinstance(found.value, tuple) and found.several:
+            return found.value
+        return (found.value,)
 
     def _leaf(self, column: Column, op: str, value: Literal) -> Leaf:
         """Return a leaf that can be tested; a literal that cannot be is shown in its place."""
@@ -357,7 +360,9 @@ class Conditions(Cursor):
             return self._made(lambda: literals.typed(word, self._string()), token.offset)
         if after.kind == "sign" and after.text == "(":
             found = self._call(word)
-            return predicate.negate(found) if negated and isinstance(found, _PREDICATES) else found
+            if negated and isinstance(found, _PREDICATES):
+                return predicate.negate(found)
+            return found
         if word in RESERVED:
             self.missing()
         return self.column()
@@ -402,7 +407,9 @@ class Conditions(Cursor):
         value = found.value if isinstance(found, Literal) else None
         if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
             self.unsupported("a sign before what is no number", start)
-        return Literal(literals.negated(value) if negative else value, start)
+        if negative:
+            value = literals.negated(value)
+        return Literal(value, start)
 
     def _parameter(self) -> Literal:
         offset = self.next().offset
@@ -526,7 +533,9 @@ class Conditions(Cursor):
         value: literals.Value = found.value  # type: ignore[assignment]  # not several, so a literal
         try:
             made = self._made(lambda: literals.cast(value, target, *sizes), start)
-            return replace(made, type="" if sizes else target)
+            if sizes:
+                return made
+            return replace(made, type=target)
         except Invalid:
             if not lenient:
                 raise
@@ -534,8 +543,9 @@ class Conditions(Cursor):
 
     def sizes(self) -> list[int]:
         """Return what stands in the brackets of decimal(10, 2): nothing, or one or two numbers."""
-        found: list[int] = []
-        while self.take_sign("," if found else "("):
+        found, sign = list[int](), "("
+        while self.take_sign(sign):
+            sign = ","
             token = self.next()
             if (
                 token.kind != "number"

@@ -46,48 +46,12 @@ without escapes.
 _IN = re.compile(r"\b[iI][nN]\b")
 RESERVED = frozenset(("and", "or", "not", "in", "is", "like", "between"))
 """Words that are no names of columns unless they are quoted."""
-BEYOND = frozenset(
-    (
-        "select",
-        "case",
-        "when",
-        "then",
-        "else",
-        "end",
-        "exists",
-        "rlike",
-        "regexp",
-        "ilike",
-        "similar",
-        "escape",
-        "any",
-        "some",
-        "all",
-        "over",
-        "collate",
-        "div",
-        "xor",
-        "symmetric",
-        "asymmetric",
-        "interval",
-        "limit",
-        "order",
-        "group",
-        "having",
-        "where",
-        "union",
-        "from",
-        "join",
-        "against",
-        "within",
-        "filter",
-        "as",
-        "sort",
-        "cluster",
-        "distribute",
-        "distinct",
-    )
-)
+_WORDS = """
+select case when then else end exists rlike regexp ilike similar escape any some all over collate
+div xor symmetric asymmetric interval limit order group having where union from join against within
+filter as sort cluster distribute distinct
+"""
+BEYOND = frozenset(_WORDS.split())
 """Words of SQL that begin or continue what is no test of one column."""
 _OPERATORS = frozenset(
     "= == != <> < <= > >= <=> + - * / % || | && & ^ ~ -> :: [ ? ;".split()  # noqa: SIM905 - a list is harder to read
@@ -159,10 +123,9 @@ def tokenize(text: str) -> list[Token]:
             found.append(Token("list", items[0], at))
             at = items.end()
     if at < len(text):
-        unclosed = text[at] in "'\"`"
-        raise NotSql(
-            "a quote is not closed" if unclosed else f"{text[at]!a} means nothing here", at
-        )
+        if text[at] in "'\"`":
+            raise NotSql("a quote is not closed", at)
+        raise NotSql(f"{text[at]!a} means nothing here", at)
     found.append(Token("end", "", len(text)))
     return found
 
@@ -207,10 +170,14 @@ def _unescaped(token: str, offset: int) -> str:
     def one(escape: re.Match[str]) -> str:
         code = escape[1]
         if code is None:
-            return quote if escape[2] == quote else escape[0]
+            if escape[2] == quote:
+                return quote
+            return escape[0]
         if len(code) == 1:
             return _ESCAPED.get(code, code)
-        return chr(int(code[1:], 16)) if code[0] in "uU" else chr(int(code, 8))
+        if code[0] in "uU":
+            return chr(int(code[1:], 16))
+        return chr(int(code, 8))
 
     try:
         # Two escapes may be the halves of one character beyond 16 bits, as in Java.
@@ -304,8 +271,7 @@ def caret(text: str, offset: int) -> str:
              ^
     """
     start = text.rfind("\n", 0, offset) + 1
-    end = text.find("\n", offset)
     first = max(start, offset - _EXCERPT_CHARACTERS_MAX)
-    line = text[first : min(len(text) if end < 0 else end, offset + _EXCERPT_CHARACTERS_MAX)]
+    line = text[first : offset + _EXCERPT_CHARACTERS_MAX].partition("\n")[0]
     shown = "".join(c if c.isprintable() else " " for c in line)
     return f"\n  {shown}\n  {' ' * (offset - first)}^"

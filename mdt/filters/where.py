@@ -81,7 +81,7 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
         op = " ".join(str(item[1]).lower().split())
         if len(item) == 2 and op not in _WITHOUT_VALUE:
             raise ValueError("it has no value")
-        value = _value(op, item[2] if len(item) == 3 else None)
+        value = _value(op, (*item, None)[2])
         return leaves.leaf(leaves.column_name(item[0], schema), op, value, schema)
     except MdtError:
         raise
@@ -144,4 +144,6 @@ def _shown(value: object) -> str:
         text = ascii(value)
     except Exception:  # noqa: BLE001 - whatever this is, it need not be able to show itself
         text = f"a {value.__class__.__name__}"
-    return text if len(text) <= 100 else text[:97] + "..."
+    if len(text) <= 100:
+        return text
+    return text[:97] + "..."
