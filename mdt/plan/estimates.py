@@ -95,54 +95,30 @@ class TableEstimate:
 
 
 def estimate(
-    found: ScanPlan,
+    found: ScanPlan | Snapshot,
     columns: Sequence[str],
     distinct: Distinct,
     *,
     histograms: bool = False,
     keys: Sequence[str] = (),
 ) -> TableEstimate:
-    """Return what the scan of a plan returns before its predicate is tested.  O(files + (columns +
-    keys) × files of the scan).
+    """Return what the scan of a plan returns before its predicate is tested, or a scan of all of a
+    snapshot.  O(files + (columns + keys) × files of the scan).
 
     ``columns``: names, or paths of fields; those without statistics are left out.  ``keys``: of
     joins, likewise.
     """
-    return _told(
-        Kept.of(found), _rows(found.snapshot, found.segments), columns, distinct, histograms, keys
-    )
-
-
-def estimate_whole(
-    snapshot: Snapshot,
-    columns: Sequence[str],
-    distinct: Distinct,
-    *,
-    histograms: bool = False,
-    keys: Sequence[str] = (),
-) -> TableEstimate:
-    """Return what a scan of everything returns: :func:`estimate` of its plan, which need not be
-    made.
-    """
-    kept = Kept.everything(snapshot)
-    return _told(kept, snapshot.rows[kept.files], columns, distinct, histograms, keys)
-
-
-def _told(
-    kept: Kept,
-    rows: Int64Array,
-    columns: Sequence[str],
-    distinct: Distinct,
-    histograms: bool,
-    keys: Sequence[str],
-) -> TableEstimate:
-    """``rows``: of each file, how many are looked at."""
+    if isinstance(found, Snapshot):
+        kept = Kept.everything(found)
+        rows = found.rows[kept.files]
+    else:
+        kept, rows = Kept.of(found), _rows(found.snapshot, found.segments)
     snapshot, files = kept.snapshot, kept.files
     share = rows / np.maximum(1, snapshot.rows[files])
-    size = snapshot.files.numpy("size")[files] if len(files) else np.zeros(0, np.int64)
+    size = snapshot.files.numpy("size")[files]
     total = int(np.minimum(rows, kept.live).sum())
-    found = {name: stats_of(snapshot, name, files) for name in {*columns, *keys}}
-    known = {name: stats for name, stats in found.items() if stats is not None}
+    asked = {name: stats_of(snapshot, name, files) for name in {*columns, *keys}}
+    known = {name: stats for name, stats in asked.items() if stats is not None}
     told = {
         name: _column(snapshot, name, known[name], share, total, distinct, histograms)
         for name in columns
@@ -205,10 +181,13 @@ def _column(
     if not known.any():
         return ColumnEstimate(told and min(told, rows), None, None, nulls, mean)
     least, most = float(low[known].min()), float(high[known].max())
+    bounds = [rows if told is None else told]
     if values.kind_of(type) in ("int", "date", "bool"):
-        told = int(min(most - least + 1, rows if told is None else told))
+        bounds.append(int(most - least + 1))
     if (low == high)[known].all():
-        told = min(len(np.unique(low[known])), rows if told is None else told)
+        bounds.append(len(np.unique(low[known])))
+    if len(bounds) > 1:
+        told = min(bounds)
     edges = None
     if histograms and most - least < _RANGE_MAX:
         edges = edges_of(low[known], high[known], (counts * share)[known])

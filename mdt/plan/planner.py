@@ -91,6 +91,19 @@ class Explanation:
     limit: int | None = None
     stops: str = ""
 
+    def _counts(self) -> list[tuple[str, int, int]]:
+        """Return of what is read how much, and how much there is."""
+        return [
+            ("files", self.files_read, self.files_total),
+            ("row groups", self.row_groups_read, self.row_groups_total),
+            ("rows", self.rows_read, self.rows_total),
+            ("bytes", self.bytes_read, self.bytes_total),
+        ]
+
+    def _rates(self) -> str:
+        rates = self.caches.items()
+        return ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in rates)
+
     def facts(self) -> dict[str, str]:
         """Return the counts as texts by name."""
         found = {"commit": f"{self.seq:,}", "where": self.where or "(everything)"}
@@ -98,12 +111,8 @@ class Explanation:
             found["order by"] = self.order_by
         if self.limit is not None:
             found["limit"] = f"{self.limit:,}"
-        found |= {
-            "files": f"{self.files_read:,} of {self.files_total:,}",
-            "row groups": f"{self.row_groups_read:,} of {self.row_groups_total:,}",
-            "rows": f"{self.rows_read:,} of {self.rows_total:,}",
-            "bytes": f"{self.bytes_read:,} of {self.bytes_total:,}",
-        }
+        for name, read, total in self._counts():
+            found[name] = f"{read:,} of {total:,}"
         if self.stops:
             found["ends"] = self.stops
         return found
@@ -112,33 +121,25 @@ class Explanation:
         """Return what is read and skipped in one line, for a log; literals of the filter are not in
         it.
         """
-        facts = self.facts()
-        read = [f"{facts[name]} {name}" for name in ("files", "row groups", "rows", "bytes")]
-        pruned = [
-            f"{note.index} pruned {note.pruned:,} of {note.covered:,}"
-            for note in self.indexes
-            if note.used
-        ]
-        caches = [
-            f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items()
-        ]
-        found = [f"found in caches: {', '.join(caches)}"] if caches else []
-        return "; ".join([f"commit {facts['commit']}: reads {', '.join(read)}", *pruned, *found])
+        counts = [f"{read:,} of {total:,} {name}" for name, read, total in self._counts()]
+        found = [f"commit {self.seq:,}: reads {', '.join(counts)}"]
+        for note in self.indexes:
+            if note.used:
+                found.append(f"{note.index} pruned {note.pruned:,} of {note.covered:,}")
+        if self.caches:
+            found.append(f"found in caches: {self._rates()}")
+        return "; ".join(found)
 
     def figures(self) -> list[Figure]:
         """Return what is read and skipped as numbers, for whoever shows numbers; no literal of the
         filter is in it.
         """
-        found = [
-            Figure("files of the table", self.files_total),
-            Figure("files read", self.files_read),
-            Figure("row groups of the table", self.row_groups_total),
-            Figure("row groups read", self.row_groups_read),
-            Figure("rows of the table", self.rows_total),
-            Figure("rows that may match", self.rows_read),
-            Figure("bytes of the table", self.bytes_total, "bytes"),
-            Figure("bytes read", self.bytes_read, "bytes"),
-        ]
+        units, names = {"bytes": "bytes"}, {"rows": "rows that may match"}
+        found = []
+        for name, read, total in self._counts():
+            unit = units.get(name, "")
+            found.append(Figure(f"{name} of the table", total, unit))
+            found.append(Figure(names.get(name, f"{name} read"), read, unit))
         for note in self.indexes:
             if note.used:
                 found.append(Figure(f"files pruned by {note.index}", note.pruned))
@@ -147,7 +148,9 @@ class Explanation:
         return found
 
     def __repr__(self) -> str:
-        read = ", ".join(f"{self.facts()[name]} {name}" for name in ("files", "row groups", "rows"))
+        read = ", ".join(
+            f"{read:,} of {total:,} {name}" for name, read, total in self._counts()[:3]
+        )
         return f"<mdt explanation of a scan at commit {self.seq}: {read}>"
 
     def _repr_html_(self) -> str:
@@ -162,13 +165,9 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        lines = [
-            f"snapshot {self.seq}, where {self.where or '(everything)'}",
-            f"  files      {self.files_read:>12,} of {self.files_total:,}",
-            f"  row groups {self.row_groups_read:>12,} of {self.row_groups_total:,}",
-            f"  rows       {self.rows_read:>12,} of {self.rows_total:,}",
-            f"  bytes      {self.bytes_read:>12,} of {self.bytes_total:,}",
-        ]
+        facts = self.facts()
+        lines = [f"snapshot {self.seq}, where {facts['where']}"]
+        lines += [f"  {name:<10} {read:>12,} of {total:,}" for name, read, total in self._counts()]
         for note in self.indexes:
             done = f"not used ({note.reason})"
             if note.used:
@@ -177,18 +176,10 @@ class Explanation:
                 done += f" and {note.row_groups:,} row groups"
             lines.append(f"  {note.index}: {done}: {note.detail}")
         if self.stops:
-            asked = []
-            if self.order_by:
-                asked.append(f"order by {self.order_by}")
-            if self.limit is not None:
-                asked.append(f"limit {self.limit:,}")
+            asked = [f"{name} {facts[name]}" for name in ("order by", "limit") if name in facts]
             lines.append(f"  {', '.join(asked)}: {self.stops}")
         if self.caches:
-            rates = ", ".join(
-                f"{name} {hits:,} of {hits + misses:,}"
-                for name, (hits, misses) in self.caches.items()
-            )
-            lines.append(f"  found in caches by this process: {rates}")
+            lines.append(f"  found in caches by this process: {self._rates()}")
         return "\n".join(lines)
 
 
@@ -200,6 +191,11 @@ class ScanPlan:
     predicate: Predicate | None
     segments: tuple[SegmentScan, ...]
     notes: tuple[IndexNote, ...]
+
+    @property
+    def files(self) -> Int64Array:
+        """The numbers of the files that are read -> int64[segments]."""
+        return np.array([scan.file for scan in self.segments], np.int64)
 
     def used_indexes(self) -> dict[str, int]:
         """Return the table's indexes that were asked, and how many segments each proved empty."""
@@ -436,7 +432,7 @@ def _segments(work: PlanState) -> list[SegmentScan]:
             verdicts.get(i),
         )
         if positions is not None and row_groups is not None:
-            positions = positions & _rows_of(row_groups, row_group_rows[i])
+            positions = positions & rows_in(row_group_rows[i], np.flatnonzero(row_groups))
         if positions is not None:
             maybe = row_groups_with(positions, row_group_rows[i])
         if maybe is None:
@@ -450,12 +446,16 @@ def _segments(work: PlanState) -> list[SegmentScan]:
     return found
 
 
-def _rows_of(row_groups: BoolArray, row_group_rows: Int64Array) -> BitMap:
-    """Return the positions of the rows of the row groups ``row_groups``, bool[row groups]."""
-    ends = np.cumsum(row_group_rows)
-    found = BitMap()
-    for row_group in np.flatnonzero(row_groups).tolist():
-        found.add_range(int(ends[row_group] - row_group_rows[row_group]), int(ends[row_group]))
+def rows_in(
+    row_group_rows: Sequence[int] | Int64Array, row_groups: Sequence[int] | Int64Array | None
+) -> BitMap:
+    """Return the positions of the rows of some row groups, None for all."""
+    if row_groups is None:
+        return BitMap(range(sum(row_group_rows)))
+    ends, found = np.cumsum(row_group_rows), BitMap()
+    for row_group in row_groups:
+        end = int(ends[row_group])
+        found.add_range(end - int(row_group_rows[row_group]), end)
     return found
 
 
@@ -523,8 +523,7 @@ def explain(
     snapshot = found.snapshot
     counts = numbers(pc.list_value_length(snapshot.files.column("row_group_rows")))
     length = snapshot.files.numpy("block_length")
-    files = np.array([scan.file for scan in found.segments], np.int64)
-    row_group_rows = snapshot.files.values("row_group_rows", files)
+    row_group_rows = snapshot.files.values("row_group_rows", found.files)
     groups = rows = size = 0
     for scan, mine in zip(found.segments, row_group_rows, strict=True):
         read = mine

@@ -239,7 +239,7 @@ def _narrow(
         if rows is None or rows:
             live.append(n)
             before.append(rows)
-            among.append(within[n] if rows is None else rows)
+            among.append(rows or within[n])
     answers = ask(asked[live], among)
     for n, rows in zip(live, intersected(before, answers), strict=True):
         found[n] = rows

@@ -36,11 +36,7 @@ class Kept:
     @classmethod
     def of(cls, found: ScanPlan) -> Kept:
         """Return what a plan keeps."""
-        return cls(
-            found.snapshot,
-            found.predicate,
-            np.array([scan.file for scan in found.segments], np.int64),
-        )
+        return cls(found.snapshot, found.predicate, found.files)
 
     @classmethod
     def everything(cls, snapshot: Snapshot) -> Kept:
@@ -121,9 +117,12 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
     sure = found.live[is_covered]
     if not key.nulls_first:
         sure = np.maximum(0, sure - stats["nulls"].to_numpy())
-    bounds = stats["min" if key.descending else "max"]
+    side, way = "max", "ascending"
+    if key.descending:
+        side, way = "min", "descending"
+    bounds = stats[side]
     sure = np.where(np.asarray(pc.is_valid(bounds)), sure, 0)
-    order = _sorted(bounds, "descending" if key.descending else "ascending")
+    order = _sorted(bounds, way)
     at = int(np.searchsorted(np.cumsum(sure[order]), count))
     return None if at == len(order) else bounds[int(order[at])].as_py()
 
@@ -200,5 +199,9 @@ def stats_of(snapshot: Snapshot, path: str, files: Int64Array) -> pa.Table | Non
     if field is None or not values.supports(field.type):
         return None
     stored = snapshot.column_stats(snapshot.definition.statistics_name(path))
-    stats = None if stored is None else stored.take(pa.array(files, pa.int64()))
-    return None if stats is None or stats["values"].null_count else stats
+    if stored is None:
+        return None
+    stats = stored.take(pa.array(files, pa.int64()))
+    if stats["values"].null_count:
+        return None
+    return stats

@@ -26,8 +26,7 @@ from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
 from mdt.hudi.avro_schema import COMMIT_SEQNO, RECORD_KEY, with_meta
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.plan.planner import SegmentScan, plan
+from mdt.plan.planner import SegmentScan, plan, rows_in
 from mdt.scan.history_range import (
     DELETE,
     INSERT,
@@ -38,8 +37,7 @@ from mdt.scan.history_range import (
     Events,
     HistoryRange,
 )
-from mdt.scan.reader import read_at
-from mdt.scan.scan_tasks import rows_in
+from mdt.scan.lookup import KeyRows, rows_at
 
 CHANGE = pa.schema([("_change", pa.string()), ("_seq", pa.int64()), ("_instant", pa.string())])
 """Columns that say of a row what changed it."""
@@ -51,10 +49,6 @@ _BATCH_ROWS = 65_536
 _AT_ONCE_ROWS = 4 * _BATCH_ROWS
 """Up to so many rows are read with their keys, before it is known what they are; of more the keys
 are read first.
-"""
-_RUN_ROWS = 64
-"""Rows that stand in their order are given as slices if these are as long on average: no row is
-copied.
 """
 
 
@@ -133,7 +127,9 @@ class ChangedRows:
         commits = self.of.commits
         if not self.before:
             commits = tuple(commit.without_before() for commit in commits)
-        return [commits] if self.is_net else _batches(commits)
+        if self.is_net:
+            return [commits]
+        return _batches(commits)
 
     def _unknown(self, commits: Sequence[CommitRows], events: Events) -> Int64Array:
         """Return the events whose keys must be compared: for net changes those of several commits,
@@ -163,9 +159,13 @@ class ChangedRows:
             kind[unknown] = one_by_one(events.rows(unknown), key[unknown]).kind
         events = events.of_kinds(kind)
         if self.is_net and len(key) and key.min() >= 0:
-            return net(events, key) if self.before else net_after(events, key)
+            if self.before:
+                return net(events, key)
+            return net_after(events, key)
         changed = _as_told(events)
-        return changed if self.before else changed.rows(kind != UPDATE_BEFORE)
+        if self.before:
+            return changed
+        return changed.rows(kind != UPDATE_BEFORE)
 
     def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changed, pa.Table]:
         """Return changes with their columns, of which keys, if need be, and rows are read in one
@@ -176,9 +176,7 @@ class ChangedRows:
         wanted = tuple(
             dict.fromkeys((*self.names, *((self._identity,) if len(unknown) else ())))
         ) or (RECORD_KEY,)
-        table = rows_at(
-            self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads
-        )
+        table = self._rows_of(events, wanted)
         key = np.full(len(events), -1)
         if len(unknown):
             key[unknown] = self._numbered(
@@ -198,20 +196,18 @@ class ChangedRows:
         schema = with_meta(self.of.view.definition.schema)
         tested = () if self.predicate is None else top_levels(schema, columns(self.predicate))
         wanted = tuple(dict.fromkeys((*self.names, *tested))) or (RECORD_KEY,)
-        table = rows_at(
-            self.metadata,
-            self.of.view,
-            changed.file,
-            changed.position,
-            wanted,
-            threads=self.threads,
-        )
+        table = self._rows_of(changed, wanted)
         if self.predicate is not None and len(table):
             found = bind(self.predicate, pa.schema([schema.field(name) for name in tested]))(
                 table.select(tested)
             )
             table, changed = table.filter(found), changed.rows(np.flatnonzero(found))
         return changed, table.select(self.names)
+
+    def _rows_of(self, of: Changed | Events, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows that changes or events are about."""
+        where = KeyRows(of.file, of.position)
+        return rows_at(self.metadata, self.of.view, where, names, threads=self.threads)
 
     def labels(self, changed: Changed) -> list[pa.Array]:
         """Return the columns CHANGE of changes."""
@@ -227,10 +223,7 @@ class ChangedRows:
         key = np.full(len(events), -1)
         if len(unknown):
             some = events.rows(unknown)
-            place = some.file, some.position
-            table = rows_at(
-                self.metadata, self.of.view, *place, (self._identity,), threads=self.threads
-            )
+            table = self._rows_of(some, (self._identity,))
             key[unknown] = self._numbered(some, table[self._identity])
         return key
 
@@ -239,7 +232,9 @@ class ChangedRows:
         """The column that tells which rows are compared: where keys repeat, net changes are those
         of rows, and none is an update.
         """
-        return COMMIT_SEQNO if self.is_net and self.of.view.definition.keys_repeat else RECORD_KEY
+        if self.is_net and self.of.view.definition.keys_repeat:
+            return COMMIT_SEQNO
+        return RECORD_KEY
 
     def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
         """Return a number for each event's record key, string[n], unique in its scope ->
@@ -383,43 +378,4 @@ def _within(changed: Changed, maybe: Mapping[int, BitMap | None]) -> BoolArray:
     ]
     return keep | np.isin(
         changed.file << 32 | changed.position, np.concatenate([np.empty(0, np.int64), *places])
-    )
-
-
-def rows_at(
-    metadata: Metadata,
-    view: Snapshot,
-    file: Int64Array,
-    position: Int64Array,
-    names: Sequence[str],
-    *,
-    threads: int,
-) -> pa.Table:
-    """Return columns ``names`` of the rows at ``position`` of ``file``, int64[n] each, in that
-    order; one may come twice.
-    """
-    wanted = file << 32 | position
-    rising = bool((np.diff(wanted) > 0).all())
-    places = wanted if rising else np.sort(wanted)
-    places = places if rising else places[np.diff(places, prepend=-1) != 0]
-    starts = np.flatnonzero(np.diff(places >> 32, prepend=-1))
-    parts = [part for part in np.split(places, starts) if len(part)]
-    rows = [(int(part[0] >> 32), part & 0xFFFFFFFF) for part in parts]
-    table, found = read_at(metadata, view, rows, names, threads=threads)
-    if np.array_equal(found, wanted):
-        return table
-    order = np.argsort(found, kind="stable")  # what was read are a few runs that rise
-    return _runs_taken(
-        table, order if rising else order[np.searchsorted(found, wanted, sorter=order)]
-    )
-
-
-def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
-    """Return the ``rows`` of a table in that order, without a copy if they are long runs."""
-    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
-    if len(starts) * _RUN_ROWS > len(rows):
-        return taken(table, rows)
-    sizes = np.diff(starts, append=len(rows))
-    return pa.concat_tables(
-        [table.slice(*run) for run in zip(rows[starts].tolist(), sizes.tolist(), strict=True)]
     )

@@ -46,8 +46,7 @@ def within(plan: ScanPlan, limit: int) -> ScanPlan:
     """Return the plan, which has no predicate, with segments and rows for ``limit`` rows only."""
     assert plan.predicate is None, "how many rows match is not known"
     snapshot = plan.snapshot
-    rows = np.array([scan.file for scan in plan.segments], np.int64)
-    ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[rows])
+    ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[plan.files])
     last = int(np.searchsorted(ends, limit))
     if last == len(ends):
         return plan
@@ -118,11 +117,9 @@ def in_order(
     """
     columns = _read_columns(plan, names, keys)
     tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
-    return (
-        sorted_rows(pa.concat_tables(tables), keys).select(names)
-        if tables
-        else _nothing(plan, names)
-    )
+    if tables:
+        return sorted_rows(pa.concat_tables(tables), keys).select(names)
+    return _nothing(plan, names)
 
 
 def best(
@@ -148,8 +145,9 @@ def known_bounds(plan: ScanPlan, key: SortKey) -> int:
     """Return of how many segments of ``plan`` there are statistics of the column of ``key``."""
     snapshot = plan.snapshot
     stats = snapshot.column_stats(snapshot.definition.statistics_name(key.column))
-    rows = pa.array([scan.file for scan in plan.segments], pa.int64())
-    return 0 if stats is None else len(rows) - stats["values"].take(rows).null_count
+    if stats is None:
+        return 0
+    return len(plan.segments) - stats["values"].take(pa.array(plan.files)).null_count
 
 
 def _read_columns(plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey]) -> list[str]:
@@ -288,7 +286,7 @@ class _Search:
     def run(self, progress: Progress | None) -> pa.Table:
         """Return the best rows."""
         snapshot, first = self._plan.snapshot, self._keys[0]
-        rows = np.array([scan.file for scan in self._plan.segments], np.int64)
+        rows = self._plan.files
         stats = _file_stats(snapshot, first.column, rows)
         left, size, wanted = _best_first(stats, first), _FILES_FIRST, max(self._limit, _ROWS_FIRST)
         while len(left := left[self._may_hold(stats)[left]]):
@@ -344,11 +342,9 @@ class _Search:
             if rows >= 2 * max(self._limit, UNIT_ROWS):
                 waiting = [sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)]
                 rows = len(waiting[0])
-        return (
-            waiting[0]
-            if len(waiting) == 1
-            else sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
-        )
+        if len(waiting) == 1:
+            return waiting[0]
+        return sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
 
     def _threshold_of(self, found: pa.Table, *, strict: bool) -> Predicate | None:
         """Return the test that other rows must pass to be among the best, None if any may be.
@@ -364,7 +360,9 @@ class _Search:
 def _narrowed(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
     if test is None:
         return plan
-    return replace(plan, predicate=test if plan.predicate is None else And((plan.predicate, test)))
+    if plan.predicate is not None:
+        test = And((plan.predicate, test))
+    return replace(plan, predicate=test)
 
 
 def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:

@@ -23,7 +23,7 @@ from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, TestUse
 from mdt.parquet.segment_rows import live_mask
 from mdt.plan.planner import ScanPlan, explain
 from mdt.plan.position_search import conjuncts_of
-from mdt.scan.reader import read_at
+from mdt.scan.reader import read_places
 
 BLOCK_ROWS = 1_024
 """As many as a page of narrow columns has."""
@@ -168,14 +168,7 @@ def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
     if known is not None:
         return known
     places = _places(metadata, snapshot)
-    files, starts = np.unique(places >> 32, return_index=True)
-    rows = [
-        (int(file), part & 0xFFFFFFFF)
-        for file, part in zip(files, np.split(places, starts[1:]), strict=True)
-    ]
-    table, found = read_at(metadata, snapshot, rows, (column,), threads=1)
-    if not np.array_equal(found, places):
-        table = table.take(np.argsort(found, kind="stable"))
+    table = read_places(metadata, snapshot, places, (column,), threads=1)
     return metadata.usage.samples.put(key, table.column(0).combine_chunks())
 
 

@@ -88,7 +88,9 @@ def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
     Raises Invalid for what is no key of the table.
     """
     if isinstance(keys, Mapping):
-        return [keys] if keys and all(map(_is_value, keys.values())) else keys
+        if keys and all(map(_is_value, keys.values())):
+            return [keys]
+        return keys
     column = column_of(keys)
     if column is not None:
         return _of_column(column, definition)

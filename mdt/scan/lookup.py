@@ -4,7 +4,7 @@ pages are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from mdt.metadata.keys.locate import Hits, find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.key_columns import asked_keys
-from mdt.scan.reader import FileRows, read_at
+from mdt.scan.reader import read_places
 
 _NAMED = 10
 """Keys that an error names."""
@@ -65,24 +65,18 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
     hits = find(metadata, snapshot, asked, hashes, partition)
     if not definition.key_hash.is_keyed and sum(len(hit.key) for hit in hits) > 1:
-        hits = [
-            right for hit in hits if len((right := _with_texts(metadata, snapshot, keys, hit)).key)
-        ]
+        hits = [_with_texts(metadata, snapshot, keys, hit) for hit in hits]
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
         twice = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
+        where, hint = "rows", "scan() returns all rows of a key"
+        if not definition.keys_repeat:
+            columns = ", ".join(definition.partition_by)
+            where = "partitions"
+            hint = f"give the partition columns, too ({columns}), in a dict or table"
         raise Invalid(
-            f"{len(twice)} keys live in several"
-            f" {'rows' if definition.keys_repeat else 'partitions'}: {_named(keys, twice)}",
-            hint=(
-                "scan() returns all rows of a key"
-                if definition.keys_repeat
-                else (
-                    f"give the partition columns, too ({', '.join(definition.partition_by)}), in a"
-                    " dict or table"
-                )
-            ),
+            f"{len(twice)} keys live in several {where}: {_named(keys, twice)}", hint=hint
         )
     return KeyRows(file, position)
 
@@ -113,9 +107,8 @@ def rows_of_keys(
     definition = snapshot.definition
     compares = set(definition.key) <= set(names) or not definition.key_hash.is_keyed
     found = key_rows(metadata, snapshot, table)
-    read = (
-        tuple(dict.fromkeys((*names, *definition.key) if compares else names)) or definition.key[:1]
-    )
+    wanted = (*names, *definition.key) if compares else names
+    read = tuple(dict.fromkeys(wanted)) or definition.key[:1]
     rows = rows_at(metadata, snapshot, found.those_found(), read, threads=threads)
     if not compares:
         return found, rows
@@ -187,22 +180,6 @@ def rows_at(
     """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key
     that lives nowhere.
     """
-    live = np.flatnonzero(where.file >= 0)
-    wanted = where.file[live] << 32 | where.position[live]
-    table, found = read_at(metadata, snapshot, list(_by_file(wanted)), names, threads=threads)
-    if len(live) == len(where.file) and np.array_equal(found, wanted):
-        return table
-    order = np.argsort(found)
-    at = np.full(len(where.file), -1, np.int64)
-    at[live] = order[np.searchsorted(found, wanted, sorter=order)]
-    return taken(table, at)
-
-
-def _by_file(wanted: Int64Array) -> Iterator[FileRows]:
-    """Yield the rows ``wanted``, file << 32 | position, of each file once."""
-    rows = np.unique(wanted) if len(wanted) > 1 else wanted
-    for part in (
-        np.split(rows, np.flatnonzero(np.diff(rows >> 32)) + 1) if len(rows) > 1 else (rows,)
-    ):
-        if len(part):
-            yield int(part[0] >> 32), part & 0xFFFFFFFF
+    found = where.those_found()
+    wanted = found.file << 32 | found.position
+    return with_nulls(read_places(metadata, snapshot, wanted, names, threads=threads), where)

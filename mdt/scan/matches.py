@@ -14,14 +14,12 @@ from indexes.paths import top_levels
 from indexes.predicate import And, Or, Predicate, bind, columns, simplify
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.plan.planner import SegmentScan, plan
-from mdt.scan.reader import read_at
-from mdt.scan.scan_tasks import live_positions, rows_in
+from mdt.plan.planner import SegmentScan, plan, rows_in
+from mdt.scan.reader import FileRows, by_file, read_at
+from mdt.scan.scan_tasks import live_positions
 
 _TOGETHER_ROWS = 1 << 20
 """So many rows are tested at a time."""
-Places = tuple[int, Int64Array]
-"""Number of a file, and positions in it, rising -> int64[n]."""
 
 
 def matching_rows(
@@ -32,7 +30,7 @@ def matching_rows(
     threads: int,
     scanned: set[int] | None = None,
     files: Collection[int] | None = None,
-) -> list[Places]:
+) -> list[FileRows]:
     """Return the live rows that match, by file; the columns of the predicate are read, a few row
     groups at a time.
 
@@ -57,7 +55,7 @@ def matching_of(
     scans: Sequence[SegmentScan],
     *,
     threads: int,
-) -> list[Places]:
+) -> list[FileRows]:
     """Return the live rows that match, by file, among those of a plan for ``predicate``, which is
     simplified.
     """
@@ -77,7 +75,7 @@ def matching_of(
     return [(file, np.concatenate(parts)) for file, parts in of_file.items()]
 
 
-def places_of(found: list[Places]) -> Int64Array:
+def places_of(found: list[FileRows]) -> Int64Array:
     """Return where rows stand as one array: file number << 32 | position."""
     parts = [np.empty(0, np.int64)]
     for file, positions in found:
@@ -92,9 +90,9 @@ def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:
     return live_positions(positions, snapshot.vector(scan.file))
 
 
-def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list[Places]]:
+def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list[FileRows]]:
     """Yield the candidates, those together that are read together."""
-    part, rows = list[Places](), 0
+    part, rows = list[FileRows](), 0
     for scan in scans:
         positions = _candidates(snapshot, scan)
         for start in range(0, len(positions), _TOGETHER_ROWS):
@@ -109,15 +107,12 @@ def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list
 
 
 def _tested(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, part: list[Places], threads: int
-) -> Iterator[Places]:
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, part: list[FileRows], threads: int
+) -> Iterator[FileRows]:
     """Yield those of the candidates ``part`` that match, by file."""
     schema = snapshot.definition.schema
     names = sorted(top_levels(schema, columns(predicate)))
     table, places = read_at(metadata, snapshot, part, names, threads=threads)
     tested = pa.schema([schema.field(name) for name in names])
     mask = bind(predicate, tested)(table.select(names)).to_numpy()
-    hits = np.sort(places[mask])
-    starts = np.flatnonzero(np.diff(hits >> 32, prepend=-1))
-    for some in np.split(hits, starts[1:]) if len(hits) else ():
-        yield int(some[0] >> 32), some & 0xFFFFFFFF
+    yield from by_file(np.sort(places[mask]))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import taken
 from indexes.functions import FunctionFailed
 from indexes.paths import top_levels
 from indexes.predicate import Call, Predicate, bind, columns, leaves
@@ -32,6 +33,11 @@ from mdt.schema.older_files import form_of
 
 _LATE_ROWS = 8_192
 """Below this, opening a file twice costs more than columns that are not tested."""
+
+_RUN_ROWS = 64
+"""Rows that stand in their order are given as slices if these are as long on average: no row is
+copied.
+"""
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -95,11 +101,51 @@ def read_at(
     )
 
 
+def by_file(places: Int64Array) -> Iterator[FileRows]:
+    """Yield the rows at ``places``, file number << 32 | position, which rise, file by file."""
+    for part in np.split(places, np.flatnonzero(np.diff(places >> 32)) + 1):
+        if len(part):
+            yield int(part[0] >> 32), part & 0xFFFFFFFF
+
+
+def read_places(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    wanted: Int64Array,
+    names: Sequence[str],
+    *,
+    threads: int,
+) -> pa.Table:
+    """Return columns ``names`` of the rows at the places ``wanted``, as :func:`by_file` has them,
+    in that order; one may come twice.
+    """
+    places = wanted
+    if not bool((np.diff(wanted) > 0).all()):
+        places = np.unique(wanted)
+    table, found = read_at(metadata, snapshot, list(by_file(places)), names, threads=threads)
+    if np.array_equal(found, wanted):
+        return table
+    order = np.argsort(found, kind="stable")  # what was read are a few runs that rise
+    return _runs_taken(table, order[np.searchsorted(found, wanted, sorter=order)])
+
+
+def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
+    """Return the ``rows`` of a table in that order, without a copy if they are long runs."""
+    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    if len(starts) * _RUN_ROWS > len(rows):
+        return taken(table, rows)
+    sizes = np.diff(starts, append=len(rows))
+    runs = zip(rows[starts].tolist(), sizes.tolist(), strict=True)
+    return pa.concat_tables([table.slice(*run) for run in runs])
+
+
 def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
     """Return how the row groups are read that hold ``positions`` of a file."""
     wanted = BitMap(positions.tolist())
     hit = row_groups_with(wanted, np.array(segment.row_groups, np.int64))
-    return SegmentScan(number, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
+    if hit is None:
+        return SegmentScan(number, None, wanted)
+    return SegmentScan(number, tuple(np.flatnonzero(hit).tolist()), wanted)
 
 
 def _places(task: RowGroups | Rows) -> Int64Array:
@@ -214,7 +260,9 @@ class _Reader:
                 (rest if field.name in rest.schema.names else table)[field.name] for field in stored
             ]
             table = pa.table(columns, schema=stored)
-        return table if form is None else form.converted(table)
+        if form is None:
+            return table
+        return form.converted(table)
 
     def _pages_lack(self, wanted: Wanted, schema: pa.Schema) -> pa.Table:
         """Return stored columns of single rows by the row groups that hold them."""
@@ -281,7 +329,9 @@ class _Reader:
                 part &= _member_mask(task.scan.positions, first, rows)
             parts.append(part)
         mask = np.concatenate(parts)
-        return None if bool(mask.all()) else mask
+        if bool(mask.all()):
+            return None
+        return mask
 
 
 def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any]:

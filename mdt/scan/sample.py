@@ -57,14 +57,18 @@ class Samples:
         found = list(
             read(self._metadata, ScanPlan(snapshot, None, scans, ()), (column,), threads=1)
         )
-        return pa.concat_tables(found) if found else pa.table({column: pa.array([], pa.null())})
+        if found:
+            return pa.concat_tables(found)
+        return pa.table({column: pa.array([], pa.null())})
 
 
 def _scans(snapshot: Snapshot) -> tuple[SegmentScan, ...]:
     """Return the first row groups of some files with rows, spread evenly."""
     live = np.flatnonzero(snapshot.has_rows)
     at = np.unique(np.linspace(0, max(0, len(live) - 1), FILES).round().astype(int))
-    return tuple(SegmentScan(number, (0,)) for number in live[at].tolist()) if len(live) else ()
+    if len(live):
+        return tuple(SegmentScan(number, (0,)) for number in live[at].tolist())
+    return ()
 
 
 def _ids(snapshot: Snapshot, scans: tuple[SegmentScan, ...]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.parquet.page_map import PageMap
 from mdt.parquet.pages import Wanted
 from mdt.parquet.segment import Segment
-from mdt.plan.planner import ScanPlan, SegmentScan
+from mdt.plan.planner import ScanPlan, SegmentScan, rows_in
 from mdt.schema.older_files import Form, form_of
 
 UNIT_ROWS = 262_144
@@ -72,9 +72,8 @@ class Cutter:
         self._plan = plan
         self._schema = schema
         self._names = frozenset(schema.names)
-        numbers = np.array([scan.file for scan in plan.segments], np.int64)
-        found = plan.snapshot.files.segments(numbers)
-        self._files: dict[int, Segment] = dict(zip(numbers.tolist(), found, strict=True))
+        found = plan.snapshot.files.segments(plan.files)
+        self._files: dict[int, Segment] = dict(zip(plan.files.tolist(), found, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the tasks, for ``threads`` threads."""
@@ -146,7 +145,10 @@ def placed(
     that are wanted, some of which the page map may lack; ``form``: how they come out of the file's.
     """
     page_map = _page_map(metadata, file)
-    if page_map is None or page_map.names.isdisjoint(names if form is None else form.stored.names):
+    stored = names
+    if form is not None:
+        stored = frozenset(form.stored.names)
+    if page_map is None or page_map.names.isdisjoint(stored):
         return None
     if not _are_few(positions, rows, page_map):
         return None
@@ -164,7 +166,9 @@ def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
         return None
     if found is None:
         return None
-    return found if found.rows == file.rows else None
+    if found.rows == file.rows:
+        return found
+    return None
 
 
 def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
@@ -180,17 +184,6 @@ def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
 def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
     """Return those of ``positions`` that are not dead, rising -> int64[n]."""
     return np.asarray((positions if dead is None else positions - dead).to_array(), dtype=np.int64)
-
-
-def rows_in(row_group_rows: Sequence[int], row_groups: Sequence[int] | None) -> BitMap:
-    """Return the positions of the rows of some row groups, None for all."""
-    if row_groups is None:
-        return BitMap(range(sum(row_group_rows)))
-    ends = np.cumsum(row_group_rows).tolist()
-    found = BitMap()
-    for row_group in row_groups:
-        found.add_range(ends[row_group] - row_group_rows[row_group], ends[row_group])
-    return found
 
 
 def _block_rows(page_map: PageMap) -> int:
@@ -264,7 +257,7 @@ def _runs(scan: SegmentScan, row_group_rows: Sequence[int]) -> Iterator[RowGroup
 def _run(
     scan: SegmentScan, run: list[int], row_group_rows: Sequence[int], starts: list[int]
 ) -> RowGroups:
-    whole = len(run) == len(row_group_rows)
-    return RowGroups(
-        scan, None if whole else tuple(run), tuple((starts[z], row_group_rows[z]) for z in run)
-    )
+    parts = tuple((starts[number], row_group_rows[number]) for number in run)
+    if len(run) == len(row_group_rows):
+        return RowGroups(scan, None, parts)
+    return RowGroups(scan, tuple(run), parts)

@@ -29,8 +29,8 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.added_rows import may_match
 from mdt.progress import Progress
-from mdt.scan.matches import Places, matching_rows
-from mdt.scan.reader import read_at
+from mdt.scan.matches import matching_rows
+from mdt.scan.reader import FileRows, read_at
 from mdt.write.assign import Assignment, assign
 from mdt.write.deletes import of_rows
 from mdt.write.new_files import WriteJob
@@ -52,7 +52,7 @@ class Part:
     matches: Matches
 
     @property
-    def places(self) -> list[Places]:
+    def places(self) -> list[FileRows]:
         """The rows as :func:`mdt.scan.matches.matching_rows` returns them."""
         return [
             (file, np.asarray(rows.to_array()).astype(np.int64))

@@ -20,7 +20,7 @@ from indexes.key_hash import KEY_BYTES_MAX, SEED_MAX, MultilinearHash, MurmurHas
 
 SECRET = bytes(range(32))
 HASH = MultilinearHash(SECRET)
-PATH_ROWS = key_hash._NUMPY_ROWS_MIN
+PATH_ROWS = 2_000
 
 
 def pairs(hashes):

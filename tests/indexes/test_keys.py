@@ -270,13 +270,6 @@ def test_the_suite_kills_the_mutant(mutant):
     assert first_failure(suite) is not None
 
 
-def test_a_high_bound_that_cannot_be_rounded_up_is_none():
-    assert bloom._round_up(b"\xff" * 70) is None
-    assert bloom._round_up(b"a" + b"\xff" * 70) == b"b"
-    assert bloom._round_up(b"a" * 64) == b"a" * 64
-    assert bloom._round_up(b"a" * 65) == b"a" * 63 + b"b"
-
-
 @pytest.mark.parametrize("index", [RecordKeyIndex(), BloomKeyIndex()])
 def test_wrong_numbers_of_groups_are_refused(index):
     key_part = index.build(*hashed(["a"]), np.array([0]), 3)

@@ -12,7 +12,7 @@ import pytest
 import mdt
 from indexes import values
 from indexes.key_numbers import as_numbers
-from mdt.plan.estimates import HISTOGRAM_BINS, edges_of, estimate, estimate_whole
+from mdt.plan.estimates import HISTOGRAM_BINS, edges_of, estimate
 from mdt.plan.planner import plan
 from mdt.stores.storage import MemoryStorage
 
@@ -52,13 +52,13 @@ def spread(table, keys, where=None):
     """Estimate which keys of joins leave out no file."""
     scan = table.scan(where)
     if where is None:
-        return estimate_whole(scan.snapshot, [], {}.get, keys=keys)
+        return estimate(scan.snapshot, [], {}.get, keys=keys)
     return estimate(plan(scan.metadata, scan.snapshot, scan.predicate), [], {}.get, keys=keys)
 
 
 def test_all_rows_and_bounds_are_told_without_a_filter(table):
     found = estimated(table, None)
-    assert found == estimate_whole(table.scan().snapshot, SCHEMA.names, {"id": 398}.get)
+    assert found == estimate(table.scan().snapshot, SCHEMA.names, {"id": 398}.get)
     assert found.rows == 398
     assert found.bytes == sum(table.files()["size"].to_pylist()[:4]), (
         "the file that tells what was deleted has no rows"
@@ -165,7 +165,7 @@ def test_which_keys_of_joins_leave_out_no_file():
     assert found.spread == ("far", "most", "wild") and found.columns == {}
     some = spread(table, [*types, "nothing"], "near < 900 and far >= 0")
     assert some.spread == ("far", "wild"), "one file in nine"
-    assert estimate_whole(table.scan().snapshot, ["far"], {}.get).spread == ()
+    assert estimate(table.scan().snapshot, ["far"], {}.get).spread == ()
 
 
 def test_files_of_endless_numbers_alone_are_not_spread():

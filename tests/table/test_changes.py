@@ -65,7 +65,8 @@ def reads(monkeypatch):
     rows_at = changed_rows.rows_at
 
     def counted(*given, **named):
-        found.append(Read(np.unique(given[2]).tolist(), len(given[3]), tuple(given[4])))
+        _, _, rows, names = given
+        found.append(Read(np.unique(rows.file).tolist(), len(rows.file), tuple(names)))
         return rows_at(*given, **named)
 
     monkeypatch.setattr(changed_rows, "rows_at", counted)

@@ -31,9 +31,10 @@ from mdt.metadata.snapshot.apply import change_of
 from mdt.metadata.snapshot.deleted_keys import undone
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.scan.changed_rows import ChangedRows, rows_at
+from mdt.scan.changed_rows import ChangedRows
 from mdt.scan.difference import rows_beside
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
+from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.alter import altered_back
 from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
@@ -162,7 +163,11 @@ class Restore(Operation[RestorePlan]):
         columns = old.definition.schema.names, definition.fixed
         back, gone = (
             rows_at(
-                self.metadata, state, *rows_beside(state, other), [*names, *_KEY], threads=threads
+                self.metadata,
+                state,
+                KeyRows(*rows_beside(state, other)),
+                [*names, *_KEY],
+                threads=threads,
             )
             for (state, other), names in zip(states, columns, strict=True)
         )
