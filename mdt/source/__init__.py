@@ -41,7 +41,7 @@ def enable(spark: SparkSession) -> None:
 def _enabled(spark: SparkSession) -> bool:
     from mdt.source.table_answers import TableAnswers
 
-    return late.spark_source.enable(spark, TableAnswers())
+    return late.spark_source.enable(spark, TableAnswers().by_name())
 
 
 def read(

@@ -128,7 +128,8 @@ def _collect(
     name, is_column = ".".join(map(quoted, path)), len(path) == 1
     if change == "add":
         wanted["add"][name] = new.type if new.nullable else new
-        names.extend(path if is_column else ())
+        if is_column:
+            names.append(path[0])
     elif change == "widen":
         wanted["widen"][name] = new.type
     elif change == "rename":
@@ -151,11 +152,14 @@ def _place(names: list[str], path: Sequence[str], after: str | None) -> None:
     """Move a column behind another one, or to the front."""
     if len(path) > 1:
         raise statements.refusal("PlaceOfField")
-    for name in (path[0], *([] if after is None else [after])):
+    for name in (path[0], after or path[0]):
         if name not in names:
             raise _no_column(name, names)
     names.remove(path[0])
-    names.insert(0 if after is None else names.index(after) + 1, path[0])
+    place = 0
+    if after is not None:
+        place = names.index(after) + 1
+    names.insert(place, path[0])
 
 
 def _no_column(name: str, names: Sequence[str]) -> Invalid:

@@ -86,7 +86,10 @@ def _fulfil(wish: _Wish) -> None:
     is_large = (
         int(live.files.numpy("block_length")[live.live].sum()) > table.options.spark_local_bytes_max
     )
-    table.build_indexes(spark=wish.spark if is_large else None)
+    if is_large:
+        table.build_indexes(spark=wish.spark)
+    else:
+        table.build_indexes()
 
 
 def _create(table: Table, index: str) -> None:

@@ -69,7 +69,9 @@ def _moving(definition: TableDefinition) -> tuple[str, ...]:
     """Return the columns that an update may set and that say where a row stands: those of the
     partition, where rows move.
     """
-    return definition.partition_by if definition.is_global and definition.moves_rows else ()
+    if definition.is_global and definition.moves_rows:
+        return definition.partition_by
+    return ()
 
 
 def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:

@@ -170,7 +170,7 @@ def _answer(schema: pa.Schema, result: Any) -> pa.Table:
     if isinstance(result, pa.Table):
         return result
     if not dataclasses.is_dataclass(result):
-        return pa.Table.from_pylist([{"seq": result}] if len(schema) else [], schema)
+        return pa.Table.from_pylist([{"seq": result}] * len(schema), schema)
     row = {field.name: _value(getattr(result, field.name), field.type) for field in schema}
     return pa.Table.from_pylist([row], schema)
 
@@ -184,4 +184,6 @@ def _value(value: Any, type: pa.DataType) -> Any:
         ]
     if pa.types.is_list(type):
         return [_value(one, type.value_type) for one in value]
-    return str(value) if pa.types.is_string(type) else value
+    if pa.types.is_string(type):
+        return str(value)
+    return value

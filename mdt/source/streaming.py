@@ -132,14 +132,9 @@ class Stream:
         if found <= begun:
             return None
         # What was cleaned can be no end of a batch of rows; its rows stand in later states.
-        return _offset(
-            snapshot,
-            (
-                found
-                if asked.changes is not None
-                else max(found, min(end, snapshot.retention.horizon))
-            ),
-        )
+        if asked.changes is None:
+            found = max(found, min(end, snapshot.retention.horizon))
+        return _offset(snapshot, found)
 
     def _batch(
         self,
@@ -167,7 +162,9 @@ class Stream:
                 f" {found.schema.simpleString()}",
                 hint="end the query, and begin it again from its checkpoint",
             )
-        return found if found.columns == expected.names else found.select(*expected.names)
+        if found.columns == expected.names:
+            return found
+        return found.select(*expected.names)
 
     def _rows(
         self,
@@ -242,7 +239,9 @@ class _Kept:
         """Return the table to be used again, None if its newest commit has left the log."""
         metadata = table.metadata
         newest = metadata.record(metadata.known().seq)
-        return None if newest is None else cls(table, _place(asked), newest)
+        if newest is None:
+            return None
+        return cls(table, _place(asked), newest)
 
     def still_stands(self) -> bool:
         """Return whether the newest commit is in the log as it was: no other table stands there,

@@ -1,12 +1,12 @@
-"""What the data source of the JVM is answered: :class:`mdt.engines.spark.source.Answers` by
-tables.
-"""
+"""What the data source of the JVM is answered by tables; :mod:`mdt.engines.spark.source` asks."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
@@ -33,9 +33,8 @@ from mdt.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-    from mdt.engines.spark.statement import Statement
+    from mdt.engines.spark.source import Answers, Request
 
 
 class TableAnswers:
@@ -44,48 +43,59 @@ class TableAnswers:
     def __init__(self) -> None:
         self._said: set[str] = set()
 
-    def read(
-        self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None
-    ) -> DataFrame:
-        """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and
-        what opening a table raises.
-        """
-        said = known_settings(spark)
-        return read_frame.frame(spark, said.under(words(options)), columns, reads=said.reads)
+    def by_name(self) -> Answers:
+        """Return who answers each question."""
+        return {
+            "read": self.read,
+            "write": self.write,
+            "partitions": self.partitions,
+            "entry": self.entry,
+            "refuse": self.refuse,
+            "change": self.change,
+            "call": self.call,
+            "answer": self.answer,
+            "function": self.function,
+            "insert": self.insert,
+            "stream": self.stream,
+            "sink": self.sink,
+        }
 
-    def write(
-        self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
-    ) -> DataFrame:
-        """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises
-        as :func:`mdt.source.write_frame.write` does.
+    def read(self, request: Request) -> DataFrame:
+        """Return the frame that options ask for, with the columns that Spark expects.  Raises
+        Invalid for what they cannot mean, and what opening a table raises.
         """
-        said = known_settings(spark)
-        with _writing(said, options) as asked:
-            table, _ = write(asked, how, rows)
-        return _written(spark, said, table)
+        said = known_settings(request.spark)
+        asked = said.under(words(request.options))
+        return read_frame.frame(request.spark, asked, request.columns, reads=said.reads)
 
-    def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
-        """Return the columns by which the table is partitioned that ``options`` name.  Raises as
-        :func:`mdt.open` does.
+    def write(self, request: Request) -> DataFrame:
+        """Write rows, and return the frame of the table; ``text``: how, "Append", "Overwrite",
+        "ErrorIfExists" or "Ignore" of ``df.write``, "into" or "overwrite" of an INSERT.  Raises as
+        :func:`mdt.source.write_frame.write` does.
         """
-        return _known(spark, options).definition.partition_by
+        with _writing(request) as (asked, said):
+            table, _ = write(asked, request.text, request.rows)
+        _maintain(request.spark, said, table)
+        return read_frame.snapshot(request.spark, table, False, SNAPSHOT, reads=said.reads)
 
-    def partitions(
-        self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]
-    ) -> Sequence[str]:
-        """Return the partitions with rows that have ``values``, by name.  Raises as
+    def partitions(self, request: Request) -> Sequence[str]:
+        """Return the partitions with rows that have the values of ``text``, JSON of column ->
+        value, by name; without a text the columns by which the table is partitioned.  Raises as
         :func:`mdt.open` does, and Invalid if the table has none.
         """
-        snapshot = _known(spark, options).snapshot()
-        return named(snapshot.definition, paths_with(snapshot, values))
+        table = _known(request)
+        if request.text is None:
+            return table.definition.partition_by
+        paths = paths_with(table.snapshot(), json.loads(request.text))
+        return named(table.definition, paths)
 
-    def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
-        """Return which of the options ``names`` of an entry of the catalog are of the machine, and
+    def entry(self, request: Request) -> Sequence[str]:
+        """Return which of the options ``more`` of an entry of the catalog are of the machine, and
         so do not count; a warning names them once.
 
-        ``table``: its name; None where it is to be made.  Raises Invalid then.
+        ``text``: the table's name; None where it is to be made.  Raises Invalid then.
         """
-        found = of_machine(names)
+        found, table = of_machine(request.more), request.text
         if not found:
             return found
         words_of_session = ", ".join(
@@ -112,110 +122,113 @@ class TableAnswers:
         )
         return found
 
-    def refuse(self, kind: str) -> NoReturn:
-        """Raise Unsupported for a statement of SQL (:mod:`mdt.source.statements`)."""
-        raise statements.refusal(kind)
+    def refuse(self, request: Request) -> NoReturn:
+        """Raise Unsupported for the statement of SQL ``text`` (:mod:`mdt.source.statements`)."""
+        raise statements.refusal(request.text)
 
-    def change(
-        self, spark: SparkSession, options: Mapping[str, str], statement: Statement
-    ) -> Sequence[int]:
-        """Carry out a statement on the table that ``options`` name.  Raises as
+    def change(self, request: Request) -> Sequence[int]:
+        """Carry out a statement of SQL that changes rows, and return its counts.  Raises as
         :func:`mdt.source.change_rows.change` does.
         """
-        said = known_settings(spark)
-        with _writing(said, options) as asked:
+        statement = late.spark_statement.Statement(request.text, request.more)
+        with _writing(request) as (asked, said):
             table, counts = change_rows.change(asked, statement)
-        _maintain(spark, said, table)
+        _maintain(request.spark, said, table)
         return counts
 
-    def call(
-        self, spark: SparkSession, options: Mapping[str, str], name: str, given: Any
-    ) -> pa.Table | Sequence[str]:
-        """Carry out a procedure, or a statement, on the table that ``options`` name.  Raises as
+    def call(self, request: Request) -> pa.Table | Sequence[str]:
+        """Carry out the procedure, or the statement about a table as a whole, ``text``, and return
+        its rows; ``more``: its JSON, as ``java/sql/TableCall.java`` has it.
+
+        Texts instead of rows are for the catalog: the columns as Spark's JSON, empty for the same
+        as before, and names of options that it must forget.  Raises as
         :func:`mdt.source.procedures.call` and :func:`mdt.source.definitions.carry_out` do.
         """
-        said = known_settings(spark)
-        with _writing(said, options) as asked:
+        name, given = request.text, json.loads(request.more)
+        with _writing(request) as (asked, said):
             if isinstance(given, Mapping):
                 statement = definitions.statement_of(name, given)
-                table, answer = definitions.carry_out(asked, statement, spark, said.reads)
+                table, answer = definitions.carry_out(asked, statement, request.spark, said.reads)
             else:
-                table, answer = procedures.call(asked, name, given, spark)
+                table, answer = procedures.call(asked, name, given, request.spark)
         if not name.startswith("Show"):
-            _maintain(spark, said, table)
+            _maintain(request.spark, said, table)
         return answer
 
-    def answer(self, name: str, given: Any) -> pa.Schema:
-        """Return the columns of the answer of such a call.  Raises Invalid for an unknown procedure
-        and Unsupported for a statement that is refused.
+    def answer(self, request: Request) -> pa.Table:
+        """Return the answer of such a call without its rows.  Raises Invalid for an unknown
+        procedure and Unsupported for a statement that is refused.
         """
+        name, given = request.text, json.loads(request.more)
         if isinstance(given, Mapping):
-            return definitions.columns(definitions.statement_of(name, given))
-        return procedures.columns(name)
+            return definitions.columns(definitions.statement_of(name, given)).empty_table()
+        return procedures.columns(name).empty_table()
 
-    def function(
-        self, spark: SparkSession, options: Mapping[str, str], name: str
-    ) -> pa.Table | DataFrame:
-        """Return the rows of a table function (:mod:`mdt.source.table_functions`; "changes").
+    def function(self, request: Request) -> pa.Table | DataFrame:
+        """Return the rows of the table function ``text`` (:mod:`mdt.source.table_functions`;
+        "changes").
 
         Raises as :func:`mdt.open` and :meth:`read` do.
         """
-        if name == "changes":
-            return self.read(spark, {"changes": "net", **options}, None)
-        return table_functions.INSPECTED[name](_known(spark, options))
+        if request.text == "changes":
+            options = {"changes": "net", **request.options}
+            return self.read(replace(request, options=options, text=None))
+        return table_functions.INSPECTED[request.text](_known(request))
 
-    def insert(
-        self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
-    ) -> Sequence[int]:
-        """Write ``rows``, and return how many rows changed in all, were updated, deleted, inserted,
-        and dropped for being older.
+    def insert(self, request: Request) -> Sequence[int]:
+        """Write rows as an INSERT does, and return how many rows changed in all, were updated,
+        deleted, inserted, and dropped for being older.
 
-        Raises as :func:`mdt.source.write_frame.write` does.
+        ``text``: "into" or "overwrite".  Raises as :func:`mdt.source.write_frame.write` does.
         """
-        said = known_settings(spark)
-        with _writing(said, options) as asked:
-            table, done = write(asked, how, rows)
+        with _writing(request) as (asked, said):
+            table, done = write(asked, request.text, request.rows)
         assert done is not None, "an INSERT always writes"
-        _maintain(spark, said, table)
-        return (
-            done.updated + done.deleted + done.inserted,
-            done.updated,
-            done.deleted,
-            done.inserted,
-            done.late,
-        )
+        _maintain(request.spark, said, table)
+        affected = done.updated + done.deleted + done.inserted
+        return affected, done.updated, done.deleted, done.inserted, done.late
 
-    def stream(self, spark: SparkSession, options: Mapping[str, str]) -> streaming.Stream:
-        """Return the stream that ``options`` ask for, its table open.  Raises as
-        :class:`mdt.source.streaming.Stream` does.
+    def stream(self, request: Request) -> Answers:
+        """Return who answers the questions about the stream that options ask for, its table open.
+        Raises as :class:`mdt.source.streaming.Stream` does.
         """
-        said = known_settings(spark)
-        return streaming.Stream(said.under(words(options)), said.reads)
+        said = known_settings(request.spark)
+        stream = streaming.Stream(said.under(words(request.options)), said.reads)
 
-    def sink(self) -> TableSink:
-        """Return what the batches of one query are written by."""
-        return TableSink()
+        def offset(asked: Request) -> Sequence[str]:
+            everything, last = asked.more
+            found = stream.offset(asked.text, bool(everything), last)
+            if found is None:
+                return []
+            return [found]
 
+        def batch(asked: Request) -> DataFrame:
+            start, columns = asked.more
+            expected = late.spark_schema.of_json(columns)
+            return stream.batch(asked.spark, start, asked.text, expected)
 
-class TableSink:
-    """Writes the batches of one query to a table, which is open between them."""
+        return {
+            "columns": lambda asked: [stream.columns(asked.spark, asked.columns).json()],
+            "newest": lambda asked: [stream.newest()],
+            "offset": offset,
+            "batch": batch,
+        }
 
-    def __init__(self) -> None:
-        self._sink = streaming.Sink()
+    def sink(self, request: Request) -> Answers:
+        """Return who writes the batches of one query to a table, which is open between them.
+        Raises as :meth:`mdt.source.streaming.Sink.write` does.
+        """
+        sink = streaming.Sink()
 
-    def write(
-        self,
-        spark: SparkSession,
-        options: Mapping[str, str],
-        mode: str,
-        batch: tuple[str, int],
-        rows: DataFrame,
-    ) -> None:
-        """Write a batch once.  Raises as :meth:`mdt.source.streaming.Sink.write` does."""
-        said = known_settings(spark)
-        with _writing(said, options) as asked:
-            table = self._sink.write(asked, mode, batch, rows)
-        _maintain(spark, said, table)
+        def write_batch(batch: Request) -> Sequence[str]:
+            query, number, java = batch.more
+            rows = late.spark_source.frame(java)
+            with _writing(batch) as (asked, said):
+                table = sink.write(asked, batch.text, (str(query), int(number)), rows)
+            _maintain(batch.spark, said, table)
+            return ()
+
+        return {"write": write_batch}
 
 
 def known_settings(spark: SparkSession) -> Settings:
@@ -227,25 +240,21 @@ def known_settings(spark: SparkSession) -> Settings:
     return said
 
 
-def _known(spark: SparkSession, options: Mapping[str, str]) -> Table:
-    """Return the table that ``options`` name, the one that is open if there is one."""
-    asked = known_settings(spark).under(words(options))
+def _known(request: Request) -> Table:
+    """Return the table that options name, the one that is open if there is one."""
+    asked = known_settings(request.spark).under(words(request.options))
     return read_frame.opened(asked.path, asked.options, asked.storage or None, None)
 
 
 @contextmanager
-def _writing(said: Settings, options: Mapping[str, str]) -> Iterator[Words]:
-    """Yield what ``options`` and the session ask for; commits of the block carry the metadata that
-    they name.
+def _writing(request: Request) -> Iterator[tuple[Words, Settings]]:
+    """Yield what options and the session ask for, and the session's settings; commits of the block
+    carry the metadata that they name.
     """
-    asked = said.under(words(options))
+    said = known_settings(request.spark)
+    asked = said.under(words(request.options))
     with annotating(asked.metadata):
-        yield asked
-
-
-def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:
-    _maintain(spark, said, table)
-    return read_frame.snapshot(spark, table, False, SNAPSHOT, reads=said.reads)
+        yield asked, said
 
 
 def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:

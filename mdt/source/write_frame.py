@@ -60,7 +60,7 @@ def write(
     ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of
     ``asked``, if it is open.
 
-    ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the
+    ``how``: a mode of ``df.write``, or what an INSERT says.  "Append" and "into" carry out the
     operation, upsert by default; "Overwrite" and "overwrite" put the rows in the place of all
     others in one commit, in that of the partitions that ``asked`` names, or of those that they
     touch if it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and
@@ -163,7 +163,9 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
             f" {asked.operation}",
             hint='mode("append") carries out the operation',
         )
-    return _PARTITIONS if is_dynamic or asked.operation == _PARTITIONS else _TABLE
+    if is_dynamic or asked.operation == _PARTITIONS:
+        return _PARTITIONS
+    return _TABLE
 
 
 def _is_there(asked: Words) -> bool:
@@ -222,7 +224,9 @@ def _require_columns(said: Mapping[str, Any], columns: Sequence[str]) -> None:
 
 
 def _names(said: Any) -> tuple[str, ...]:
-    return (said,) if isinstance(said, str) else tuple(said or ())
+    if isinstance(said, str):
+        return (said,)
+    return tuple(said or ())
 
 
 def _write(
@@ -270,4 +274,6 @@ def _says(name: str, value: Any, has: Any, definition: TableDefinition) -> bool:
 
 
 def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return str(value)

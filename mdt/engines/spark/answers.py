@@ -105,7 +105,9 @@ def _of_column(one: ColumnEstimate) -> dict[str, Any]:
         "nulls": one.nulls,
         "bytes": one.bytes_mean,
     }
-    return told if one.edges is None else {**told, "bins": one.bins, "height": one.height}
+    if one.edges is None:
+        return told
+    return {**told, "bins": one.bins, "height": one.height}
 
 
 def _totals(
@@ -135,7 +137,9 @@ def _top(
     type = lister.type_of(column)
     key = SortKey(column, asked["descending"], asked["nulls_first"], type)
     found = lister.threshold(asked["query"], predicate, key, asked["top"])
-    return None if found is None else _bound(found, type, is_low=asked["descending"])
+    if found is None:
+        return None
+    return _bound(found, type, is_low=asked["descending"])
 
 
 _ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
@@ -157,19 +161,27 @@ def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
         try:
             key.decode()
         except UnicodeDecodeError:  # half a character at the end: without it the bound is lower
-            return key.decode(errors="ignore").encode().hex() if is_low else None
+            if is_low:
+                return key.decode(errors="ignore").encode().hex()
+            return None
     told = _value(key, type)
-    return None if told == "NaN" else told
+    if told == "NaN":
+        return None
+    return told
 
 
 def _value(key: bytes | None, type: pa.DataType) -> Any:
     """Return the value of a key as JSON; None for None."""
     kind = values.kind_of(type)
     if key is None or kind == "bool":
-        return None if key is None else key != b"\0"
+        if key is None:
+            return None
+        return key != b"\0"
     if kind in ("string", "binary"):
         return key.hex()
     if kind in ("int", "date", "timestamp"):
         return int.from_bytes(key, "big") - (1 << 63)
     text = str(values.decode(key, type))
-    return _ENDLESS.get(text, text) if kind == "float" else text
+    if kind == "float":
+        return _ENDLESS.get(text, text)
+    return text

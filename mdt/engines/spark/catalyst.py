@@ -71,7 +71,9 @@ def column_of(node: Node, columns: Collection[str]) -> str | None:
     stored; None if it is none of ``columns``.
     """
     try:
-        return None if node["op"] == "Cast" else _column(node, columns)
+        if node["op"] == "Cast":
+            return None
+        return _column(node, columns)
     except _NotUnderstood:
         return None
 
@@ -96,7 +98,9 @@ def _known(node: Node, columns: Collection[str]) -> Predicate:
     children = node.get("children", [])
     if op in ("And", "Or"):
         parts = tuple(_convert(child, columns) for child in children)
-        return And(parts) if op == "And" else Or(parts)
+        if op == "And":
+            return And(parts)
+        return Or(parts)
     if op == "Not":
         return negate(_convert(children[0], columns))
     if op in ("AttributeReference", "GetStructField") and node["type"] == "boolean":
@@ -115,10 +119,8 @@ def _comparison(op: str, left: Node, right: Node, columns: Collection[str]) -> P
 
 
 def _is_null(node: Node, columns: Collection[str]) -> Predicate:
-    return Leaf(
-        _column(node["children"][0], columns),
-        "is null" if node["op"] == "IsNull" else "is not null",
-    )
+    op = {"IsNull": "is null", "IsNotNull": "is not null"}[node["op"]]
+    return Leaf(_column(node["children"][0], columns), op)
 
 
 def _in(node: Node, columns: Collection[str]) -> Predicate:
@@ -143,11 +145,10 @@ def _text(node: Node, columns: Collection[str]) -> Predicate:
         return Leaf(name, "like", text)
     if node["op"] == "RLike":
         return _match(name, text)
-    return Leaf(
-        name,
-        "like",
-        f"%{quote_like(text)}%" if node["op"] == "Contains" else f"%{quote_like(text)}",
-    )
+    pattern = f"%{quote_like(text)}"
+    if node["op"] == "Contains":
+        pattern += "%"
+    return Leaf(name, "like", pattern)
 
 
 def _match(name: str, regex: str) -> Leaf:

@@ -24,7 +24,7 @@ from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.failures import in_task, named_in_queries
 from mdt.engines.spark.frame import shown
 from mdt.engines.spark.java_half import factory_of
-from mdt.engines.spark.private import from_arrow_schema, map_in_arrow
+from mdt.engines.spark.private import map_in_arrow, spark_schema
 from mdt.engines.spark.schema import in_micros
 from mdt.engines.spark.session import classic
 from mdt.engines.tasks import Source, source_of
@@ -67,7 +67,7 @@ def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
     """
     named_in_queries(changes.metadata.storage.uri("").rstrip("/"))
     asked = _Asked(changes)
-    columns = from_arrow_schema(asked.schema, prefer_timestamp_ntz=True).json()
+    columns = spark_schema(asked.schema).json()
     factory = factory_of(classic(spark).sparkContext)
     return private.frame_in(
         spark, factory.asked(asked, private.java_session(spark), columns, _bytes(changes))
@@ -119,7 +119,7 @@ class _Asked:
         work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
         if sum(map(len, pieces)) > _SPREAD_BYTES_MAX:
             work = work.repartition(len(pieces))  # which runs a job while a query is planned
-        columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        columns = spark_schema(schema)
         return map_in_arrow(
             work, partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema), columns
         )
@@ -133,9 +133,9 @@ class _Asked:
     def _found(self, filters: list[Any]) -> list[bytes]:
         """Return the changes for which conditions may hold, as tasks are told them."""
         told = [one for one in conjuncts_of(predicate_of(filters, CHANGE.names)) if _is_known(one)]
-        changes = replace(
-            self._changes, hint=predicate_of(filters, self._kept) if filters else None
-        )
+        changes = self._changes
+        if filters:
+            changes = replace(changes, hint=predicate_of(filters, self._kept))
         segments = changes.of.view.segment_ids
         found = (_matching(changes, changed, told) for changed in changes.changes())
         return [_encoded(changed, segments) for changed in found if len(changed)]
@@ -192,7 +192,9 @@ class _Place:
         one.
         """
         found = history_range(metadata, self.since, self.until)
-        return found if self.source.is_of(found.view) else None
+        if self.source.is_of(found.view):
+            return found
+        return None
 
 
 @memo(_RANGES_KEPT)

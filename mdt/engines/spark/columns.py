@@ -23,7 +23,7 @@ from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_qu
 from indexes.values import members
 from mdt.arguments import backquoted
 from mdt.engines.spark.functions import evaluated, match
-from mdt.engines.spark.private import from_arrow_type
+from mdt.engines.spark.private import spark_type
 from mdt.errors import Unsupported
 from mdt.filters.comparison import Compared
 from mdt.filters.dates import Interval
@@ -86,9 +86,7 @@ def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Colum
             with_fields(column.getField(f.name), f.type, own.pop(f.name, f.type)).alias(f.name)
             for f in given
         ]
-        fields += [
-            sf.lit(None).cast(from_arrow_type(type)).alias(name) for name, type in own.items()
-        ]
+        fields += [sf.lit(None).cast(spark_type(type)).alias(name) for name, type in own.items()]
         return sf.when(column.isNotNull(), sf.struct(*fields))
     if pa.types.is_map(given):
         return sf.transform_values(
@@ -113,8 +111,12 @@ def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
     """Return the column that sorts a frame with columns of ``schema`` by ``key``."""
     column = _path(paths.names(schema, key.column))
     if key.descending:
-        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
-    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
+        if key.nulls_first:
+            return column.desc_nulls_first()
+        return column.desc_nulls_last()
+    if key.nulls_first:
+        return column.asc_nulls_first()
+    return column.asc_nulls_last()
 
 
 def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
@@ -134,10 +136,14 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
         )
 
     def both(found: Sequence[Column]) -> Column:
-        return reduce(operator.and_, found) if found else sf.lit(True)
+        if found:
+            return reduce(operator.and_, found)
+        return sf.lit(True)
 
     def either(found: Sequence[Column]) -> Column:
-        return reduce(operator.or_, found) if found else sf.lit(False)
+        if found:
+            return reduce(operator.or_, found)
+        return sf.lit(False)
 
     return evaluate(predicate, test, both, either)
 
@@ -161,7 +167,9 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
         found = left.eqNullSafe(right)
     else:
         found = _COMPARISONS[test.op](left, right)
-    return ~found if test.is_negated else found
+    if test.is_negated:
+        return ~found
+    return found
 
 
 def _is_about_times(test: Compared, schema: pa.Schema) -> bool:
@@ -182,7 +190,7 @@ def _value(expression: Expression, schema: pa.Schema) -> Column:
         case Field(path):
             return _path(paths.names(schema, path))
         case Constant(scalar):
-            return sf.lit(scalar.as_py()).cast(from_arrow_type(scalar.type))
+            return sf.lit(scalar.as_py()).cast(spark_type(scalar.type))
         case Chain(_, rest):
             found = values[0]
             for (sign, _), value in zip(rest, values[1:], strict=True):
@@ -197,7 +205,7 @@ def _value(expression: Expression, schema: pa.Schema) -> Column:
         case Case(branches, otherwise):
             return _case(branches, otherwise, values, schema)
         case Cast(_, type):
-            return values[0].cast(from_arrow_type(type))
+            return values[0].cast(spark_type(type))
         case Shift(_, intervals):
             return reduce(operator.add, (sf.expr(_interval(one)) for one in intervals), values[0])
         case Among():
@@ -215,7 +223,9 @@ def _case(
     found = sf.when(tests[0], values[0])
     for test, value in zip(tests[1:], values[1:], strict=False):
         found = found.when(test, value)
-    return found if otherwise is None else found.otherwise(values[-1])
+    if otherwise is None:
+        return found
+    return found.otherwise(values[-1])
 
 
 def _interval(interval: Interval) -> str:
@@ -237,7 +247,9 @@ def _call(call: Call, schema: pa.Schema) -> Column:
     columns = [_path(paths.names(schema, column)) for column in call.columns]
     types = [paths.type_at(schema, column) for column in call.columns]
     found = evaluated(function, columns, call.value, types)
-    return ~found if call.is_negated else found
+    if call.is_negated:
+        return ~found
+    return found
 
 
 def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
@@ -251,11 +263,15 @@ def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
         return sf.lit(False)
     if leaf.op in ("like", "not like"):
         found = column.like(_pattern(leaf.value))
-        return found if leaf.op == "like" else ~found
+        if leaf.op == "like":
+            return found
+        return ~found
     if leaf.op in ("match", "not match"):
         text, tokenizer = match_query(leaf)
         found = match(column, text, tokenizer.spec)
-        return found if leaf.op == "match" else ~found
+        if leaf.op == "match":
+            return found
+        return ~found
     if leaf.op == "starts with":
         return column.startswith(sf.lit(leaf.value))
     return _comparison(leaf, column, type)
@@ -304,7 +320,7 @@ def _literal(value: Any, type: pa.DataType) -> Column:
         return sf.lit(text + "+00:00").cast("timestamp")
     if pa.types.is_date(type):
         return sf.date_from_unix_date(sf.lit(value))
-    return sf.lit(value).cast(from_arrow_type(type, prefer_timestamp_ntz=True))
+    return sf.lit(value).cast(spark_type(type, prefer_timestamp_ntz=True))
 
 
 def _pattern(value: object) -> str:

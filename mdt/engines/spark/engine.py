@@ -130,10 +130,11 @@ class SparkEngine:
         by tasks; others are taken where they are.
         """
         parts = _tasks(rows.frame)
+        frame = rows.frame
+        if not rows.names:
+            frame = frame.coalesce(parts)
         with in_driver():  # where the frame shuffles rows, Spark does that now
-            batches, columns = arrow_batches(
-                rows.frame if rows.names else rows.frame.coalesce(parts)
-            )
+            batches, columns = arrow_batches(frame)
         if not rows.names:
             return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
         blocks = dealt_bytes(

@@ -21,20 +21,6 @@ from mdt.errors import MdtError, Missing, Unavailable, Unsupported
 from mdt.session import Recent, in_session
 
 _MARK = "mdt-error:"
-_KINDS = {
-    kind.__name__: kind
-    for kind in (
-        errors.Conflict,
-        errors.Unavailable,
-        errors.Invalid,
-        errors.Corrupt,
-        errors.CorruptInput,
-        errors.Missing,
-        errors.Unsupported,
-        errors.Internal,
-        errors.Expired,
-    )
-}
 _LACKING = re.compile(
     r"No module named"
     r" '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
@@ -116,7 +102,9 @@ def _last_line(text: str) -> str:
         for line in text.splitlines()
         if line.strip() and not line.startswith(("\t", "JVM"))
     ]
-    return lines[-1] if lines else ""
+    if lines:
+        return lines[-1]
+    return ""
 
 
 def _marked(text: str) -> MdtError | None:
@@ -124,7 +112,8 @@ def _marked(text: str) -> MdtError | None:
     if at < 0:
         return None
     told = json.JSONDecoder().raw_decode(text, at + len(_MARK))[0]
-    return _KINDS[told["kind"]](told["message"], hint=told["hint"])
+    kind: type[MdtError] = getattr(errors, told["kind"])
+    return kind(told["message"], hint=told["hint"])
 
 
 def _made_again(text: str) -> MdtError | None:

@@ -52,10 +52,11 @@ import json
 import tempfile  # noqa: TID251  how py4j is given large bytes
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -91,12 +92,17 @@ _FILES_KEPT = (
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
 
-class Lister(Protocol):
-    """Chooses the files of one relation.  Called from several threads at a time."""
+class Lister(ABC):
+    """Chooses the files of one relation.  Called from several threads at a time.
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    A frame that ``does`` some of OPTIMIZES has a lister that is
+    :class:`mdt.engines.spark.answers.Optimizing`, too.
+    """
+
+    @abstractmethod
+    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
         """Return the files, and the rows in them, that may hold a row for which ``predicate`` is
-        true.
+        true; files with ``rows`` such rows are enough.
 
         ``query`` names the running query: equal keys must be answered from one version of the
         table, a new key from the newest.  Keys that start with ``call:`` ask for no query's rows
@@ -105,32 +111,12 @@ class Lister(Protocol):
         And, so that a broken index costs time and never rows.
         """
 
-
-@runtime_checkable
-class Releasing(Protocol):
-    """A `Lister` that keeps something for each query may have this, too."""
-
-    def release(self, query: str) -> None:
+    def release(self, query: str) -> None:  # noqa: B027 - not all keep something
         """Forget the key ``query``: no plan holds it any more.  Keys of other relations come here,
         too.
         """
 
-
-@runtime_checkable
-class Choosing(Protocol):
-    """A `Lister` whose frame ``does`` "top" has this, too."""
-
-    def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
-        """Do what ``list`` does; files with ``rows`` rows for which ``predicate`` is true are
-        enough.
-        """
-
-
-@runtime_checkable
-class Explaining(Protocol):
-    """A `Lister` that tells somebody of its plans has this, too."""
-
-    def explain(self, query: str, to: Collection[str]) -> None:
+    def explain(self, query: str, to: Collection[str]) -> None:  # noqa: B027 - not all tell
         """Tell of the plans of ``query`` from here on; ``to``: "log", "metrics", as the session
         says that runs it.
         """
@@ -254,7 +240,7 @@ class _Planner:
         if answers.is_question(asked):
             return _sent(json.dumps(self.told(asked)).encode())
         _release(asked["gone"])
-        if asked.get("explain") and isinstance(self.lister, Explaining):
+        if asked.get("explain"):
             self.lister.explain(asked["query"], asked["explain"])
         listing = self._list(asked["query"], asked["filters"], asked.get("rows"))
         number = self._number(listing.version)
@@ -269,10 +255,7 @@ class _Planner:
 
     def _list(self, query: str, filters: list[Any], rows: int | None) -> Listing:
         try:
-            predicate = predicate_of(filters, self._columns)
-            if rows is not None and isinstance(self.lister, Choosing):
-                return self.lister.few(query, predicate, rows)
-            return self.lister.list(query, predicate)
+            return self.lister.list(query, predicate_of(filters, self._columns), rows)
         except Exception as error:  # noqa: BLE001 - a broken index costs time, never rows
             warnings.warn(
                 f"no files could be pruned from {self._root_uri}: {type(error).__name__}: {error}",
@@ -342,15 +325,14 @@ def _told(asked: Mapping[str, Any]) -> Any:
 
 
 def _release(queries: list[str]) -> None:
-    """Tell every lister that cares that these queries are gone."""
+    """Tell every lister that these queries are gone."""
     if not queries:
         return
     with _planners() as planners:
         listers = {id(planner.lister): planner.lister for planner in planners.values()}
     for lister in listers.values():
-        if isinstance(lister, Releasing):
-            for query in queries:
-                lister.release(query)
+        for query in queries:
+            lister.release(query)
 
 
 def _reply(

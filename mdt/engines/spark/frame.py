@@ -27,10 +27,10 @@ from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.failures import named_in_queries
-from mdt.engines.spark.file_index import again, relation
+from mdt.engines.spark.file_index import Lister, again, relation
 from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
-from mdt.engines.spark.private import from_arrow_schema
+from mdt.engines.spark.private import spark_schema
 from mdt.engines.spark.session import classic, name
 from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
@@ -39,7 +39,7 @@ from mdt.limits import LISTED_FILES_MAX, RELATIONS_OF_TABLE_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan import proofs
-from mdt.plan.estimates import TableEstimate, estimate, estimate_whole
+from mdt.plan.estimates import TableEstimate, estimate
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.plan.proofs import Kept, Totals
@@ -178,7 +178,7 @@ def spark_versions(definition: TableDefinition) -> list[StructType]:
     that was never altered.
     """
     shown_of = (local(version.declared, version.schema) for version in definition.versions)
-    return [from_arrow_schema(columns, prefer_timestamp_ntz=True) for columns in shown_of]
+    return [spark_schema(columns) for columns in shown_of]
 
 
 def scan(
@@ -224,7 +224,7 @@ def _frame(
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")
     named_in_queries(root)
-    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    columns = spark_schema(schema)
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
     does = [
         *files.reads.optimize,
@@ -276,7 +276,7 @@ class _Query:
     lock: Lock = field(default_factory=Lock)
 
 
-class _Files:
+class _Files(Lister):
     """The lister of one frame: which snapshot a running query is pinned to, its files and plans.
 
     ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of
@@ -311,31 +311,21 @@ class _Files:
         self._samples = Samples(metadata)
         self._lock = Lock()
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
-        """Return the files that ``predicate`` may match; see
-        :class:`mdt.engines.spark.file_index.Lister`.
-        """
-        return self._listing(query, self._with_hidden(predicate), None)
-
     def explain(self, query: str, to: Collection[str]) -> None:
-        """Tell of the plans of a query; see :class:`mdt.engines.spark.file_index.Explaining`."""
+        """See :meth:`mdt.engines.spark.file_index.Lister.explain`."""
         self.query(query).explains = frozenset(to)
 
-    def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
-        """Return files with ``rows`` rows that match, if it is known; see
-        :class:`mdt.engines.spark.file_index.Choosing`.
-        """
-        return self._listing(query, self._with_hidden(predicate), rows)
-
-    def _listing(self, query: str, predicate: Predicate, rows: int | None) -> Listing:
+    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+        """See :meth:`mdt.engines.spark.file_index.Lister.list`."""
+        predicate = self._with_hidden(predicate)
         pinned = self.query(query)
         view = self.view(pinned.snapshot)
         if (predicate == _EVERYTHING and rows is None) or not len(view.numbers):
             figures = () if query.startswith(_UNPINNED) else self._everything(pinned)
             return Listing(view.version, view, figures=figures)
-        files = (
-            None if rows is None else proofs.enough(self._kept(pinned.snapshot, predicate), rows)
-        )
+        files = None
+        if rows is not None:
+            files = proofs.enough(self._kept(pinned.snapshot, predicate), rows)
         if files is None:
             scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
         else:
@@ -376,10 +366,9 @@ class _Files:
     ) -> TableEstimate:
         wanted, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
         if wanted == _EVERYTHING:
-            return estimate_whole(snapshot, columns, distinct, histograms=histograms, keys=keys)
-        return estimate(
-            self._planned(snapshot, wanted), columns, distinct, histograms=histograms, keys=keys
-        )
+            return estimate(snapshot, columns, distinct, histograms=histograms, keys=keys)
+        found = self._planned(snapshot, wanted)
+        return estimate(found, columns, distinct, histograms=histograms, keys=keys)
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return sums over the rows that match; see
@@ -395,9 +384,9 @@ class _Files:
         """
         kept = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
         found = proofs.threshold(kept, key, count)
-        return (
-            found if found is not None and proofs.behind(kept, key, found) >= _BEHIND_MIN else None
-        )
+        if found is not None and proofs.behind(kept, key, found) >= _BEHIND_MIN:
+            return found
+        return None
 
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column, or of a field by its path, as it is stored."""
@@ -435,7 +424,9 @@ class _Files:
         return found
 
     def _with_hidden(self, predicate: Predicate) -> Predicate:
-        return predicate if self.hidden is None else And((self.hidden, predicate))
+        if self.hidden is None:
+            return predicate
+        return And((self.hidden, predicate))
 
     def release(self, key: str) -> None:
         """Forget what the query ``key`` was pinned to."""
@@ -461,7 +452,9 @@ class _Files:
         except MdtError as error:
             self._require_same_table(error)
             raise
-        return newest if self.seen is None else self.seen(newest)
+        if self.seen is None:
+            return newest
+        return self.seen(newest)
 
     def _require_same_table(self, met: MdtError) -> None:
         """Raise Invalid if another table stands where that of the frame stood; ``met``: what it met

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from mdt.config import Options
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.engine import SparkEngine, estimated_bytes
-from mdt.engines.spark.private import collected_batches, from_arrow_schema
+from mdt.engines.spark.private import collected_batches, spark_schema
 from mdt.engines.spark.schema import of_new_columns, to_arrow
 from mdt.engines.spark.session import classic, classic_frame, is_case_sensitive
 from mdt.errors import Invalid
@@ -164,6 +164,6 @@ class GivenFrame:
         missing = [field for field in definition.declared if field.name not in types]
         nulls = [
             sf.lit(None).cast(field.dataType).alias(field.name)
-            for field in from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
+            for field in spark_schema(pa.schema(missing))
         ]
         return self.rows.select(*columns, *nulls)

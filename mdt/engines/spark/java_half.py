@@ -39,12 +39,12 @@ def java_sources() -> dict[str, str]:
     """Return the Java half of this package: names of files to their texts.  All rooms of it are one
     Java package, so a name occurs once.
     """
-    rooms = [
-        room for room in resources.files(__package__).joinpath("java").iterdir() if room.is_dir()
-    ]
-    files = [file for room in rooms for file in room.iterdir() if file.name.endswith(".java")]
-    found = {file.name: file.read_text("utf-8") for file in files}
-    assert len(found) == len(files), "two classes of one name"
+    found: dict[str, str] = {}
+    for room in resources.files(__package__).joinpath("java").iterdir():
+        for file in room.iterdir() if room.is_dir() else ():
+            if file.name.endswith(".java"):
+                assert file.name not in found, "two classes of one name"
+                found[file.name] = file.read_text("utf-8")
     return found
 
 

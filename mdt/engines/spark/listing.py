@@ -4,7 +4,7 @@ one version follows from another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,9 +50,7 @@ class NativeFiles:
     them, int64[n].  ``footer_sizes``: bytes at the end that are compared with ``footer_crcs``
     before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the
     older version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``:
-    whether there are positions that are not returned, bool[n].  ``dead``: says which these are of
-    such files, of which it is given the positions in the list; it is called for files that a query
-    reads, so what other files have is of no matter.
+    whether there are positions that are not returned, bool[n].
     """
 
     uris: Sequence[str]
@@ -63,39 +61,9 @@ class NativeFiles:
     footer_crcs: npt.NDArray[np.uint32]
     versions: npt.NDArray[np.int32]
     has_dead: npt.NDArray[np.bool_]
-    dead: Callable[[Sequence[int]], DeadRows]
-
-    @classmethod
-    def whole(
-        cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None
-    ) -> NativeFiles:
-        """Return whole files with the newest columns, whose footers are believed."""
-        n = len(uris)
-        bytes_of = np.array(sizes, np.int64)
-        none = np.zeros(n, np.int32)
-        all_dead = dead or [b""] * n
-        return cls(
-            uris,
-            bytes_of,
-            np.full(n, -1, np.int64),
-            bytes_of,
-            none,
-            none.astype(np.uint32),
-            none - 1,
-            np.array([len(one) > 0 for one in all_dead], np.bool_),
-            lambda at: DeadRows.here([all_dead[i] for i in at]),
-        )
 
     def __len__(self) -> int:
         return len(self.uris)
-
-    def native(self) -> NativeFiles:
-        """Return these files."""
-        return self
-
-    def since(self, before: Files) -> Changes | None:
-        """Return None: of files without a history nobody knows what has changed."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,13 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from mdt.engines.spark.listing import Changes, DeadRows, Files, NativeFiles
-from mdt.engines.spark.private import from_arrow_schema
+from mdt.engines.spark.private import spark_schema
 from mdt.errors import Unsupported
 from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.plan.planner import SegmentScan
-from mdt.scan.scan_tasks import rows_in
+from mdt.plan.planner import SegmentScan, rows_in
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import in_files
@@ -140,7 +139,6 @@ class SnapshotFiles:
             footer_crcs=crc.astype(np.uint32),
             versions=_versions(snapshot)[numbers],
             has_dead=snapshot.dead_rows[numbers] > 0,
-            dead=self.dead,
         )
 
     def _uris(self, table: pa.Table) -> list[str]:
@@ -231,7 +229,9 @@ def _encoded(uri: str) -> str:
 
 
 def _serialized(vector: BitMap | None) -> bytes | None:
-    return None if vector is None else vector.serialize()
+    if vector is None:
+        return None
+    return vector.serialize()
 
 
 def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
@@ -270,7 +270,7 @@ def forms_text(definition: TableDefinition) -> str:
 
 
 def _version(version: SchemaVersion, columns: pa.Schema) -> dict[str, Any]:
-    schema = from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    schema = spark_schema(columns)
     return {"schema": schema.json(), "ids": list(version.ids)}
 
 
@@ -288,8 +288,6 @@ def _text(value: pa.Scalar) -> str:
     if kinds.is_binary(value.type) or kinds.is_fixed_size_binary(value.type):
         return str(value.as_py().hex())
     text = str(value.as_py())
-    return (
-        {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
-        if kinds.is_floating(value.type)
-        else text
-    )
+    if kinds.is_floating(value.type):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
+    return text

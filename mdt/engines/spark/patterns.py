@@ -57,7 +57,9 @@ def _letter(unit: str) -> str | None:
     """Return the folded letter that a unit of an expression stands for."""
     code = int(unit, 16)
     surrogate = 0xD800 <= code < 0xE000
-    return chr(fold_table()[code]) if code < CODE_POINTS and not surrogate else None
+    if code < CODE_POINTS and not surrogate:
+        return chr(fold_table()[code])
+    return None
 
 
 @cache

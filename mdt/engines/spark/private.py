@@ -32,36 +32,6 @@ from mdt.errors import Unsupported
 
 T = TypeVar("T")
 
-__all__ = [
-    "BatchFunction",
-    "PlannedAnew",
-    "arrow_batches",
-    "collect_garbage",
-    "collected_batches",
-    "compiled",
-    "dealt_bytes",
-    "frame_in",
-    "frame_of_java",
-    "from_arrow_schema",
-    "from_arrow_type",
-    "gateway",
-    "is_of_connect",
-    "is_stopped",
-    "java_column",
-    "java_error",
-    "java_frame",
-    "java_session",
-    "jvm",
-    "loaded",
-    "log",
-    "map_in_arrow",
-    "mapped_bytes",
-    "of_java",
-    "platform",
-    "session_of_java",
-    "utc_arrow_schema",
-]
-
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -76,35 +46,13 @@ _IN_UTC: dict[str, Any] = (
 )
 """PySpark 4.0 and 4.1 take no time zone; theirs is UTC."""
 
-PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "pyspark.java_gateway.ensure_callback_server_started": (
-        ensure_callback_server_started,
-        ("gw",),
-    ),
-    "pyspark.RDD": (RDD.__init__, ("self", "jrdd", "ctx", "jrdd_deserializer")),
-    "pyspark.errors.exceptions.captured.convert_exception": (captured.convert_exception, ("e",)),
-    "pyspark.sql.classic.dataframe.DataFrame": (
-        ClassicDataFrame.__init__,
-        ("self", "jdf", "sql_ctx"),
-    ),
-    "pyspark.sql.classic.dataframe.DataFrame._collect_as_arrow": (
-        ClassicDataFrame._collect_as_arrow,
-        ("self", "split_batches", "empty_list_if_zero_records"),
-    ),
-    "pyspark.sql.pandas.functions.vectorized_udf": (
-        vectorized_udf,
-        ("f", "returnType", "functionType", "kind"),
-    ),
-    "pyspark.sql.pandas.types.from_arrow_schema": (
-        from_arrow_schema,
-        ("arrow_schema", "prefer_timestamp_ntz"),
-    ),
-    "pyspark.sql.pandas.types.from_arrow_type": (from_arrow_type, ("at", "prefer_timestamp_ntz")),
-}
-"""Functions that are called here, by their full names, with the parameters that they take."""
 
-METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "toArrowBatchRdd": 0}
-"""Methods of the JVM's Dataset that are called from Python, with the number of their parameters."""
+spark_type = from_arrow_type
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return a schema of Arrow as Spark has it; times without a zone are ``timestamp_ntz``."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def utc_arrow_schema(schema: StructType) -> pa.Schema:
@@ -303,7 +251,9 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
 
     def convert_exception(e: Any) -> Any:
         found = None if e is None else made(_whole_text(e))
-        return known(e) if found is None else found
+        if found is None:
+            return known(e)
+        return found
 
     convert_exception.is_of_mdt = True  # type: ignore[attr-defined]
     captured.convert_exception = convert_exception
@@ -312,11 +262,9 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
 def _whole_text(error: Any) -> str:
     """Return what an error of the JVM says, with its trace and the errors that have caused it."""
     context = SparkContext._active_spark_context
-    return (
-        ""
-        if context is None
-        else str(gateway(context).jvm.org.apache.spark.util.Utils.exceptionString(error))
-    )
+    if context is None:
+        return ""
+    return str(gateway(context).jvm.org.apache.spark.util.Utils.exceptionString(error))
 
 
 def session_of_java(java: Any) -> SparkSession:

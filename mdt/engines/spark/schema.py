@@ -52,8 +52,6 @@ def in_micros(type: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(in_micros(field.type)) for field in type])
     if pa.types.is_map(type):
         return pa.map_(type.key_type, type.item_field.with_type(in_micros(type.item_type)))
-    return (
-        pa.list_(type.value_field.with_type(in_micros(type.value_type)))
-        if pa.types.is_list(type)
-        else type
-    )
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(in_micros(type.value_type)))
+    return type

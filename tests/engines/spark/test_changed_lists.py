@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from counting import count
 from pyspark.sql import SparkSession
+from whole_files import WholeFiles
 
 import mdt
 from mdt.engines.spark import file_index
@@ -84,7 +85,7 @@ def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[obje
             *np.array(getattr(more, field.name)).tolist(),
         ]
         for field in fields(NativeFiles)
-        if field.name not in ("dead", "has_dead")
+        if field.name != "has_dead"
     }
     columns["has_dead"] = [*has_dead[stays].tolist(), *more.has_dead.tolist()]
     return columns, [*known[stays].tolist(), *[-1] * len(more)]
@@ -99,7 +100,7 @@ def require_follows(before: SnapshotFiles, now: SnapshotFiles) -> Counter[str]:
         return Counter()
     columns, known = followed(before.native(), changes)
     expected = now.native()
-    assert columns.keys() == {field.name for field in fields(NativeFiles)} - {"dead"}
+    assert columns.keys() == {field.name for field in fields(NativeFiles)}
     for name, column in columns.items():
         assert column == np.array(getattr(expected, name)).tolist(), name
     both = [(at, old) for at, old in enumerate(known) if old >= 0]
@@ -149,10 +150,7 @@ def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_s
     assert second.since(first) is not None and second.since(second) is not None
     assert first.since(second) is None, "what is older does not follow"
     assert view(refers=True).since(first) is None, "dead rows would stand elsewhere"
-    assert (
-        second.since(NativeFiles.whole(["file:/x"], [1])) is None
-        and second.native().since(second) is None
-    )
+    assert second.since(WholeFiles(["file:/x"], [1])) is None
     table.alter(add={"more": pa.int64()})
     assert view().since(second) is None, "files of older columns are read in another way"
     third = view()

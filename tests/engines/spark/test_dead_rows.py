@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +14,29 @@ import pytest
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
+from whole_files import WholeFiles
 
 from indexes.predicate import And, Leaf, Predicate, leaves
+from mdt.engines.spark import file_index
 from mdt.engines.spark.failures import TaskFailed
 from mdt.engines.spark.file_index import _Planner, relation
-from mdt.engines.spark.listing import DeadRows, Listing, NativeFiles
+from mdt.engines.spark.listing import DeadRows, Listing
 
 SCHEMA = StructType([StructField("id", LongType())])
 
 
-class Lister:
+@dataclass
+class Asked(WholeFiles):
+    """Files that remember whose dead rows they were asked for."""
+
+    asked: list[list[int]] = field(default_factory=list)
+
+    def dead(self, at: Sequence[int]) -> DeadRows:
+        self.asked.append(list(at))
+        return super().dead(at)
+
+
+class Lister(file_index.Lister):
     """Five files of ten rows, the first row of each dead but in the last; a filter of ``id``
     chooses the file by its tens.
     """
@@ -33,18 +46,13 @@ class Lister:
         self.version = 1
         self.asked: list[list[int]] = []
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
-        native = NativeFiles.whole(
-            [file.as_uri() for file in self.files], [file.stat().st_size for file in self.files]
-        )
-        files = replace(native, has_dead=np.arange(5) < 4, dead=self._dead)
+    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+        sizes = [file.stat().st_size for file in self.files]
+        dead = [BitMap([0]).serialize()] * 4 + [b""]
+        files = Asked([file.as_uri() for file in self.files], sizes, dead, self.asked)
         tests = [leaf for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="]
         keep = np.array([leaf.value // 10 for leaf in tests], np.int32) if tests else None
         return Listing(self.version, files, keep)
-
-    def _dead(self, at: Sequence[int]) -> DeadRows:
-        self.asked.append(list(at))
-        return DeadRows.here([BitMap([0]).serialize() for _ in at])
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from trees import create
 import mdt
 from indexes.predicate import Predicate
 from mdt.engines.spark import frame as frames
-from mdt.engines.spark.file_index import Listing, PlannerWarning, relation
+from mdt.engines.spark.file_index import Lister, Listing, PlannerWarning, relation
 from mdt.engines.spark.private import java_frame
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan
@@ -298,15 +298,15 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(
     fresh(table)
     lister = frames._Files(table.metadata, None)
 
-    class FailsFirst:
+    class FailsFirst(Lister):
         calls = 0
 
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
             self.calls += not query.startswith("call:")
             if self.calls in (1, 2) and not query.startswith("call:"):
                 # with the filters, and again without
                 raise RuntimeError("not now")
-            return lister.list(query, predicate)
+            return lister.list(query, predicate, rows)
 
     view = frames.read(spark, table.metadata)
     frame = relation(spark, FailsFirst(), view.schema, tmp_path.as_uri())

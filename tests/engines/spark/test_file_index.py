@@ -23,12 +23,13 @@ from pyroaring import BitMap
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from sql_tables import lines, settings, stored
+from whole_files import WholeFiles
 
 import mdt
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
 from mdt.engines.spark import file_index
 from mdt.engines.spark.file_index import PlannerWarning, relation
-from mdt.engines.spark.listing import Listing, NativeFiles
+from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.private import collect_garbage, java_frame
 from mdt.errors import Unsupported
 
@@ -60,7 +61,7 @@ def known(predicate: Predicate) -> Predicate:
 
 
 @dataclass
-class Table:
+class Table(file_index.Lister):
     """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files.
     ``dead``: positions by file.
     """
@@ -73,12 +74,12 @@ class Table:
     released: list[str] = field(default_factory=list)
     pins: dict[str, int] = field(default_factory=dict)
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
         self.calls.append((query, predicate))
         version = self.pins.setdefault(query, len(self.files))
         files = self.files[:version]
         dead = [BitMap(self.dead[file]).serialize() if file in self.dead else b"" for file in files]
-        native = NativeFiles.whole(
+        native = WholeFiles(
             [file.as_uri() for file in files], [file.stat().st_size for file in files], dead
         )
         if not self.prune:
@@ -397,10 +398,10 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     class Fickle(Table):
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
             self.pins.clear()
             self.files.append(self.files[0])
-            return super().list(query, predicate)
+            return super().list(query, predicate, rows)
 
     frame = relation(spark, Fickle(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.raises(Exception, match="version changed within"):
@@ -466,10 +467,10 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     class Broken(Table):
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
             if predicate != And(()):
                 raise RuntimeError("index is broken")
-            return super().list(query, predicate)
+            return super().list(query, predicate, rows)
 
     frame = relation(spark, Broken(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.warns(PlannerWarning, match="index is broken"):
@@ -479,8 +480,8 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(
 def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    class Lost:
-        def list(self, query: str, predicate: Predicate) -> Listing:
+    class Lost(file_index.Lister):
+        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
             raise RuntimeError("the table is gone")
 
     frame = relation(spark, Lost(), SCHEMA, tmp_path.as_uri())

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
+from whole_files import WholeFiles
 
 from indexes import tokenizers
 from indexes.predicate import And, Leaf, Or, Predicate, matches, simplify
-from mdt.engines.spark import patterns
+from mdt.engines.spark import file_index, patterns
 from mdt.engines.spark.columns import to_column
 from mdt.engines.spark.file_index import relation
 from mdt.engines.spark.functions import match
-from mdt.engines.spark.listing import Listing, NativeFiles
+from mdt.engines.spark.listing import Listing
 from mdt.errors import Invalid, Unsupported
 
 # All letters of the basic plane, and of the planes above those that have case or may be cut in two
@@ -102,18 +103,15 @@ def compare(spark: SparkSession, texts: pa.Table, leaves: list[Leaf]) -> None:
 
 
 @dataclass
-class Lister:
+class Lister(file_index.Lister):
     """Lists one file and remembers what it was asked."""
 
     file: Path
     asked: list[Predicate] = field(default_factory=list)
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
         self.asked.append(predicate)
-        return Listing(1, NativeFiles.whole([self.file.as_uri()], [self.file.stat().st_size]))
-
-    def release(self, query: str) -> None:
-        pass
+        return Listing(1, WholeFiles([self.file.as_uri()], [self.file.stat().st_size]))
 
 
 @dataclass

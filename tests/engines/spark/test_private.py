@@ -12,14 +12,49 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark import RDD
 from pyspark import __version__ as release
+from pyspark.errors.exceptions import captured
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.util import PythonEvalType
 
 from mdt.engines.spark import private
 from mdt.engines.spark.java_half import java_sources
 from mdt.errors import Unsupported
+
+PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "pyspark.java_gateway.ensure_callback_server_started": (
+        ensure_callback_server_started,
+        ("gw",),
+    ),
+    "pyspark.RDD": (RDD.__init__, ("self", "jrdd", "ctx", "jrdd_deserializer")),
+    "pyspark.errors.exceptions.captured.convert_exception": (captured.convert_exception, ("e",)),
+    "pyspark.sql.classic.dataframe.DataFrame": (
+        ClassicDataFrame.__init__,
+        ("self", "jdf", "sql_ctx"),
+    ),
+    "pyspark.sql.classic.dataframe.DataFrame._collect_as_arrow": (
+        ClassicDataFrame._collect_as_arrow,
+        ("self", "split_batches", "empty_list_if_zero_records"),
+    ),
+    "pyspark.sql.pandas.functions.vectorized_udf": (
+        private.vectorized_udf,
+        ("f", "returnType", "functionType", "kind"),
+    ),
+    "pyspark.sql.pandas.types.from_arrow_schema": (
+        from_arrow_schema,
+        ("arrow_schema", "prefer_timestamp_ntz"),
+    ),
+    "pyspark.sql.pandas.types.from_arrow_type": (from_arrow_type, ("at", "prefer_timestamp_ntz")),
+}
+"""Functions that mdt calls, by their full names, with the parameters that they take."""
+
+METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "toArrowBatchRdd": 0}
+"""Methods of the JVM's Dataset that are called from Python, with the number of their parameters."""
 
 IMPORT = re.compile(r"^import ([\w.$]+);", re.MULTILINE)
 
@@ -36,9 +71,9 @@ def java_imports() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", private.PARAMETERS)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_a_private_function_of_python_takes_what_it_took(name: str) -> None:
-    function, expected = private.PARAMETERS[name]
+    function, expected = PARAMETERS[name]
     found = tuple(inspect.signature(function).parameters)
     assert found[: len(expected)] == expected, f"pyspark {release}: {name} takes {found}"
 
@@ -76,11 +111,11 @@ def test_a_session_knows_whether_it_runs_here(spark: SparkSession) -> None:
     )
 
 
-@pytest.mark.parametrize("name", private.METHODS_OF_DATASET)
+@pytest.mark.parametrize("name", METHODS_OF_DATASET)
 def test_a_method_of_the_dataset_takes_what_it_took(spark: SparkSession, name: str) -> None:
     methods = private.java_frame(spark.range(1)).getClass().getMethods()
     counts = {len(m.getParameterTypes()) for m in methods if m.getName() == name}
-    assert private.METHODS_OF_DATASET[name] in counts, (
+    assert METHODS_OF_DATASET[name] in counts, (
         f"Spark {release}: Dataset.{name} takes {sorted(counts)} values"
     )
 

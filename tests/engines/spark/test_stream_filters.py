@@ -36,14 +36,14 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files each scan has been given that was planned, the newest last."""
     found: list[int] = []
-    whole = frame._Files._listing
+    whole = frame._Files.list
 
     def listing(self: frame._Files, *asked: Any) -> Any:
         answer = whole(self, *asked)
         found.append(len(answer.files if answer.keep is None else answer.keep))
         return answer
 
-    monkeypatch.setattr(frame._Files, "_listing", listing)
+    monkeypatch.setattr(frame._Files, "list", listing)
     return found
 
 
