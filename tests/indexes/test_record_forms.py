@@ -166,9 +166,7 @@ def test_a_key_part_works_at_any_alignment():
         assert pairs(view, hashes) == those_of(range(3000))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4)), max_size=200)
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4)), max_size=200))
 def test_hashes_with_the_same_known_bits_give_each_group_once(rows):
     """Upper bits, unknown bits and group of each of few keys among many."""
     every = np.append(
