@@ -1,7 +1,7 @@
 """Loads, upserts and queries of `trips` on Spark: each engine in a process and an environment of
 its own, every answer checked.
 
-Each loads the same Parquet files twice (the first is cold), takes the same upserts, answers eight
+Each loads the same rows twice (the first is cold), takes the same upserts, answers eight
 queries with other literals each time, compacts, and answers them again.  duckdb on the rows that
 must be there says what is right.
 """

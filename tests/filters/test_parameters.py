@@ -206,6 +206,7 @@ def refused(where, params):
     [
         ("n = :x", None, ":x has no value"),
         ("n = :x", {"x": 10**5000}, "bits"),
+        ("n = cast(:x as tinyint)", {"x": 300}, "outside the range of tinyint"),
         ("n = :limit", {"limt": 1}, "did you mean :limt"),
         ("n = 1", {"x": 1}, "does not name :x"),
         ("n = :x", {"x": 1, "b": 2, "a": 3}, ":a, :b"),

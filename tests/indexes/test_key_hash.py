@@ -20,7 +20,7 @@ from indexes.key_hash import KEY_BYTES_MAX, SEED_MAX, MultilinearHash, MurmurHas
 
 SECRET = bytes(range(32))
 HASH = MultilinearHash(SECRET)
-PATH_ROWS = 2_000
+MANY_ROWS = 2_000
 
 
 def pairs(hashes):
@@ -48,7 +48,7 @@ def numbered(count, text="key{:09d}"):
 @KINDS
 @pytest.mark.parametrize("lengths", [[0, 1, 7, 12, 40], range(121)], ids=["short", "long"])
 @pytest.mark.parametrize(
-    "count", [0, 1, 2, PATH_ROWS - 1, PATH_ROWS, 2_049, 20_000, key_hash._PIECE_ROWS + 1]
+    "count", [0, 1, 2, MANY_ROWS - 1, MANY_ROWS, 2_049, 20_000, key_hash._PIECE_ROWS + 1]
 )
 def test_any_number_of_keys_hashes_as_the_reference_says(hashed, reference, count, lengths):
     rng = random.Random(count)
@@ -85,7 +85,7 @@ def test_long_keys_among_short_ones_and_zeros_at_the_end_count(hashed, reference
 )
 def test_any_text_seed_and_secret_hash_as_the_references_say(keys, seed, secret):
     expected = [by_murmur(key, seed) for key in keys]
-    for more in (0, PATH_ROWS):
+    for more in (0, MANY_ROWS):
         padded = pa.array(keys + ["filler"] * more, "string")
         assert pairs(hash_keys(padded, seed))[: len(keys)] == expected
     found = pairs(MultilinearHash(secret).hash(pa.array(keys, "string")))
@@ -93,7 +93,7 @@ def test_any_text_seed_and_secret_hash_as_the_references_say(keys, seed, secret)
 
 
 @KINDS
-@pytest.mark.parametrize("count", [10, PATH_ROWS + 50, 30_000])
+@pytest.mark.parametrize("count", [10, MANY_ROWS + 50, 30_000])
 def test_slices_chunks_and_other_strings_hash_as_whole_arrays_do(hashed, reference, count):
     keys = numbered(count)
     whole = pairs(hashed(keys))
@@ -105,7 +105,7 @@ def test_slices_chunks_and_other_strings_hash_as_whole_arrays_do(hashed, referen
 
 
 def test_bytes_hash_as_text_by_murmur():
-    for keys in (numbered(5), numbered(PATH_ROWS)):
+    for keys in (numbered(5), numbered(MANY_ROWS)):
         assert pairs(hash_keys(keys.cast("binary"), 5)) == pairs(hash_keys(keys, 5))
 
 
@@ -116,9 +116,9 @@ def test_bytes_hash_as_text_by_murmur():
         (HASH.hash, [1, 2], "null|expected strings"),
         (HASH.hash, [b"a"], "null|expected strings"),
         (lambda keys: hash_keys(keys, 0), ["a", None], "1 of"),
-        (lambda keys: hash_keys(keys, 0), ["a"] * PATH_ROWS + [None], "1 of"),
+        (lambda keys: hash_keys(keys, 0), ["a"] * MANY_ROWS + [None], "1 of"),
         (lambda keys: hash_keys(keys, 0), [1], "cast the column to string"),
-        (lambda keys: hash_keys(keys, 0), [1] * PATH_ROWS, "cast the column to string"),
+        (lambda keys: hash_keys(keys, 0), [1] * MANY_ROWS, "cast the column to string"),
         (lambda keys: hash_keys(keys, -1), ["a"], "seed"),
         (lambda keys: hash_keys(keys, SEED_MAX + 1), ["a"], "seed"),
     ],
