@@ -133,7 +133,7 @@ def on_disk(folder):
 
 @pytest.mark.parametrize("name", WRITES)
 def test_every_operation_that_writes_rows_may_be_a_batch(name, tmp_path):
-    options = {**OPTIONS, "mdt.write.memory.max": 1} if name == "reader" else OPTIONS
+    options = {"mdt.write.memory.max": 1} if name == "reader" else {}
     made = on_disk(tmp_path)
     made.upsert(rows(range(4), 1, 1.0))
 

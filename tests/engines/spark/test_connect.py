@@ -27,12 +27,14 @@ def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path: Pa
 
 def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_path: Path) -> None:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     import mdt
     from mdt.engines.spark.session import classic
     from mdt.errors import Unsupported
 
-    remote = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
+    module = {"__module__": "pyspark.sql.connect.dataframe"}
+    remote = type("DataFrame", (DataFrame,), {**module, "__new__": object.__new__})
     table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64()}), key=["id"])
     for call in (
         table.upsert,
