@@ -356,7 +356,7 @@ def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path):
 
 
 LATER = """
-    sqlglot fastavro obstore lmdb pyspark rich pyarrow.parquet pyarrow.dataset
+    sqlglot fastavro obstore lmdb pandas pyspark rich pyarrow.parquet pyarrow.dataset
     mdt.commit.transaction mdt.commit.recovery mdt.create_table mdt.engines mdt.filters.where
     mdt.plan.planner mdt.scan mdt.services mdt.stores.object_store mdt.stores.page_cache
     mdt.write.normalize mdt.write.operations

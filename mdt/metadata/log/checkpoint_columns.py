@@ -30,7 +30,7 @@ from mdt.limits import METADATA_CACHE_BYTES_MAX
 from mdt.metadata.files.deletion_vectors import StoredVectors, positions
 from mdt.metadata.files.file_group import FILES
 from mdt.metadata.log.commit_log import KEY_PARTS, STATS, SUMMARIES, TOMBSTONES
-from mdt.session import Recent, session
+from mdt.session import Recent, memo, session
 
 HISTORY = pa.schema(
     [
@@ -145,7 +145,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 def simple(name: str, values: Any) -> pa.Table:
     """Return ``values`` as the table of a column that has one value a row."""
-    return pa.table([pa.array(values, _SIMPLE[name])], schema=schema_of(name))
+    return pa.Table.from_arrays([pa.array(values, _SIMPLE[name])], schema=schema_of(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,16 +309,20 @@ class BuiltColumns(Columns):
         return members_of(self._columns, family)
 
 
-_OF_EACH = (*(f"files/{name}" for name in FILES.names), *_SIMPLE.keys() - {"stripe_start"})
-_OF_NO_FILES = {name: Column(no_rows(schema_of(name))) for name in _OF_EACH}
-_OF_NO_FILES |= {name: Column(simple(name, [0])) for name in ("members_start", "partition_start")}
+@memo(1)
+def _columns_without_rows() -> dict[str, Column]:
+    names = (*(f"files/{name}" for name in FILES.names), *_SIMPLE.keys() - {"stripe_start"})
+    columns = {name: Column(no_rows(schema_of(name))) for name in names}
+    for name in ("members_start", "partition_start"):
+        columns[name] = Column(simple(name, np.zeros(1, np.int64)))
+    return columns
 
 
 def no_files() -> BuiltColumns:
     """Return the state of a table before its first record: whatever there is for each file, file
     group or partition is empty.
     """
-    return BuiltColumns(-1, 0, _OF_NO_FILES)
+    return BuiltColumns(-1, 0, _columns_without_rows())
 
 
 def members_of(names: Any, family: str) -> list[str]:
