@@ -1,4 +1,4 @@
-"""Which engine takes what a caller gives.
+"""The choice of an engine for the objects of a caller.
 
 Only this module lists engines, by the packages whose objects they recognise.  Each is loaded when
 it is given such an object; everything else is for the calling thread.
@@ -33,7 +33,7 @@ def _door(value: object) -> Any:
 def given(data: Any, known: Sequence[str]) -> Given[Any] | None:
     """Return ``data`` as rows of the engine that holds them, None if the calling thread takes them.
 
-    ``known``: names of the table's columns, by which those of ``data`` are called then.
+    ``known``: names of the table's columns.  Columns of ``data`` take these names.
     """
     door = _door(data)
     found: Given[Any] | None = None if door is None else door.given(data, known)
@@ -53,7 +53,7 @@ def engine_of(spark: Any) -> Engine[Any] | None:
 
 
 def name_of(engine: Engine[Any] | None) -> str:
-    """Return what results call an engine, None being the calling thread."""
+    """Return the name of an engine in results; ``None`` is the calling thread."""
     return "arrow" if engine is None else engine.name
 
 

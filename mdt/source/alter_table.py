@@ -152,9 +152,10 @@ def _place(names: list[str], path: Sequence[str], after: str | None) -> None:
     """Move a column behind another one, or to the front."""
     if len(path) > 1:
         raise statements.refusal("PlaceOfField")
-    for name in (path[0], after or path[0]):
-        if name not in names:
-            raise _no_column(name, names)
+    if path[0] not in names:
+        raise _no_column(path[0], names)
+    if after is not None and after not in names:
+        raise _no_column(after, names)
     names.remove(path[0])
     place = 0
     if after is not None:

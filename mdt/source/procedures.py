@@ -170,7 +170,9 @@ def _answer(schema: pa.Schema, result: Any) -> pa.Table:
     if isinstance(result, pa.Table):
         return result
     if not dataclasses.is_dataclass(result):
-        return pa.Table.from_pylist([{"seq": result}] * len(schema), schema)
+        if not len(schema):
+            return schema.empty_table()
+        return pa.Table.from_pylist([{"seq": result}], schema)
     row = {field.name: _value(getattr(result, field.name), field.type) for field in schema}
     return pa.Table.from_pylist([row], schema)
 

@@ -1,5 +1,5 @@
 """DataFrames of Spark as a caller gives them: the door of Spark's engine
-(:class:`mdt.engines.choice.Door`).
+(:data:`mdt.engines.choice.DOORS`).
 
 Small inputs are collected and written in process: the result is the same, an order of magnitude
 sooner.

@@ -78,14 +78,14 @@ _PLACE = ("path", "offset", "length", "crc")
 
 
 def place_in(row: Mapping[str, Any]) -> ObjectRange | None:
-    """Return where bytes stand, by the columns of a row that say it; None if they are null."""
+    """Return the object range in the columns of ``row``, or None if they are null."""
     if row["path"] is None:
         return None
     return ObjectRange(*(row[name] for name in _PLACE))
 
 
 def place_fields(stored: ObjectRange | None) -> dict[str, Any]:
-    """Return the columns that say where bytes stand, nulls for None."""
+    """Return an object range as columns of a row, nulls for None."""
     return {name: getattr(stored, name, None) for name in _PLACE}
 
 
@@ -178,7 +178,7 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
         "row_group_rows": [list(f.row_group_rows) for f in files],
         "shard": shards_of(files)[1],
         **{f"key_map_{name}": stored("key_map", name) for name in _PLACE},
-        **{f"page_map_{name}": stored("page_map", name) for name in _PLACE},
+        **{f"page_map_{name}": stored("page_map", name) for name in _PLACE[1:]},
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
 

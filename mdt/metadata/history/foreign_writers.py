@@ -66,7 +66,7 @@ class Seen:
     print: tuple[str, int, int] | None
 
     def others(self, snapshot: Snapshot) -> list[Instant]:
-        """Return the instants of which the log up to ``snapshot`` knows nothing."""
+        """Return the instants that are not in the log up to ``snapshot``."""
         unknown = snapshot.unknown_instants({instant.time for instant in self.instants})
         return [instant for instant in self.instants if instant.time in unknown]
 
