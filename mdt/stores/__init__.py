@@ -1,1 +1,1 @@
-"""The storages: where bytes, names, the clock and randomness come from.  See ``mdt.storage``."""
+"""Storage backends: objects, listings, the clock and randomness. See ``mdt.stores.storage``."""

@@ -1,8 +1,8 @@
-"""The clock of this machine, for whoever has no storage to ask."""
+"""The clock of this machine, for callers without a storage."""
 
 import time
 
 
 def now_us() -> int:
-    """Return the time in UTC microseconds."""
+    """Return the current time in microseconds since the Unix epoch (UTC)."""
     return time.time_ns() // 1000

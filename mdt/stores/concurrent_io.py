@@ -1,8 +1,7 @@
-"""Operations that do not depend on each other, made at the same time: what a storage does on which
-each of them takes long.
+"""Concurrent operations on slow storages.
 
-The threads live as long as their storage, because starting one for each question would cost more
-than many questions do.
+Each storage keeps its threads for its lifetime, because starting a thread for every request would
+cost more than many requests do.
 """
 
 from __future__ import annotations
@@ -18,26 +17,27 @@ T = TypeVar("T")
 
 
 class AtOnce:
-    """Threads that wait for a storage.
+    """A thread pool that waits for a storage.
 
-    Whoever waits for what no thread has begun yet does it himself.  So operations may begin others
-    and wait for them, and all go on.
+    A caller that waits for an operation which no thread has started yet runs it itself. Operations
+    may therefore start and await other operations without deadlock.
     """
 
     def __init__(self) -> None:
-        # each begins when it is needed
+        # the executor starts threads on demand
         self._threads = ThreadPoolExecutor(OPERATIONS_AT_ONCE_MAX, "mdt-storage")
         self._free = BoundedSemaphore(OPERATIONS_AT_ONCE_MAX + OPERATIONS_WAITING_MAX)
 
     def begin(self, act: Callable[[], T]) -> Callable[[], T]:
-        """Begin ``act`` in another thread, or do it at once if very many wait already; return what
-        waits for its result, once.
+        """Start ``act`` in another thread and return a function that waits for its result.
+
+        Call that function once. If the queue is full, ``act`` runs in the calling thread.
         """
         if not self._free.acquire(blocking=False):
             return _done(act)
         try:
             future = self._threads.submit(act)
-        except RuntimeError:  # the interpreter ends and begins no thread any more
+        except RuntimeError:  # the interpreter is shutting down
             self._free.release()
             return _done(act)
         future.add_done_callback(self._ended)
@@ -51,6 +51,6 @@ def _done(act: Callable[[], T]) -> Callable[[], T]:
     future: Future[T] = Future()
     try:
         future.set_result(act())
-    except BaseException as error:  # noqa: BLE001 - whoever waits is told
+    except BaseException as error:  # noqa: BLE001 - the caller gets it from the future
         future.set_exception(error)
     return future.result

@@ -1,8 +1,8 @@
-"""What the table asks of a storage, and what every storage shares.
+"""The storage contract, and helpers that all storages share.
 
-Paths are relative to the root of the table, "/"-separated, without empty, "." or ".." components.
-Nothing is ever appended to; an object is created once, replaced as a whole or deleted.  The clock
-and randomness are here too, so that a test can make a whole history repeatable.
+Paths are relative to the root of the table, separated by "/", without empty, "." or ".."
+components. Objects are never appended to: they are created once, replaced as a whole, or deleted.
+The clock and randomness are part of the contract, which lets a test repeat a whole history.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mdt.stores import clock
 T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
-"""Bytes in memory, without a copy."""
+"""A buffer in memory; it is not copied."""
 Data: TypeAlias = Buffer | Sequence[Buffer]
-"""What is written: one buffer, or several that are stored one after the other."""
+"""Data to write: one buffer, or several that are stored one after the other."""
 
 TEMPORARY_SUFFIX = ".mdt-tmp"
-"""How the names of half-written objects end; listings hide them."""
+"""Suffix of the names of unfinished objects. Listings hide them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One stored object: ``path`` from the root, ``size`` in bytes, ``modified_us`` UTC
+    """A stored object: path from the root, size in bytes, and modification time in UTC
     microseconds.
     """
 
@@ -45,42 +45,43 @@ class ObjectInfo:
 
 
 Listing = list[ObjectInfo]
-"""Objects sorted by path."""
+"""Objects, sorted by path."""
 Names = list[str]
 """Names without directories, sorted."""
 
 Answers = list[Any]
-"""What several operations have returned, in the order in which they were given."""
+"""Results of several operations, in the order of the operations."""
 
 
 class Storage(ABC):
-    """Bytes under names, with one atomic operation: :meth:`put_if_absent`.  Safe for use by several
-    threads.
+    """Objects under names, with one atomic operation: :meth:`put_if_absent`. Thread-safe.
 
     Every method raises ``errors.Invalid`` for a path that could leave the root, and
-    ``errors.Unavailable`` when the storage fails; it is then unknown whether a change was made.
+    ``errors.Unavailable`` if the storage fails. After ``Unavailable`` a change may or may not have
+    been made.
     """
 
     url: str
-    """The root, in the form that ``open_storage`` takes."""
+    """The root, in a form that ``open_storage`` accepts."""
 
     public_options: Mapping[str, str] = MappingProxyType({})
-    """``storage_options`` without secrets: what another process is told to open the same root."""
+    """``storage_options`` without secrets. Another process needs them to open the same root."""
 
     is_remote: bool = False
-    """Whether a read costs a request, so that what was read is worth keeping on the local disk."""
+    """True if each read costs a request, which makes a cache on the local disk worthwhile."""
 
     is_durable: bool = True
-    """Whether what was written survives a power cut; may be set, local directories are then written
-    without flushing.
+    """True if written objects survive a power cut.
+
+    Set it to False on a local directory to skip fsync.
     """
 
     conditional_put: bool = True
-    """Whether :meth:`put_if_absent` is atomic here."""
+    """True if :meth:`put_if_absent` is atomic here."""
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return ``length`` bytes from ``offset``, or everything from there on.
+        """Return ``length`` bytes from ``offset``, or everything after ``offset``.
 
         Raises ``errors.Missing`` for an absent object, and ``errors.Corrupt`` if it ends before
         offset + length.
@@ -88,39 +89,42 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, path: str) -> Any:
-        """Return a ``pa.NativeFile`` for random access; raises ``errors.Missing``.  The caller
-        closes it.
+        """Open an object for random access and return a ``pa.NativeFile``, which the caller closes.
+
+        Raises ``errors.Missing``.
         """
 
     @abstractmethod
     def create(self, path: str, data: Data) -> None:
-        """Store a new object under a name that nobody else uses; durable on return.
+        """Store a new object under a name that nobody else uses. It is durable on return.
 
-        A crash may leave a part of it under the name.  Raises ``errors.Internal`` if the name
-        exists.
+        A crash may leave a part of the object. Raises ``errors.Internal`` if the name exists.
         """
 
     @abstractmethod
     def put_if_absent(self, path: str, data: Data) -> bool:
-        """Store an object if the name is free: whole or not at all, durable on return.
+        """Store an object unless the name is taken. The write is atomic, and durable on return.
 
-        Returns False if an object was there.  On a network that object may stem from this very call
-        (an earlier try whose reply was lost), so a caller to whom it matters reads it back.
+        Returns False if the object exists. On a network, the existing object may come from an
+        earlier try of this very call whose reply was lost. A caller that must know reads the object
+        back.
         """
 
     def put_passing(self, path: str, data: Data) -> bool:
-        """Store an object as :meth:`put_if_absent` does, of which nothing needs to be left after a
-        power cut: not even its name.
+        """Store an object like :meth:`put_if_absent`, but without durability: a power cut may lose
+        it.
         """
         return self.put_if_absent(path, data)
 
     @abstractmethod
     def replace(self, path: str, data: Data) -> None:
-        """Store an object over whatever is there; readers see the old bytes or the new ones."""
+        """Store an object, replacing any existing object. Readers see the old bytes or the new
+        bytes.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove an object; an absent one is fine."""
+        """Delete an object. An absent object is not an error."""
 
     @abstractmethod
     def list(self, prefix: str) -> Listing:
@@ -134,32 +138,30 @@ class Storage(ABC):
     ) -> Listing:
         """Return the objects directly in the directory ``prefix``, sorted by path.
 
-        ``after``, ``before``: paths between which they must stand, if given; ``known``: paths that
-        are left out; the rest costs next to nothing.
+        after, before: Exclusive bounds of the paths. An empty bound has no effect. known: Paths to
+        leave out. Skipped entries cost almost nothing.
         """
 
     @abstractmethod
     def children(self, prefix: str) -> Names:
-        """Return the names of the objects and directories directly in the directory ``prefix``,
-        sorted.
-        """
+        """Return the names of the objects and directories directly in ``prefix``, sorted."""
 
     def is_file(self) -> bool:
-        """Return whether the root is a file instead of a directory."""
+        """Return True if the root is a file instead of a directory."""
         return False
 
     def neighbours(self) -> Names:
-        """Return the names of the directories beside the root, where that is cheap to say; for
-        messages.
+        """Return the names of the directories next to the root, for messages.
+
+        Returns an empty list where such a listing is not cheap.
         """
         return []
 
     def stamp(self, path: str) -> Hashable | None:
-        """Return a value that differs whenever the object or directory ``path`` has changed, or
-        None: look yourself.
+        """Return a value that changes whenever the object or directory ``path`` changes.
 
-        A directory changes when an object directly in it is created, replaced or deleted; an absent
-        one has a stamp too.
+        Returns None if the caller has to compare contents itself. A directory changes when an
+        object directly in it is created, replaced or deleted. An absent path has a stamp too.
         """
         return None
 
@@ -168,40 +170,43 @@ class Storage(ABC):
         """Return the size of an object in bytes, or None if it is absent."""
 
     def begin(self, act: Callable[[], T]) -> Callable[[], T]:
-        """Begin ``act``, operations that nothing else waits for yet; return what waits for its
-        result, which is called once.
+        """Start ``act`` and return a function that waits for its result. Call that function once.
 
-        Here it is done at once, and raises its errors; a storage on which operations take long does
-        it in another thread.
+        By default ``act`` runs immediately, and its errors are raised here. A storage with slow
+        operations runs it in another thread.
         """
         found = act()
         return lambda: found
 
     def begin_storing(self, act: Callable[[], T]) -> Callable[[], T]:
-        """Begin ``act``, which stores objects, as :meth:`begin` does; in another thread, too, where
-        only that takes long: until bytes are on a disk.
+        """Start ``act``, which stores objects, like :meth:`begin`.
+
+        A local storage uses another thread for this alone, because flushing to disk is its only
+        slow operation.
         """
         return self.begin(act)
 
     def together(self, *acts: Callable[[], Any]) -> Answers:
-        """Return what each of ``acts`` returns, none of which depends on another: they begin in
-        this order, and may end in any.
+        """Run independent ``acts`` and return their results in order.
 
-        An error is raised when those that have begun have ended.
+        They start in this order and may end in any order. An error is raised after all started
+        operations have ended.
         """
         return awaited([self.begin(act) for act in acts])
 
     def each(self, acts: Iterable[Callable[[], T]]) -> Iterator[T]:
-        """Yield what each of ``acts`` returns, none of which depends on another; where operations
-        take long, of some :meth:`together`.
+        """Run independent ``acts`` and yield their results in order.
+
+        On a remote storage they run in concurrent batches, elsewhere one at a time.
         """
         waiting = iter(acts)
         while some := [*islice(waiting, OPERATIONS_AT_ONCE_MAX if self.is_remote else 1)]:
             yield from self.together(*some)
 
     def __reduce__(self) -> Any:
-        """Return what a pickle keeps, where another process can open the same root.  Raises
-        ``errors.Unsupported`` elsewhere.
+        """Pickle the storage if another process can open the same root.
+
+        Raises ``errors.Unsupported`` otherwise.
         """
         raise errors.Unsupported(
             f"the storage {self.url} lives in this process only, so it and its tables cannot be"
@@ -210,7 +215,7 @@ class Storage(ABC):
         )
 
     def now_us(self) -> int:
-        """Return the time in UTC microseconds, by this machine's clock unless a store has its
+        """Return the time in UTC microseconds, from this machine's clock unless a storage has its
         own.
         """
         return clock.now_us()
@@ -220,22 +225,23 @@ class Storage(ABC):
         return os.urandom(bytes).hex()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for ``seconds``."""
         time.sleep(seconds)
 
     @abstractmethod
     def uri(self, path: str) -> str:
-        """Return the name by which Hadoop's ``Path(String)`` finds the object; it is not
-        percent-encoded.
-        """
+        """Return the name of the object for Hadoop's ``Path(String)``, without percent-encoding."""
 
     def local_path(self, path: str) -> str | None:
-        """Return the absolute name on the local file system, or None if there is none."""
+        """Return the absolute path on the local file system, or None if the object is not a local
+        file.
+        """
         return None
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
-        """Return the whole object.  Raises ``errors.Corrupt`` before it is read if it has more than
-        ``bytes_max`` bytes.
+        """Return the whole object.
+
+        Raises ``errors.Corrupt`` without reading it if it is larger than ``bytes_max`` bytes.
         """
         size = self.size(path)
         if size is None:
@@ -243,28 +249,28 @@ class Storage(ABC):
         return self.read(path, 0, check_size(path, size, bytes_max))
 
     def read_if_exists(self, path: str, bytes_max: int = FRAME_BYTES_MAX) -> bytes | None:
-        """Return the whole object as :meth:`read_whole` does, or None if it is absent."""
+        """Return the whole object like :meth:`read_whole`, or None if it is absent."""
         try:
             return self.read_whole(path, bytes_max)
         except errors.Missing:
             return None
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Remove objects; absent ones are fine."""
+        """Delete objects. Absent objects are not an error."""
         for path in paths:
             self.delete(path)
 
     def drop_directories(self, prefix: str, before: str) -> None:
-        """Remove the directories directly in ``prefix`` that hold nothing and whose names sort
-        before ``before``, where there are such things.
+        """Remove the empty directories directly in ``prefix`` whose names sort before ``before``.
 
-        Nobody may still write into them.
+        Has no effect on storages without directories. No writer may still use these directories.
         """
         check_directory(prefix)
 
     def require_conditional_put(self) -> None:
-        """Raise ``errors.Unsupported`` unless several writers can be told apart here; called at
-        open-for-write.
+        """Raise ``errors.Unsupported`` if concurrent writers could overwrite each other's commits.
+
+        Called before a table is opened for writing.
         """
         if not self.conditional_put:
             raise errors.Unsupported(
@@ -275,7 +281,9 @@ class Storage(ABC):
 
 
 def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what each of ``waiting`` returns; the first error is raised when all have ended.
+    """Call all functions in ``waiting`` and return their results.
+
+    If some fail, the first error is raised after all have ended.
 
     >>> awaited([lambda: 1, lambda: 2])
     [1, 2]
@@ -285,7 +293,7 @@ def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
     for wait in waiting:
         try:
             found.append(wait())
-        except BaseException as error:  # noqa: BLE001 - what goes on behind an error is waited for
+        except BaseException as error:  # noqa: BLE001 - wait for the rest first
             failed = failed or error
     if failed is not None:
         raise failed
@@ -293,7 +301,11 @@ def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def check_path(path: str, *, root_allowed: bool = False) -> str:
-    """Return ``path`` if it cannot leave the root; raises ``errors.Invalid`` otherwise."""
+    """Return ``path`` if it cannot leave the root. Raises ``errors.Invalid`` otherwise.
+
+    >>> check_path("log/7")
+    'log/7'
+    """
     if not path and root_allowed:
         return path
     if "\0" in path or not all(part not in ("", ".", "..") for part in path.split("/")):
@@ -305,15 +317,14 @@ def check_path(path: str, *, root_allowed: bool = False) -> str:
 
 
 def check_directory(prefix: str) -> str:
-    """Return the directory ``prefix`` without the slash that may end it; raises ``errors.Invalid``
-    as check_path.
-    """
+    """Return the directory ``prefix`` without a trailing slash, checked like :func:`check_path`."""
     return check_path(prefix.removesuffix("/"), root_allowed=True)
 
 
 def check_range(path: str, offset: int, length: int | None, size: int) -> int:
-    """Return the number of bytes to read; raises ``errors.Corrupt`` if the object of ``size`` bytes
-    is too short.
+    """Return the number of bytes to read from an object of ``size`` bytes.
+
+    Raises ``errors.Corrupt`` if the object is too short.
     """
     if offset < 0 or (length is not None and length < 0):
         raise errors.Internal(f"a read of {path} from byte {offset}, {length} bytes long")
@@ -330,7 +341,7 @@ def check_range(path: str, offset: int, length: int | None, size: int) -> int:
 
 
 def check_size(path: str, size: int, bytes_max: int) -> int:
-    """Return ``size`` if it is at most ``bytes_max``; raises ``errors.Corrupt`` otherwise."""
+    """Return ``size`` if it is at most ``bytes_max``. Raises ``errors.Corrupt`` otherwise."""
     if size > bytes_max:
         raise errors.Corrupt(
             "the object is too large",
@@ -348,25 +359,32 @@ def parts(data: Data) -> list[memoryview]:
 
 
 def joined(data: Data) -> bytes:
-    """Return ``data`` as one bytes object; no copy if it is one already."""
+    """Return ``data`` as one bytes object. A bytes object is not copied.
+
+    >>> joined([b"ab", b"c"])
+    b'abc'
+    """
     return data if isinstance(data, bytes) else b"".join(parts(data))
 
 
 def is_between(path: str, after: str, before: str) -> bool:
-    """Return whether ``path`` stands after ``after`` and before ``before``; an empty bound is
-    none.
+    """Return True if ``path`` sorts strictly between ``after`` and ``before``.
+
+    An empty bound has no effect.
     """
     return path > after and (not before or path < before)
 
 
 def is_temporary(path: str) -> bool:
-    """Return whether ``path`` names a half-written object."""
+    """Return True if ``path`` names an unfinished object."""
     return path.endswith(TEMPORARY_SUFFIX)
 
 
 def temporary_name(path: str, token: str) -> str:
-    """Return the name under which ``path`` is written before it is moved; same directory,
-    hidden.
+    """Return a hidden name in the same directory, for writing ``path`` before it is renamed.
+
+    >>> temporary_name("log/7", "c0ffee")
+    'log/.7.c0ffee.mdt-tmp'
     """
     directory, slash, name = path.rpartition("/")
     return f"{directory}{slash}.{name[:100]}.{token}{TEMPORARY_SUFFIX}"
@@ -382,5 +400,5 @@ def missing(path: str) -> errors.Missing:
 
 
 def name_taken(path: str) -> errors.Internal:
-    """Return the error for a new name that exists."""
+    """Return the error for a new name that already exists."""
     return errors.Internal(f"the new object {path} exists already; its name was to be unique")

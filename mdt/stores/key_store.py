@@ -1,9 +1,9 @@
-"""Bytes beside a table, in the order of their keys: in the memory of the process, or in an LMDB
-file that processes share.
+"""Sorted key-value stores next to a table: in process memory, or in an LMDB file that processes
+share.
 
-Who writes does so in a transaction: all of it is there afterwards or nothing, whenever the process
-dies, and nobody else writes meanwhile. What is kept can be made again: a store that cannot be used
-says so (:class:`StoreFailed`), and the caller does without it.
+Writes happen in transactions. A transaction is atomic even if the process dies, and excludes other
+writers. The contents can be rebuilt: if a store cannot be used it raises :class:`StoreFailed`, and
+the caller continues without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mdt.stores.lmdb_file import opened
 from mdt.stores.own_directory import user_directory
 
 _MAP_BYTES = 1 << 36
-"""Address space for the file, not its size: some five billion keys."""
+"""Address space for the file, not its size. Enough for about five billion keys."""
 _READERS_MAX = 512
 
 
@@ -33,31 +33,30 @@ class StoreFailed(Exception):
 
 
 class View(Protocol):
-    """A store within a transaction; buffers that it gives are valid until it is changed, or the
-    transaction ends.
+    """A store within a transaction.
+
+    Returned buffers are valid until the store changes or the transaction ends.
     """
 
     def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
-        """Return the entries whose keys begin with ``prefix``, by rising key."""
+        """Return the entries whose keys begin with ``prefix``, in ascending order of keys."""
 
     def put(self, key: bytes, data: Buffer) -> None:
         """Set an entry."""
 
     def delete(self, key: bytes) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry, if it exists."""
 
 
 class KeyStore(Protocol):
-    """A store; safe for threads."""
+    """A sorted key-value store. Thread-safe."""
 
     def begin(self, *, write: bool) -> AbstractContextManager[View]:
-        """Return a transaction for ``with``.  Raises StoreFailed."""
+        """Return a transaction, to be used in a ``with`` statement. Raises StoreFailed."""
 
 
 class MemoryStore:
-    """A sorted map in this process; who writes does so in a copy, so that nobody who reads
-    waits.
-    """
+    """A sorted map in this process. Writers change a copy, which never blocks readers."""
 
     def __init__(self) -> None:
         self._view = _MemoryView(SortedDict())
@@ -119,8 +118,10 @@ class LmdbStore:
     """An LMDB file in ``directory``."""
 
     def __init__(self, directory: str, *, durable: bool) -> None:
-        """Raises StoreFailed if it cannot be opened.  ``durable``: whether what was written
-        survives the machine's fall.
+        """Open or create the file.
+
+        durable: True if written data must survive a power cut. Raises StoreFailed if the file
+        cannot be opened.
         """
         try:
             self._env = opened(
@@ -136,8 +137,8 @@ class LmdbStore:
 
     @contextmanager
     def begin(self, *, write: bool) -> Iterator[View]:
-        """See :class:`KeyStore`.  A writer waits for the other ones of the machine; one that was
-        killed does not hold them up.
+        """See :class:`KeyStore`. A writer waits for other writers on this machine, but not for
+        killed processes.
         """
         try:
             with self._env.begin(write=write, buffers=True) as txn:
@@ -153,8 +154,9 @@ def _open_stores() -> Guarded[Recent[str, LmdbStore]]:
 
 
 def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
-    """Return the store in ``directory`` ("": in this user's cache directory), one for a process and
-    directory.  Raises StoreFailed.
+    """Return the store in ``directory``, shared by all callers in the process.
+
+    "" means a directory in the user's cache directory. Raises StoreFailed.
     """
     where = os.path.abspath(directory or user_directory("keys-2"))
     with _open_stores() as stores:

@@ -1,5 +1,7 @@
-"""LMDB files on the local disk.  They are mapped: where one was cut, the system would kill the
-process that touches a page behind its end.
+"""LMDB files on the local disk.
+
+The files are mapped into memory. If a file has been truncated, the operating system kills any
+process that touches a page past its end.
 """
 
 from __future__ import annotations
@@ -15,22 +17,21 @@ import lmdb
 from mdt.stores.own_directory import claim
 
 DAMAGED = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError)
-"""What LMDB raises for a file that is damaged; for one of another version, which is somebody's, it
-raises another error.
+"""Errors that LMDB raises for a damaged file.
+
+For a file of another LMDB version, which may belong to somebody, it raises a different error.
 """
 _DATA = "data.mdb"
 _LOCKS = "lock.mdb"
 _TURN = "turn"
-"""Of this file, whoever opens an environment holds a shared lock meanwhile, and whoever removes one
-an exclusive lock.
-"""
+"""Lock file: openers of the environment hold a shared lock on it, removers an exclusive lock."""
 
 
 def opened(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
-    """Return the environment in ``directory``, a store of this ``kind`` that is made if need be;
-    ``settings``: as ``lmdb.open`` takes them.
+    """Open the LMDB environment in ``directory``, creating a store of this ``kind`` if necessary.
 
-    Raises lmdb.Error or OSError if it cannot be used, mdt.stores.own_directory.NotOurs among them.
+    settings: Arguments of ``lmdb.open``. Raises lmdb.Error or OSError if the store cannot be used,
+    including mdt.stores.own_directory.NotOurs.
     """
     claim(directory, kind)
     env = lmdb.open(directory, mode=0o600, **settings)
@@ -44,14 +45,13 @@ def opened(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
 
 @contextmanager
 def turn(directory: str, kind: str) -> Iterator[int]:
-    """Yield what :func:`remove` needs; environments in ``directory`` are opened within, as long as
-    nobody removes them.
+    """Lock ``directory`` while an environment is opened, and yield the lock for :func:`remove`.
 
-    Raises OSError, and does not wait, if somebody is doing that, and where the directory is not a
-    store of ours of this ``kind``.
+    Raises OSError without waiting if another process is removing the store, and if the directory is
+    not a store of this ``kind``.
     """
     claim(directory, kind)
-    # Locks of another kind would be inherited by processes that are forked meanwhile, and stay.
+    # flock locks would be inherited by forked processes and outlive this one.
     descriptor = os.open(
         os.path.join(directory, _TURN), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
@@ -63,28 +63,31 @@ def turn(directory: str, kind: str) -> Iterator[int]:
 
 
 def identity(directory: str) -> tuple[int, int]:
-    """Return what tells the file in ``directory`` from one that has taken its place.  Raises
-    OSError if there is none.
+    """Return the device and inode of the file in ``directory``, which identify it after a
+    replacement.
+
+    Raises OSError if there is no file.
     """
     told = os.stat(os.path.join(directory, _DATA))
     return told.st_dev, told.st_ino
 
 
 def remove(directory: str, holding: int) -> None:
-    """Remove the environment in ``directory``, in the :func:`turn` that is ``holding``.  Raises
-    OSError if others are opening it.
+    """Remove the environment in ``directory``. ``holding`` is the lock from :func:`turn`.
 
-    Who has it open keeps its files, with their locks, and sees nothing of the next one.
+    Processes that have it open keep the old files and locks, and do not see the next environment.
+    Raises OSError if another process is opening it.
     """
     fcntl.lockf(holding, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    for name in (_LOCKS, _DATA):  # new data under old locks would be taken for the old ones
+    for name in (_LOCKS, _DATA):  # locks first: old locks must never refer to new data
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(directory, name))
 
 
 def _fill_up(env: lmdb.Environment, path: str) -> None:
-    """Let zeros stand, which LMDB refuses, where the file ends before its last page; a page that
-    was given back at once may lack in a whole one.
+    """Extend a file that ends before its last page with zeros, which LMDB rejects as pages.
+
+    A valid file may end early, because a page that was freed immediately need not be written.
     """
     info = env.info()
     size = (info["last_pgno"] + 1) * env.stat()["psize"]
@@ -92,6 +95,6 @@ def _fill_up(env: lmdb.Environment, path: str) -> None:
         return
     if size > info["map_size"]:
         raise lmdb.CorruptedError(f"{path} says that it has {size} bytes")
-    with env.begin(write=True):  # nobody else makes it longer meanwhile
+    with env.begin(write=True):  # excludes other writers
         if os.stat(path).st_size < size:
             os.truncate(path, size)

@@ -1,10 +1,11 @@
-"""A directory of a local (or mounted) file system.
+"""Storage in a directory of a local or mounted file system.
 
-Durability: an object is flushed (fsync) before its name appears, and its directory afterwards; what
-need not outlive a power cut is not.  ``put_if_absent`` writes a hidden temporary name, then makes a
-hard link to the final name: link(2) fails if the name exists, and a reader never sees a part.
-Where hard links are not supported it falls back to O_EXCL, which is just as exclusive but may leave
-a part of the object behind after a crash.
+Durability: an object is flushed (fsync) before its name appears, and its directory afterwards.
+Objects that need not survive a power cut are not flushed.
+
+``put_if_absent`` writes a hidden temporary file and hard-links it to the final name. link(2) fails
+if the name exists, and a reader never sees a partial object. On file systems without hard links it
+falls back to O_EXCL. That is equally exclusive, but a crash may leave a part of the object.
 """
 
 from __future__ import annotations
@@ -47,17 +48,17 @@ T = TypeVar("T")
 
 _SECOND_NS = 1_000_000_000
 _TICK_NS = 50_000_000
-"""Longer than the tick of the kernel's clock, by which local file systems date changes (at most 10
-ms).
+"""Longer than the tick (at most 10 ms) of the kernel clock that local file systems use for
+modification times.
 """
 _COARSE_TICK_NS = 2_500_000_000
-"""Where times end on whole seconds: some file systems count only every second one."""
+"""The same for file systems with times in whole seconds. FAT counts only even seconds."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-"""Without waiting for somebody to write into a pipe."""
+"""Opening a pipe must not wait for a writer."""
 _LOOK = getattr(os, "O_PATH", _READ) | os.O_NOFOLLOW
-"""Only to ask what it is."""
+"""Only to read the status of a file."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {
@@ -81,12 +82,18 @@ _HINTS = {
 
 
 class LocalStorage(Storage):
-    """The directory ``root``, which is made on the first write.
+    """The directory ``root``, created on the first write.
 
-    Links are not followed: the root may be one or stand behind some, but a link below it, and a
-    pipe, a device or a directory where a file should be, is no object.  It is neither listed nor
-    deleted, and who names it gets ``errors.Corrupt``. ``durable=False`` leaves out every fsync: for
-    tests and scratch tables that a power cut may destroy.
+    Symbolic links below the root are not followed; the root itself may be a link or lie behind
+    links. A link, pipe, device or directory in the place of a file is not an object. It is neither
+    listed nor deleted, and reading it raises ``errors.Corrupt``. ``durable=False`` skips every
+    fsync, for tests and scratch tables that a power cut may destroy.
+
+    >>> storage = LocalStorage("trips")
+    >>> storage.put_if_absent("log/7", b"commit"), storage.put_if_absent("log/7", b"late")
+    (True, False)
+    >>> storage.children("log")
+    ['7']
     """
 
     def __init__(self, root: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -94,11 +101,11 @@ class LocalStorage(Storage):
         self.is_durable = durable
         self._directories: set[str] = set()
         self._lock = OwnLock()
-        # no URL: Spark, unlike open_storage, takes percent signs in one for characters of a name
+        # A plain path, because Spark does not decode percent signs in a URL as open_storage does.
         self.url = self._root
 
     def __reduce__(self) -> Any:
-        """A pickle opens the same directory anew."""
+        """Pickle the path. Unpickling opens the same directory."""
         return _reopened, (self._root, self.is_durable)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -116,11 +123,11 @@ class LocalStorage(Storage):
             )
 
     def open(self, path: str) -> Any:
-        """See :class:`Storage`; the file is mapped into memory."""
+        """See :class:`Storage`. The file is mapped into memory."""
         with _translated(path):
             descriptor = self._open_file(path)
             try:
-                # Arrow maps by name, so the name could mean another file by now.
+                # Arrow opens by name, and the name may refer to another file by now.
                 file = pa.memory_map(self._absolute(path))
                 if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):
                     file.close()
@@ -154,8 +161,8 @@ class LocalStorage(Storage):
         return created
 
     def put_passing(self, path: str, data: Data) -> bool:
-        """See :class:`Storage`; without bytes it is whole as soon as it has its name, and waits for
-        no disk.
+        """See :class:`Storage`. An empty object is complete as soon as its name exists, so nothing
+        is flushed.
         """
         if parts(data):
             return self.put_if_absent(path, data)
@@ -167,9 +174,7 @@ class LocalStorage(Storage):
         return True
 
     def begin_storing(self, act: Callable[[], T]) -> Callable[[], T]:
-        """See :class:`Storage`; a file system flushes what several ask for at the same time in
-        hardly more time than it takes for one.
-        """
+        """See :class:`Storage`. Several concurrent flushes take little longer than one."""
         return _flushing().begin(act) if self.is_durable else self.begin(act)
 
     def replace(self, path: str, data: Data) -> None:
@@ -185,7 +190,7 @@ class LocalStorage(Storage):
             self._sync(directory)
 
     def delete(self, path: str) -> None:
-        """See :class:`Storage`; what is no object stays."""
+        """See :class:`Storage`. Links, directories and devices are not deleted."""
         parent, _, name = check_path(path).rpartition("/")
         with _translated(path):
             directory = self._open_directory(parent, SEARCH)
@@ -210,7 +215,7 @@ class LocalStorage(Storage):
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
     ) -> Listing:
-        """See :class:`Storage`; what is not wanted is not even asked for its size."""
+        """See :class:`Storage`. Skips the stat call for files that are filtered out."""
         with _translated(prefix):
             found = self._walk(
                 check_directory(prefix), recursive=False, after=after, before=before, known=known
@@ -237,7 +242,7 @@ class LocalStorage(Storage):
             try:
                 old = [name for name in os.listdir(descriptor) if name < before]
                 for name in old:
-                    with suppress(OSError):  # it holds something, or is no directory
+                    with suppress(OSError):  # not empty, or not a directory
                         os.rmdir(name, dir_fd=descriptor)
             finally:
                 os.close(descriptor)
@@ -255,8 +260,8 @@ class LocalStorage(Storage):
         return []
 
     def stamp(self, path: str) -> Hashable | None:
-        """See :class:`Storage`; None for a while after a change, since a second one in the same
-        tick would not show.
+        """See :class:`Storage`. None shortly after a change, since a second change within the same
+        clock tick would not be visible.
         """
         with _translated(path):
             try:
@@ -297,7 +302,7 @@ class LocalStorage(Storage):
         return f"{self._root}/{check_path(path)}"
 
     def _open_file(self, path: str) -> int:
-        """Return a descriptor of an object for reading.  Raises Corrupt for anything but a file."""
+        """Open an object and return its descriptor. Raises Corrupt if it is not a file."""
         descriptor = open_beneath(self._root, check_path(path), _READ)
         try:
             _require_file(path, os.fstat(descriptor))
@@ -307,9 +312,7 @@ class LocalStorage(Storage):
         return descriptor
 
     def _open_directory(self, directory: str, flags: int) -> int | None:
-        """Return a descriptor of a directory, None if there is none that is reached without
-        links.
-        """
+        """Open a directory and return its descriptor, or None if it is absent or behind a link."""
         try:
             return open_beneath(self._root, directory, flags)
         except OSError as error:
@@ -319,17 +322,16 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _directory_of(self, path: str, *, lasts: bool = True) -> Iterator[tuple[int, str]]:
-        """Yield a descriptor of the directory of ``path``, which is made if need be, and the last
-        part of ``path``.
+        """Yield a descriptor of the directory of ``path``, created if necessary, and the file name.
 
-        ``lasts``: whether the directory must survive a crash.
+        lasts: True if the directory must survive a crash.
         """
         parent, _, name = check_path(path).rpartition("/")
         self._make_directory(parent, lasts=lasts)
         try:
             descriptor = open_beneath(self._root, parent, _DIRECTORY)
         except FileNotFoundError:
-            # Somebody removed a directory that we had made: make it again, once.
+            # A directory that we created has been removed: create it again, once.
             with self._lock:
                 self._directories.clear()
             self._make_directory(parent, lasts=lasts)
@@ -358,8 +360,8 @@ class LocalStorage(Storage):
         try:
             os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except FileExistsError:
-            # On NFS the reply to a link that was made can be lost; two names for our file say that
-            # it was (open(2)).
+            # On NFS the reply to a successful link can be lost. A link count of 2 shows that it
+            # succeeded (open(2)).
             return os.stat(temporary, dir_fd=directory).st_nlink == 2
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -439,9 +441,7 @@ class LocalStorage(Storage):
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> Iterator[ObjectInfo]:
-    """Yield what is known of a file; nothing if it has vanished since it was listed, or is no
-    file.
-    """
+    """Yield the path, size and time of a file, or nothing if it has vanished or is not a file."""
     with suppress(FileNotFoundError):
         if entry.is_file(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
@@ -449,7 +449,9 @@ def _info(path: str, entry: os.DirEntry[str]) -> Iterator[ObjectInfo]:
 
 
 def _status(directory: int, name: str) -> os.stat_result | None:
-    """Return what stands under a name, a link itself and not what it leads to; None for nothing."""
+    """Return the status of a name, of a link itself rather than its target, or None if it is
+    absent.
+    """
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -457,7 +459,7 @@ def _status(directory: int, name: str) -> os.stat_result | None:
 
 
 def _require_file(path: str, status: os.stat_result) -> os.stat_result:
-    """Return ``status`` if it is that of a file; raises Corrupt otherwise."""
+    """Return ``status`` if it is that of a regular file. Raises Corrupt otherwise."""
     if not stat.S_ISREG(status.st_mode):
         raise _no_file(path, _KINDS.get(stat.S_IFMT(status.st_mode), "something else"))
     return status
@@ -474,7 +476,7 @@ def _no_file(path: str, kind: str) -> errors.Corrupt:
 
 
 def _read_exactly(path: str, file: io.FileIO, count: int) -> bytes:
-    """Return ``count`` bytes; one system call unless the read is huge (Linux stops at 2 GiB)."""
+    """Return ``count`` bytes, usually with one system call (Linux reads at most 2 GiB per call)."""
     data = file.read(count) or b""
     while len(data) < count and (more := file.read(count - len(data))):
         data += more
@@ -485,7 +487,7 @@ def _read_exactly(path: str, file: io.FileIO, count: int) -> bytes:
 
 @contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Turn what the operating system says into our kinds of error."""
+    """Convert errors of the operating system to the errors of ``mdt.errors``."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -509,7 +511,7 @@ def _translated(path: str) -> Iterator[None]:
 
 @in_session
 def _flushing() -> AtOnce:
-    """Return the threads of this process that wait for disks, whichever directory they store in."""
+    """Return the threads that wait for disks, shared by all local storages of the process."""
     return AtOnce()
 
 

@@ -1,4 +1,4 @@
-"""Memory that nobody uses any more, given back to the operating system."""
+"""Returns free memory to the operating system."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 
 def give_back() -> None:
-    """Give back what Arrow and the C library keep of memory that was freed; harmless at any time,
-    from any thread.
+    """Return freed memory that Arrow and the C library retain. Safe at any time and from any
+    thread.
 
-    The C library keeps an arena for each thread, of which it gives nothing back by itself but the
-    end; arrays of numpy lie there.
+    The C library keeps one arena per thread, which holds numpy arrays. On its own it only returns
+    the top of an arena.
     """
     pa.default_memory_pool().release_unused()
     trim = _trim()
@@ -25,7 +25,7 @@ def give_back() -> None:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """Return ``malloc_trim`` of the GNU C library, None where it is another one."""
+    """Return ``malloc_trim`` of the GNU C library, or None with another C library."""
     if not sys.platform.startswith("linux"):
         return None
     found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)

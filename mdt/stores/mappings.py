@@ -1,4 +1,4 @@
-"""Objects of the metadata that are mapped into memory, and whether one of them has been cut."""
+"""Memory-mapped metadata objects, and detection of truncated files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from mdt.stores.storage import Storage
 
 
 class Mappings:
-    """Maps objects of one storage; safe for many threads."""
+    """Maps objects of one storage into memory. Thread-safe."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._watched: OrderedDict[str, tuple[str, int]] = OrderedDict()
-        """Path -> its name on the local file system, and how many bytes are mapped."""
+        """Path -> (path on the local file system, number of mapped bytes)."""
         self._lock = OwnLock()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return an open object, without a descriptor where it can be mapped; a small one is
-        copied.  Raises Missing, Corrupt.
+        """Open an object, mapped without a file descriptor where possible. Small objects are
+        copied.
+
+        Raises Missing, Corrupt.
         """
         file = self._storage.open(path)
         name = self._storage.local_path(path)
@@ -39,11 +41,10 @@ class Mappings:
         return pa.BufferReader(data)
 
     def cut(self) -> str | None:
-        """Return the path of an object that is shorter now than when it was mapped, None if there
-        is none.
+        """Return the path of an object that has become shorter since it was mapped, or None.
 
-        The system kills who reads a mapping behind the end of its file, so somebody must ask before
-        that.  An object that is gone has its bytes as long as it is mapped, and is watched no more.
+        The operating system kills a process that reads a mapping past the end of its file, so call
+        this first. A deleted object stays readable while it is mapped, and is no longer watched.
         """
         with self._lock:
             watched = [*self._watched.items()]

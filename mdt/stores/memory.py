@@ -1,6 +1,4 @@
-"""A storage in memory: thread-safe, with a clock and randomness that repeat, for tests and
-examples.
-"""
+"""In-memory storage with reproducible clock and randomness, for tests and examples. Thread-safe."""
 
 from __future__ import annotations
 
@@ -33,10 +31,10 @@ _CLOCK_TICK_US = 1_000
 
 
 class MemoryStorage(Storage):
-    """A dictionary of objects.
+    """Objects in a dictionary.
 
-    The clock starts at a fixed time, goes on by 1 ms with each question and by the whole length of
-    each sleep, which returns at once.  Randomness follows from ``seed``.
+    The clock starts at a fixed time. Each reading advances it by 1 ms, and each sleep by its full
+    length; sleeps return immediately. Random numbers depend on ``seed`` only.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("log/7", b"mine"), storage.put_if_absent("log/7", b"theirs")
@@ -55,7 +53,7 @@ class MemoryStorage(Storage):
         self._lock = threading.RLock()
 
     def copy(self) -> MemoryStorage:
-        """Return an independent storage in the same state, clock and randomness included.
+        """Return an independent storage in the same state, including clock and randomness.
         O(objects).
         """
         other = MemoryStorage()
@@ -167,16 +165,16 @@ class MemoryStorage(Storage):
             return self._random.randbytes(bytes).hex()
 
     def sleep(self, seconds: float) -> None:
-        """See :class:`Storage`; returns at once."""
+        """See :class:`Storage`. Returns immediately."""
         with self._lock:
             self._now_us += round(seconds * 1e6)
 
     def uri(self, path: str) -> str:
-        """See :class:`Storage`; nothing but this object can read it."""
+        """See :class:`Storage`. Only this object can read it."""
         return f"{self.url}/{path}"
 
     def _touch(self, path: str) -> None:
-        """Give an object and its directory stamps that nothing has had before; the lock is held."""
+        """Give an object and its directory new unique stamps. The caller holds the lock."""
         self._changes += 1
         self._stamps[path] = self._stamps[path.rpartition("/")[0]] = self._changes
 

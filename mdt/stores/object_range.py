@@ -1,4 +1,4 @@
-"""Where bytes stand inside an object: what metadata say of a larger part instead of carrying it."""
+"""Byte ranges of objects. Metadata refer to large parts by range instead of containing them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ObjectRange:
-    """A part of an object: the object's path, byte range and CRC-32 of the range."""
+    """A part of an object: path, offset and length in bytes, and CRC-32 of the range."""
 
     path: str
     offset: int

@@ -1,8 +1,7 @@
-"""An object store: S3, Google Cloud Storage, Azure, or obstore's own memory.
+"""Object stores: S3, Google Cloud Storage, Azure, or obstore's in-memory store.
 
-``put_if_absent`` is a conditional put (``If-None-Match: *``).  Stores that resemble S3 sometimes
-accept the header and ignore it, so it is tried out once, on an object of its own, before the first
-write.
+``put_if_absent`` is a conditional put (``If-None-Match: *``). Some S3-compatible stores accept the
+header and ignore it. The first write therefore tests it with an object of its own.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses th
 T = TypeVar("T")
 _CONFLICTS_MAX = 4
 _CONFLICT_SECONDS = 0.1
-"""How often a conditional put is made that meets another one under way, perhaps its own earlier
-try: nobody knows yet which is the first.
+"""A conditional put that meets a concurrent put, possibly its own earlier try, is repeated up to
+``_CONFLICTS_MAX`` times, because it is not yet known which put wins.
 """
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -64,9 +63,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class ObjectStorage(Storage):
     """The objects below a URL such as ``s3://bucket/table``.
 
-    ``store``: a ready obstore store, for credentials of another kind; without one it is made from
-    the URL, ``options`` and the environment, options first.  A pickle has the URL and those options
-    that are no secrets.
+    store: A ready obstore store, e.g. with other kinds of credentials. By default it is made from
+    the URL, ``options`` and the environment; options take precedence. A pickle contains the URL and
+    the options that are not secret.
     """
 
     is_remote = True
@@ -92,15 +91,16 @@ class ObjectStorage(Storage):
         return f"<objects below {self.url}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle opens the same URL anew; it carries no secrets."""
+        """Pickle the URL and the public options, but no secrets."""
         if self.url.startswith("memory:"):
-            return super().__reduce__()  # which refuses
+            return super().__reduce__()  # raises Unsupported
         return ObjectStorage, (self.url, None, self.public_options)
 
     @property
     def conditional_put(self) -> bool:  # type: ignore[override]
-        """Whether the store refuses to put an object that exists; found out by one or two small
-        puts, then known.
+        """True if the store refuses to overwrite an object.
+
+        Tested once by one or two small puts, then cached.
         """
         _refuse_forked(self.url)
         with self._lock:
@@ -121,19 +121,19 @@ class ObjectStorage(Storage):
             return self._read_range(path, offset, count)
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
-        """See :class:`Storage`; one request, whose answer begins with the size."""
+        """See :class:`Storage`. One request; the size is checked before the body is read."""
         with self._translated(path):
             found = obstore.get(self._store, check_path(path))
             check_size(path, int(found.meta["size"]), bytes_max)
             return found.bytes().to_bytes()
 
     def open(self, path: str) -> Any:
-        """See :class:`Storage`; each read is one request, so read with ``pre_buffer``."""
+        """See :class:`Storage`. Each read is one request, so use ``pre_buffer``."""
         return pa.PythonFile(RangeFile(self, path, self._require_size(path)), mode="r")
 
     def create(self, path: str, data: Data) -> None:
-        """See :class:`Storage`; an object that is there may be this one, of an earlier try whose
-        reply was lost.
+        """See :class:`Storage`. An existing object with the same bytes is accepted: it comes from
+        an earlier try whose reply was lost.
         """
         if not self._put(path, data, mode="create") and self.read(path) != joined(data):
             raise name_taken(path)
@@ -151,7 +151,7 @@ class ObjectStorage(Storage):
         self.delete_many([path])
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """See :class:`Storage`; many in one request where the store can."""
+        """See :class:`Storage`. Deletes many objects per request if the store supports it."""
         names = [check_path(path) for path in paths]
         try:
             with self._translated(names[0] if names else ""):
@@ -171,8 +171,8 @@ class ObjectStorage(Storage):
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
     ) -> Listing:
-        """See :class:`Storage`; with ``after`` what stands deeper is listed too, and left out: give
-        a near ``before``.
+        """See :class:`Storage`. With ``after``, deeper objects are listed and filtered out, so pass
+        a close ``before``.
         """
         directory = check_directory(prefix)
         with self._translated(prefix):
@@ -211,18 +211,19 @@ class ObjectStorage(Storage):
             return None
 
     def begin(self, act: Callable[[], T]) -> Callable[[], T]:
-        """See :class:`Storage`; in another thread."""
+        """See :class:`Storage`. Runs in another thread."""
         return self._at_once.begin(act)
 
     def uri(self, path: str) -> str:
-        """See :class:`Storage`; Hadoop calls S3 ``s3a``."""
+        """See :class:`Storage`. Hadoop's scheme for S3 is ``s3a``."""
         root = unquote("s3a" + self.url[2:] if self.url.startswith("s3://") else self.url)
         return f"{root}/{path}" if path else root
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
-        """Turn what obstore says into our kinds of error; a text with secrets in it is not kept as
-        their cause.
+        """Convert errors of obstore to the errors of ``mdt.errors``.
+
+        An error whose text contains secrets is not attached as the cause.
         """
         _refuse_forked(self.url)
         try:
@@ -264,7 +265,7 @@ class ObjectStorage(Storage):
             return int(obstore.head(self._store, check_path(path))["size"])
 
     def _read_range(self, path: str, offset: int, count: int) -> bytes:
-        """Return a range in one request; asks for the size only to explain a failure."""
+        """Return a byte range in one request. The size is only requested to explain a failure."""
         if count == 0:
             return b""
         try:
@@ -272,7 +273,7 @@ class ObjectStorage(Storage):
                 self._store, check_path(path), start=offset, length=count
             ).to_bytes()
         except exceptions.GenericError:
-            with suppress(errors.Unavailable):  # which tells less than this one
+            with suppress(errors.Unavailable):  # less informative than the first error
                 check_range(path, offset, count, self._require_size(path))
             raise
         check_range(path, offset, count, offset + len(data))
@@ -281,14 +282,15 @@ class ObjectStorage(Storage):
 
 @for_life
 def _speaking() -> set[int]:
-    """Return the process in which obstore has begun its threads, if it has: a forked child has none
-    of them, and would wait for ever.
+    """Return the id of the process in which obstore started its threads, if any.
+
+    A forked child does not have these threads and would wait forever.
     """
     return set()
 
 
 def _refuse_forked(url: str) -> None:
-    """Raise Unsupported in a process that was forked from one that has spoken to a store."""
+    """Raise Unsupported in a process that was forked after its parent had used an object store."""
     process, speaking = this_process(), _speaking()
     if process not in speaking:
         if speaking:
@@ -321,9 +323,7 @@ def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:
 
 
 def store_url(store: Any) -> str:
-    """Return the URL of an obstore store.  Raises Unsupported for a kind that is no store of
-    objects on a network.
-    """
+    """Return the URL of an obstore store. Raises Unsupported if it is not an object store."""
     kind = type(store).__name__
     scheme, bucket = {
         "S3Store": ("s3", "bucket"),
@@ -344,10 +344,10 @@ def store_url(store: Any) -> str:
 
 
 def _made(url: str, given: StoreOptions, place: Place) -> Any:
-    """Return a new obstore store.  Raises Invalid if it refuses the options or what the environment
-    says.
+    """Return a new obstore store.
 
-    A refused value may be a secret in a wrong place, so no value is shown then.
+    Raises Invalid if obstore rejects the options or the environment. The error shows no values,
+    because a rejected value may be a misplaced secret.
     """
     unseen = Place(place.url, sorted(given.config.values(), key=len, reverse=True))
     try:
@@ -364,7 +364,7 @@ def _made(url: str, given: StoreOptions, place: Place) -> Any:
 
 
 def _public_options(scheme: str, store: Any) -> dict[str, str]:
-    """Return what another process may know of a ready store."""
+    """Return the options of a ready store that are not secret, for other processes."""
     service = SERVICES.get(scheme)
     if service is None or not hasattr(store, "config"):
         return {}

@@ -1,9 +1,9 @@
-"""``storage_options``: what a store on the network is told beside its URL, by the names that
-object_store, deltalake and polars take.
+"""``storage_options``: settings of an object store, under the names that object_store, deltalake
+and polars use.
 
-A name may be upper or lower case, with the prefix of its service or without (``AWS_REGION``,
-``aws_region``, ``region``). Values may hold secrets.  No text that this module makes shows one, and
-a pickle leaves them out: whoever opens it takes the secrets from its own environment.
+Names are case-insensitive and may have the prefix of their service (``AWS_REGION``, ``aws_region``,
+``region``). Values may be secrets. No message of this module shows a secret, and pickles omit them:
+the process that unpickles a storage takes secrets from its own environment.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mdt.limits import STORE_RETRIES_MAX, STORE_RETRY_SECONDS, STORE_TIMEOUT_SEC
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A kind of store.
+    """A storage service.
 
-    ``prefixes``: what the names of its options may begin with.  ``names``: such a name -> the one
-    that obstore takes.  ``public``: those of which the value is no secret.  ``credentials``: what
-    to do without any.  ``rights``: what reading, listing, writing and deleting need.
+    prefixes: Optional prefixes of option names. names: Option name -> obstore's name. public:
+    Options whose values are not secret. credentials: Hint for missing credentials. rights:
+    Permission needed for reading, listing, writing and deleting.
     """
 
     name: str
@@ -140,7 +140,7 @@ SERVICES: Mapping[str, Service] = {
     "abfss": AZURE,
     "adl": AZURE,
 }
-"""Scheme of a URL -> what speaks it."""
+"""URL scheme -> service."""
 
 _CLIENT = {
     "allow_http": bool,
@@ -158,23 +158,28 @@ _CLIENT = {
     "root_certificate": str,
     "user_agent": str,
 }
-"""Options of the HTTP client, the same for every service."""
+"""Options of the HTTP client, common to all services."""
 _RETRY = {"max_retries": int, "retry_timeout": timedelta}
-"""Options of retries, the same for every service."""
+"""Options of retries, common to all services."""
 _NOT_SECRET = frozenset({*_CLIENT, *_RETRY} - {"proxy_url"})
 _ADDRESS = {"bucket", "bucket_name", "container", "container_name"}
 
 
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+([^/?#]*)")
 _WITH_CONTAINER = ("abfs", "abfss")
-"""Schemes whose URLs name the container before an @,
-``abfss://container@account.dfs.core.windows.net``.
-"""
+"""Schemes with the container before an @: ``abfss://container@account.dfs.core.windows.net``."""
 
 
 def refuse_secrets(scheme: str, url: str) -> None:
-    """Raise Invalid for the URL of a table with a user, a password, a query or a fragment, where
-    secrets are; its text is not shown.
+    """Raise Invalid if the URL of a table has a user, a password, a query or a fragment.
+
+    These may contain secrets, so the message does not show them.
+
+    >>> refuse_secrets("s3", "s3://bucket/trips")
+    >>> refuse_secrets("s3", "s3://key:secret@bucket/trips")
+    Traceback (most recent call last):
+    ...
+    mdt.errors.Invalid: the URL of the table has a user or password in it...
     """
     found = _AUTHORITY.match(url)
     user, at, _ = (found[1] if found is not None else "").rpartition("@")
@@ -194,8 +199,10 @@ def refuse_secrets(scheme: str, url: str) -> None:
 
 
 def is_without_secrets(text: str) -> bool:
-    """Return whether an option that is public, such as an endpoint, has no user, password, query or
-    fragment in its address.
+    """Return True if the value of a public option has no user, password, query or fragment.
+
+    >>> is_without_secrets("https://minio:9000"), is_without_secrets("https://u:p@minio:9000")
+    (True, False)
     """
     found = _AUTHORITY.match(text)
     return found is None or ("@" not in found[1] and "?" not in text and "#" not in text)
@@ -203,11 +210,10 @@ def is_without_secrets(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Checked options.  ``config``: for the service; ``client``: for HTTP; ``retry``: as obstore
-    takes them.
+    """Checked options for the service (config), HTTP (client) and retries, in obstore's form.
 
-    ``public``: the given ones that are no secrets, under the names that :func:`parse_store_options`
-    takes.
+    public: The given options that are not secret, under names that :func:`parse_store_options`
+    accepts.
     """
 
     config: Mapping[str, str] = field(repr=False, default_factory=dict)
@@ -215,7 +221,7 @@ class StoreOptions:
     retry: Mapping[str, Any] = field(repr=False, default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = field(repr=False, default=())
-    """Values that no text may show, the longest first."""
+    """Values that no message may show, longest first."""
 
 
 def parse_store_options(
@@ -223,15 +229,18 @@ def parse_store_options(
     given: Mapping[str, object] | None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> StoreOptions:
-    """Return the options for a URL of ``scheme`` ("": a local path, for which names are checked and
-    nothing else).
+    """Return the options for a URL with this ``scheme``. "" is a local path: only names are
+    checked.
 
-    ``environment``: where options of HTTP that are not given are looked up, such as AWS_ALLOW_HTTP;
-    obstore, which finds the others there by itself, takes these only if it is given none.
+    environment: Source of HTTP options that are not given, e.g. AWS_ALLOW_HTTP. obstore reads the
+    other options from the environment itself, but ignores these if any HTTP option is passed to it.
 
-    Raises ``errors.Invalid``: no mapping, an unknown name (with the nearest known one), an option
-    given twice with different values, a value of a wrong type, an endpoint without encryption that
-    nobody has allowed.
+    Raises ``errors.Invalid`` if ``given`` is not a mapping, for an unknown name (suggesting the
+    closest one), an option given twice with different values, a value of a wrong type, and an
+    unencrypted endpoint without allow_http.
+
+    >>> dict(parse_store_options("s3", {"AWS_REGION": "eu-west-1"}).config)
+    {'region': 'eu-west-1'}
     """
     given = mapping("storage_options", given)
     services = (SERVICES[scheme],) if scheme in SERVICES else (S3, GCS, AZURE)
@@ -297,8 +306,8 @@ def _sorted(
 
 
 def _secrets_in(service: Service, environment: Mapping[str, str]) -> set[str]:
-    """Return the values in the environment that the store finds there by itself and that no text
-    may show.
+    """Return secrets in the environment that the store reads itself, so that messages can hide
+    them.
     """
     names = {name for name, own in service.names.items() if own not in service.public}
     given = (
@@ -310,7 +319,7 @@ def _secrets_in(service: Service, environment: Mapping[str, str]) -> set[str]:
 
 
 def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of HTTP that the environment has."""
+    """Return the HTTP options set in the environment."""
     names = {prefix.upper() + name.upper(): name for prefix in service.prefixes for name in _CLIENT}
     return {
         names[name]: _parsed(name, text, _CLIENT[names[name]])
@@ -357,7 +366,7 @@ def _refuse(name: object, services: tuple[Service, ...]) -> NoReturn:
 
 
 def _text(name: str, value: object) -> str:
-    """Return a value as text, as the environment would have it."""
+    """Return a value as text, in the form of an environment variable."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, timedelta):
@@ -373,8 +382,9 @@ def _text(name: str, value: object) -> str:
 
 
 def _parsed(name: str, text: str, kind: type) -> Any:
-    """Return the value of an option of HTTP or retries as obstore takes it.  Its text is not shown:
-    it may be misplaced.
+    """Return the value of an HTTP or retry option in obstore's type.
+
+    Messages do not show the text, since it may be a misplaced secret.
     """
     if kind is bool and text.lower() not in ("true", "false"):
         raise Invalid(

@@ -1,8 +1,8 @@
-"""Directories of the local disk that hold a store of ours, and nothing else: private to the user,
-and marked.
+"""Private directories on the local disk, each holding one of our stores and a marker file.
 
-A mark is a small file with a fixed text, the first that is written into a directory.  A directory
-that has other files and no mark is somebody's: nothing in it is opened, written or removed.
+The marker is a small file with a fixed text, and the first file written into a directory. A
+directory with other files but no marker belongs to somebody else: nothing in it is opened, written
+or removed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from contextlib import suppress
 from mdt.stores.trusted_cache import cache_root, is_ours, is_ours_alone
 
 MARK = "mdt-store"
-"""The name of the mark."""
+"""Name of the marker file."""
 _MARK_BYTES_MAX = 64
 
 
 class NotOurs(OSError):
-    """A directory cannot be used as a store: the message says why, and what to do."""
+    """A directory cannot be used as a store. The message contains the reason and a remedy."""
 
 
 def claim(directory: str, kind: str) -> None:
-    """Make ``directory``, or check that it is a store of ours of this ``kind``, such as "pages".
+    """Create ``directory``, or check that it is our store of this ``kind``, e.g. "pages".
 
-    Raises NotOurs for a link, for what belongs to or can be reached by another user, and for a
-    directory with other files and no mark; another OSError where it cannot be made.  May be called
-    by many processes at once, and again after a crash.
+    Raises NotOurs for a symbolic link, for a directory that another user owns or can access, and
+    for a directory with other files and no marker. Raises another OSError if it cannot be created.
+    Many processes may call it concurrently, and again after a crash.
     """
     _make_parent(os.path.dirname(directory))
     with suppress(FileExistsError):
@@ -49,8 +49,9 @@ def user_directory(name: str) -> str:
 
 
 def _make_parent(parent: str) -> None:
-    """Make the directory above a store; the user's cache directory, and ``mdt`` in it, only where
-    they belong to the user.
+    """Create the directory above a store.
+
+    The user's cache directory, and ``mdt`` in it, are only created below a directory of the user.
     """
     root = cache_root()
     if parent != os.path.join(root, "mdt"):
@@ -88,8 +89,10 @@ def _check_directory(directory: str, status: os.stat_result, names: set[str]) ->
 
 
 def _check_mark(directory: str, folder: int, mark: bytes, *, may_write: bool) -> None:
-    """Check the mark of a directory.  ``may_write``: nothing else is there, so that it is written
-    if it is absent or only begun.
+    """Check the marker of a directory.
+
+    may_write: True if the directory has no other files; an absent or incomplete marker is then
+    written.
     """
     flags = os.O_RDWR | os.O_CREAT if may_write else os.O_RDONLY
     try:

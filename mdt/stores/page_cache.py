@@ -1,8 +1,8 @@
-"""Pages of remote metadata on the local disk: an LMDB file that the processes of one user share.
+"""Cache of remote metadata pages on the local disk, in an LMDB file shared by a user's processes.
 
-A cache and nothing else: it may be deleted at any time, a full one is as good as none, a damaged
-one is removed and begun anew, and whoever reads from it checks what he gets.  The key of a page
-says all that decides its content, so nothing in it can be out of date.
+It may be deleted at any time. A full cache works like an empty one, a damaged file is deleted and
+recreated, and readers verify the pages. The key of a page determines its content, so entries never
+become stale.
 """
 
 from __future__ import annotations
@@ -25,17 +25,14 @@ _TOTAL = b"total"
 _FILL = 0.9
 _LEFT_AFTER_EVICTION = 0.7
 _SLACK_BYTES = 16 << 20
-"""What LMDB needs beside the pages: its trees, and pages that are written while old ones are still
-read.
-"""
+"""Extra space for LMDB's trees, and for pages written while old versions are still being read."""
 
 
 class PageCache:
-    """At most ``bytes_max`` bytes of pages in ``directory``; the oldest make room.  Safe for
-    threads and processes.
+    """A page cache of at most ``bytes_max`` bytes in ``directory``, which evicts the oldest pages.
 
-    ``refusal``: why the directory is not used, if it is not a store of ours; ``said``: what was
-    logged about it.
+    Safe for threads and processes. refusal: Why the directory is not used, if it is not our store.
+    said: Messages that have been logged about it.
     """
 
     def __init__(self, directory: str, bytes_max: int) -> None:
@@ -54,7 +51,7 @@ class PageCache:
         except NotOurs as error:
             self.refusal = str(error)
         except OSError:
-            pass  # a cache that cannot be made is an empty one
+            pass  # work without a cache
 
     def _open(self) -> None:
         size = self._bytes_max + self._bytes_max // 4 + _SLACK_BYTES
@@ -78,7 +75,7 @@ class PageCache:
         self._env = env
 
     def get(self, key: bytes) -> bytes | None:
-        """Return a page or None; the caller checks it."""
+        """Return a page, unverified, or None if it is not cached."""
         found, env = None, self._env
         if env is not None:
             try:
@@ -93,7 +90,7 @@ class PageCache:
         return found
 
     def put(self, key: bytes, data: Buffer) -> None:
-        """Keep a page if it is possible."""
+        """Cache a page if possible."""
         size, env = memoryview(data).nbytes, self._env
         if env is None or size > self._bytes_max // 4:
             return
@@ -115,8 +112,9 @@ class PageCache:
         txn.put(_TOTAL, _AGE.pack(total), db=self._state)
 
     def _give_up(self) -> None:
-        """Go without a file that is damaged, and remove it, so that the next process begins anew;
-        those that have it open keep it.
+        """Stop using a damaged file and delete it, so that the next process creates a new one.
+
+        Processes that have it open keep it.
         """
         self._env = None
         with suppress(OSError), turn(self._directory, _KIND) as holding:
@@ -132,7 +130,9 @@ class PageCache:
             return int(_AGE.unpack(cursor.key())[0]) if cursor.last() else 0
 
     def _evict(self, txn: lmdb.Transaction, size: int) -> int:
-        """Remove the oldest pages, ``size`` bytes or a little more; return how many bytes."""
+        """Remove the oldest pages, at least ``size`` bytes if available. Return the number of bytes
+        freed.
+        """
         freed = 0
         with txn.cursor(db=self._ages) as cursor:
             while freed < size and cursor.first():
@@ -150,8 +150,9 @@ def _open_caches() -> Guarded[Recent[str, PageCache]]:
 
 
 def open_page_cache(directory: str, bytes_max: int) -> PageCache:
-    """Return the cache in ``directory`` ("": in this user's cache directory), one for a process and
-    directory.
+    """Return the cache in ``directory``, shared by all callers in the process.
+
+    "" means a directory in the user's cache directory.
     """
     where = os.path.abspath(directory or user_directory("pages-2"))
     with _open_caches() as caches:

@@ -1,4 +1,4 @@
-"""What file objects share that pyarrow reads through."""
+"""File objects for pyarrow to read from."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 class PositionedFile(io.RawIOBase):
-    """A file of ``size`` bytes to read from: a position here, what stands there by ``read`` of the
-    subclass, which moves ``at``.
+    """A readable file of ``size`` bytes with a position, ``at``.
+
+    Subclasses implement ``read``, which advances ``at``.
     """
 
     def __init__(self, size: int) -> None:
@@ -20,7 +21,7 @@ class PositionedFile(io.RawIOBase):
         self.at = 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to ``offset`` from the beginning, from here or from the end, and return the
+        """Move to ``offset`` from the beginning, the current position or the end. Return the
         position.
         """
         self.at = offset + (0, self.at, self.size)[whence]
@@ -36,16 +37,14 @@ class PositionedFile(io.RawIOBase):
 
 
 class RangeFile(PositionedFile):
-    """The file object that pyarrow reads an object through: bytes by ranged reads, one request
-    each.
-    """
+    """An object as a file, for pyarrow. Each read is one ranged request."""
 
     def __init__(self, storage: Storage, path: str, size: int) -> None:
         super().__init__(size)
         self._storage, self._path = storage, path
 
     def read(self, count: int | None = None) -> bytes:
-        """Return at most ``count`` bytes from here on, or all."""
+        """Return up to ``count`` bytes from the current position, or all remaining bytes."""
         left = max(self.size - self.at, 0)
         data = self._storage.read(
             self._path, self.at, left if count is None or count < 0 else min(count, left)

@@ -1,8 +1,8 @@
-"""Open names below a directory without ever following a link.
+"""Opens paths below a directory without following symbolic links.
 
-A table may come from somebody else, with links in it that lead elsewhere.  Linux opens a whole path
-without links in one call (openat2, since 5.6); where that is not to be had the path is walked, one
-directory after the other.
+A table from somebody else may contain links that lead outside. Linux opens a whole path without
+links in one call (openat2, since 5.6). Where that is not available, each directory of the path is
+opened in turn.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Callable
 from functools import cache
 
 SEARCH = os.O_DIRECTORY | getattr(os, "O_PATH", 0) | os.O_CLOEXEC
-"""Flags for a directory that is only passed through: on Linux without the right to list it."""
+"""Flags for a directory that is only passed through. On Linux no read permission is needed."""
 
 _OPENAT2 = 437
-"""The number of the system call, the same on every architecture but Alpha."""
+"""Number of the system call, the same on every architecture except Alpha."""
 _NO_SYMLINKS = 4
 _CURRENT_DIRECTORY = -100
 """AT_FDCWD."""
 _ABSENT = {errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL}
-"""What the call says where the kernel lacks it, or a sandbox forbids it."""
+"""Errors of the call if the kernel does not have it or a sandbox forbids it."""
 
 
 class _How(ctypes.Structure):
@@ -32,10 +32,10 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(root: str, path: str, flags: int, mode: int = 0) -> int:
-    """Return a descriptor of ``path`` below the directory ``root``; "" is the root itself.
+    """Open ``path`` below the directory ``root`` and return a descriptor. "" is the root itself.
 
-    The root may be a link or stand behind links.  Raises OSError as ``os.open`` does, with ELOOP if
-    any part of ``path`` is a link.
+    The root may be a link or lie behind links. Raises OSError like ``os.open``, with ELOOP if any
+    part of ``path`` is a link.
     """
     if not path:
         return os.open(root, flags | os.O_CLOEXEC, mode)
@@ -49,7 +49,7 @@ def open_beneath(root: str, path: str, flags: int, mode: int = 0) -> int:
 
 @cache
 def _kernel_call() -> Callable[[int, str, int, int], int] | None:
-    """Return a function around openat2, None if it is not to be had."""
+    """Return a function that calls openat2, or None if it is not available."""
     if not sys.platform.startswith("linux"):
         return None
     syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -74,7 +74,9 @@ def _kernel_call() -> Callable[[int, str, int, int], int] | None:
 
 
 def _walk(at: int, path: str, flags: int, mode: int) -> int:
-    """Return a descriptor of ``path`` below the directory ``at``, opened part by part."""
+    """Open ``path`` below the directory ``at``, one component at a time, and return a
+    descriptor.
+    """
     *directories, name = path.split("/")
     here = os.dup(at)
     try:
@@ -91,7 +93,7 @@ def _open_at(at: int, name: str, flags: int, mode: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
     except NotADirectoryError:
-        # What O_DIRECTORY says of a link, too.
+        # O_DIRECTORY raises this for a link, too.
         if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
         raise

@@ -1,5 +1,6 @@
-"""A file for what does not fit into memory: it has no name, so that nothing of it is left when its
-process ends, however it ends.
+"""Scratch files for data that does not fit into memory.
+
+A scratch file has no name, so it disappears when its process ends for any reason.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from mdt.errors import Invalid, Unavailable
 
 
 class Scratch:
-    """Bytes on a local disk, which go with the last reference to this object; safe to use from many
-    threads.
+    """Bytes on a local disk, freed with the last reference to this object. Thread-safe.
 
     >>> scratch = Scratch()
     >>> at = scratch.append(b"abc")
@@ -26,8 +26,9 @@ class Scratch:
     """
 
     def __init__(self, directory: str = "") -> None:
-        """Make a file in ``directory``; empty: in the temporary folder of the process.  Raises
-        Invalid where none can be made.
+        """Create a file in ``directory``, or in the temporary directory if it is empty.
+
+        Raises Invalid if the file cannot be created.
         """
         where = os.path.abspath(directory or tempfile.gettempdir())
         try:
@@ -43,25 +44,23 @@ class Scratch:
         self._lock = threading.Lock()
         self._end = 0
         self.close = weakref.finalize(self, os.close, number)
-        """Give the space back; nothing can be read from then on."""
+        """Free the space. Reads fail afterwards."""
 
     def append(self, data: bytes | pa.Buffer) -> int:
-        """Write ``data`` at the end; return where they begin.  Raises Unavailable if the disk is
-        full.
-        """
+        """Append ``data`` and return its offset. Raises Unavailable if the disk is full."""
         start = self.reserve(len(data))
         self.put(start, data)
         return start
 
     def reserve(self, size: int) -> int:
-        """Return where ``size`` bytes begin which are written later, by :meth:`put`."""
+        """Reserve ``size`` bytes, to be written by :meth:`put`, and return their offset."""
         with self._lock:
             start, self._end = self._end, self._end + size
         return start
 
     def put(self, at: int, data: bytes | memoryview | pa.Buffer) -> None:
-        """Write ``data`` at a place that was reserved.  Raises Unavailable if the disk is full."""
-        # of a buffer that Arrow has made smaller the view is as large as it was
+        """Write ``data`` at a reserved offset. Raises Unavailable if the disk is full."""
+        # after Arrow has shrunk a buffer, its view keeps the old size
         rest = memoryview(data)[: len(data)]
         while len(rest):
             try:
@@ -77,7 +76,7 @@ class Scratch:
             rest, at = rest[done:], at + done
 
     def read(self, start: int, size: int) -> pa.Buffer:
-        """Return ``size`` bytes that were written."""
+        """Return ``size`` written bytes from ``start``."""
         data = os.pread(self._file, size, start)
         while len(data) < size:
             more = os.pread(self._file, size - len(data), start + len(data))
@@ -86,11 +85,10 @@ class Scratch:
         return pa.py_buffer(data)
 
     def mapped(self, *, to_change: bool = False) -> pa.Buffer:
-        """Return all bytes; they stay as long as the buffer, and are memory that the system may
-        take back.  Raises Unavailable if that cannot be.
+        """Return all bytes as a memory-mapped buffer, which outlives this object.
 
-        ``to_change``: they may be changed in place, and the buffer keeps the file open; else it
-        does not, where the system has names for open files.
+        to_change: True for a writable buffer, which keeps the file open. Otherwise the file is not
+        kept open on systems with /proc. Raises Unavailable if mapping fails.
 
         >>> scratch = Scratch()
         >>> at = scratch.append(b"abc")
@@ -116,9 +114,7 @@ class Scratch:
 
 
 class Sink:
-    """A file object for what writes bytes one after the other: they go to the end of a scratch
-    file, of which nobody else has a part.
-    """
+    """A writable file object that appends to a scratch file without other writers."""
 
     closed = False
 
@@ -126,12 +122,12 @@ class Sink:
         self._scratch = scratch
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        """Write ``data`` behind those before."""
+        """Append ``data``."""
         self._scratch.append(data)
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: nothing waits."""
+        """Do nothing; writes are not buffered."""
 
     def close(self) -> None:
-        """Do nothing: the scratch file stays."""
+        """Do nothing; the scratch file stays open."""

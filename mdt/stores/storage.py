@@ -1,7 +1,7 @@
-"""Everything outside the process: bytes under names, listings, the clock, randomness.
+"""Access to everything outside the process: objects, listings, the clock and randomness.
 
-This module and ``mdt.stores`` are the only ones that touch them.  ``open_storage`` picks the
-storage; the contract, its law and its errors stand in :class:`Storage`.
+Only this module and ``mdt.stores`` touch them. ``open_storage`` chooses a storage, and
+:class:`Storage` defines the contract.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SCHEMES = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", 
 
 
 def __getattr__(name: str) -> Any:
-    """Load what only remote tables need."""
+    """Import modules that only remote tables need."""
     if name in ("PageCache", "open_page_cache"):
         from mdt.stores import page_cache
 
@@ -58,15 +58,20 @@ def open_storage(
     durable: bool = True,
     storage_options: Mapping[str, object] | None = None,
 ) -> Storage:
-    """Return the storage whose root is a local path, a URL, or a ready obstore store; nothing is
-    read or written yet.
+    """Return the storage for a local path, a URL, or a ready obstore store. Does no I/O.
 
-    ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``, ``az://…``,
-    ``memory:///`` (new and empty at every call).  ``durable=False``: see :class:`LocalStorage`.
-    ``storage_options``: see ``mdt.stores.options``; those of a local path have no effect.  A
-    :class:`Storage` is returned as it is.  Raises ``errors.Invalid`` for an empty path, one with a
-    NUL, a file URL of another machine, and anything that is no path; ``errors.Unsupported`` for
-    another scheme.
+    URLs are ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``,
+    ``az://…`` or ``memory:///`` (new and empty on every call). A :class:`Storage` is returned
+    unchanged.
+
+    durable: See :class:`LocalStorage`. storage_options: See ``mdt.stores.options``; they have no
+    effect on local paths.
+
+    Raises ``errors.Invalid`` for an empty path, a path with a NUL, a file URL of another machine,
+    and an object that is not a path. Raises ``errors.Unsupported`` for another URL scheme.
+
+    >>> open_storage("/tables/trips").uri("log/7")
+    'file:///tables/trips/log/7'
     """
     from mdt.stores import object_store
 
@@ -78,7 +83,7 @@ def open_storage(
             )
         return place if isinstance(place, Storage) else _of_ready_store(place, durable)
     text = _path_text(place)
-    # At least two letters, so that a drive such as C: is a path.
+    # At least two letters, because C:/ is a path on a drive.
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     scheme = found[1].lower() if found else "file"
     if scheme != "file":
@@ -97,8 +102,9 @@ def open_storage(
 
 
 def hadoop_path(text: str) -> str:
-    """Return what :func:`open_storage` takes for a path as Hadoop, and so Spark, writes it: a
-    percent sign there is part of a name.
+    """Convert a path in Hadoop's (and Spark's) form for :func:`open_storage`.
+
+    In Hadoop's form a percent sign is part of a name.
 
     >>> hadoop_path("file:/tables/a%20b"), hadoop_path("s3a://bucket/a%20b")
     ('/tables/a%20b', 's3a://bucket/a%2520b')
@@ -113,7 +119,7 @@ def hadoop_path(text: str) -> str:
 
 
 def _path_text(path: Any) -> str:
-    """Return a path or URL as text.  Raises ``errors.Invalid`` for what cannot be one."""
+    """Return a path or URL as text. Raises ``errors.Invalid`` if it cannot be a path."""
     try:
         text = os.fspath(path)
     except TypeError:

@@ -1,9 +1,8 @@
-"""What a store on the network says when it fails -> an error of ours that names what is missing and
-what to do.
+"""Converts errors of object stores to our errors, with a cause and a remedy.
 
-obstore tells causes in text only, so they are recognised by what the services themselves write:
-codes of their XML answers, and the few sentences of obstore's HTTP client.  What is not recognised
-is Unavailable with the first line of that text.
+obstore reports causes as text only. They are recognized by the codes in the services' XML answers
+and by a few messages of obstore's HTTP client. Any other error becomes Unavailable with the first
+line of its text.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SIGNED = re.compile(r"(?i)\b(sig|signature|token|x-amz-[a-z-]+)=[^&\s\"]+")
 _USER = re.compile(r"(?<=://)[^/\s\"@]+@")
 
 _SECRET_LETTERS_MIN = 4
-"""Shorter values are no secrets, and common in texts."""
+"""Shorter values are not secret, and too common in texts to replace."""
 
 _NO_BUCKET = re.compile(
     r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|The specified bucket does not exist"
@@ -51,7 +50,7 @@ _REFUSED = re.compile(
     r"403 Forbidden|AccessDenied|AuthorizationFailure|AuthorizationPermissionMismatch"
 )
 _NO_REASON = re.compile(r"Error performing HEAD .* 400 Bad Request")
-"""To a question that has no body S3 tells no reason; with expired credentials it says this."""
+"""S3 gives no reason in answers to HEAD. It answers this for expired credentials."""
 _UNDER_WAY = re.compile(r"ConditionalRequestConflict|OperationAborted")
 _PUT = "Error performing PUT"
 _ACTS = {
@@ -60,12 +59,14 @@ _ACTS = {
     "writing": re.compile(r"Error performing (PUT|POST)"),
     "reading": re.compile(r"Error performing (GET|HEAD)"),
 }
-"""What was refused, which says what right lacks; the first that is found in a text."""
+"""Patterns for the refused action, which determines the missing permission. The first match
+counts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which store an error comes from: URL of the table, and values that no text may show."""
+    """The store that an error comes from: URL of the table, and values to hide in messages."""
 
     url: str
     secrets: Sequence[str] = field(repr=False, default=())
@@ -77,18 +78,18 @@ class Place:
 
     @property
     def service(self) -> Service:
-        """What speaks the URL."""
+        """The service of the URL."""
         return {"gs": GCS, "s3": S3}.get(self.url.partition(":")[0], AZURE)
 
     def without_secrets(self, text: str) -> str:
-        """Return ``text`` with stars in the place of secrets."""
+        """Return ``text`` with secrets replaced by asterisks."""
         for secret in self.secrets:
             text = text.replace(secret, "***") if len(secret) >= _SECRET_LETTERS_MIN else text
         return _USER.sub("***@", _SIGNED.sub(r"\1=***", text))
 
 
 def explained(error: BaseException, path: str, place: Place) -> MdtError:
-    """Return the error of ours for one of obstore's that was raised for ``path``."""
+    """Convert an obstore error for ``path``."""
     text = str(error)
     if _NO_BUCKET.search(text):
         return Invalid(
@@ -169,7 +170,7 @@ def _wrong_region(text: str, place: Place) -> MdtError:
 
 
 def refused_options(error: BaseException, place: Place) -> MdtError:
-    """Return the error for options with which no store can be made."""
+    """Return the error for options that obstore rejects."""
     text = str(error)
     if _NO_CREDENTIALS.search(text):
         return Invalid(
@@ -182,7 +183,7 @@ def refused_options(error: BaseException, place: Place) -> MdtError:
 
 
 def said(error: BaseException, place: Place) -> str:
-    """Return what the service answered, else the first line of the error; without secrets."""
+    """Return the service's answer, or else the first line of the error, without secrets."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = _ANSWER.search(text)
     return place.without_secrets(
@@ -191,14 +192,15 @@ def said(error: BaseException, place: Place) -> str:
 
 
 def says_conflict(error: BaseException) -> bool:
-    """Return whether a store refused a conditional put because of another one under way: obstore
-    tells it as an object that exists.
+    """Return True if a conditional put was refused because of a concurrent put.
+
+    obstore reports this as an existing object.
     """
     return _UNDER_WAY.search(str(error)) is not None
 
 
 def shows_secrets(error: BaseException, place: Place) -> bool:
-    """Return whether the text of ``error`` has a secret in it, so that it may not be kept as a
+    """Return True if the text of ``error`` contains a secret. It must then not be attached as a
     cause.
     """
     text = str(error)

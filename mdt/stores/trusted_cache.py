@@ -1,18 +1,17 @@
-"""Files in the user's cache directory that nobody but the user may have written: what is kept there
-is code, and is run.
+"""A cache of compiled code in the user's cache directory, which no other user can have written.
 
-A cache and nothing else: it may be deleted at any time, and where it cannot be had, or anything
-about it is odd, there is nothing in it. A file is believed if it says the digest of its name and
-bytes, and if nobody but this process's user could have put it there:
+It may be deleted at any time. If it is unavailable or anything about it is suspicious, it is
+treated as empty. A file is trusted if it contains the SHA-256 digest of its name and bytes, and if
+only the user of this process can have written it:
 
-* The cache directory, ``mdt`` in it and the folder belong to the user, and the latter two are no
-  links.
-* The folder, and the file, which is a plain one, can be reached by nobody else (modes 0700 and
-  0600).
+* The cache directory, the directory ``mdt`` in it and the folder belong to the user. The latter two
+  are not links.
+* The file is a regular file. Neither it nor the folder is accessible to anybody else (modes 0600
+  and 0700).
 
-The digest finds damage.  It is no signature: whoever can write files of the user can run code of
-the user without us.  Folders are opened one beneath the other and files beneath these, so what was
-checked is what is read.  Files come under their names when they are complete.
+The digest detects damage. It is not a signature: anybody who can write the user's files can run
+code as the user anyway. Folders and files are opened relative to their parents, so the checked file
+is the file that is read. A file gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from mdt.limits import OWN_FILE_BYTES_MAX
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _UNFINISHED = ".unfinished-"
 _UNFINISHED_SECONDS = 3600
-"""Nobody writes a file of some megabytes for so long: who began it is dead."""
+"""No process writes a file of a few megabytes for so long, so the writer must be dead."""
 _DIGEST_BYTES = 32
 
 
 def cache_root() -> str:
-    """Return this user's cache directory, as the environment says; a path that is not absolute only
-    where there is no home.
+    """Return this user's cache directory: XDG_CACHE_HOME or ``~/.cache``.
 
-    A relative XDG_CACHE_HOME is none (XDG Base Directory Specification 0.8): else each working
-    directory would have a cache of its own.
+    A relative XDG_CACHE_HOME is ignored (XDG Base Directory Specification 0.8), because each
+    working directory would have its own cache. The result is relative only if there is no home
+    directory.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
     return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")
@@ -49,15 +48,17 @@ def cache_root() -> str:
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """At most ``files_max`` files in the folder ``mdt/<folder>`` of the cache directory, those that
-    were used last.  Safe for threads and processes.
+    """The ``files_max`` most recently used files in the folder ``mdt/<folder>`` of the cache
+    directory.
+
+    Safe for threads and processes.
     """
 
     folder: str
     files_max: int
 
     def get(self, name: str) -> bytes | None:
-        """Return what was kept under a name; None where there is nothing to be believed."""
+        """Return the cached bytes, or None if there is no trusted file with this name."""
         assert _NAME.fullmatch(name), "names are those of files"
         with suppress(OSError), self._opened() as folder:
             descriptor = os.open(
@@ -73,14 +74,12 @@ class OwnFiles:
             ):
                 return None
             with suppress(OSError):
-                os.utime(name, dir_fd=folder, follow_symlinks=False)  # it was used
+                os.utime(name, dir_fd=folder, follow_symlinks=False)  # mark as recently used
             return found[_DIGEST_BYTES:]
         return None
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep ``data`` under a name if it is possible, and drop files that others were used
-        after.
-        """
+        """Cache ``data`` under a name if possible, and delete the least recently used files."""
         assert _NAME.fullmatch(name), "names are those of files"
         if len(data) + _DIGEST_BYTES > OWN_FILE_BYTES_MAX:
             return
@@ -102,14 +101,12 @@ class OwnFiles:
             self._tidy(folder, name)
 
     def drop(self, name: str) -> None:
-        """Forget the file of a name if it is possible."""
+        """Delete the file with this name if possible."""
         with suppress(OSError), self._opened() as folder:
             os.unlink(name, dir_fd=folder)
 
     def _make_root(self, root: str) -> None:
-        """Make the user's cache directory if there is none; not in somebody else's home, where it
-        would be in his way.
-        """
+        """Create the user's cache directory if it is absent and its parent belongs to the user."""
         if not os.path.lexists(root):
             _require(is_ours(os.stat(os.path.dirname(root))), root)
             with suppress(FileExistsError):
@@ -117,8 +114,8 @@ class OwnFiles:
 
     @contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
-        """Open the folder, and close it.  Raises OSError where it is not to be had or not to be
-        believed.
+        """Open the folder and yield its descriptor. Raises OSError if it is absent or not
+        trusted.
         """
         root = cache_root()
         if not os.path.isabs(root) or not hasattr(os, "geteuid"):
@@ -142,8 +139,8 @@ class OwnFiles:
                 os.close(descriptor)
 
     def _tidy(self, folder: int, newest: str) -> None:
-        """Drop files that others were used after, ``newest`` never, and what dead processes left
-        unfinished.
+        """Delete the least recently used files except ``newest``, and unfinished files of dead
+        processes.
         """
         now, used = time.time(), []
         for name in set(os.listdir(folder)) - {newest}:
@@ -166,12 +163,12 @@ def _require(is_so: bool, name: str) -> None:
 
 
 def is_ours(told: os.stat_result) -> bool:
-    """Return whether a file belongs to the user of this process."""
+    """Return True if a file belongs to the user of this process."""
     return told.st_uid == os.geteuid()
 
 
 def is_ours_alone(told: os.stat_result) -> bool:
-    """Return whether a file belongs to the user of this process, and nobody else can reach it."""
+    """Return True if a file belongs to the user of this process and nobody else can access it."""
     return is_ours(told) and not told.st_mode & 0o077
 
 
