@@ -1,3 +1,1 @@
-"""How a table changes: claims, transactions, conflicts, Hudi's view of a commit, and recovery from
-crashes.
-"""
+"""The commit protocol: claims, transactions, conflict checks, Hudi instants and crash recovery."""

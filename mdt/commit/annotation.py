@@ -1,7 +1,7 @@
-"""Metadata of a commit that its user gives: ``t.upsert(rows, metadata={"run": "nightly-7"})``.
+"""User metadata of commits, such as ``t.upsert(rows, metadata={"run": "nightly-7"})``.
 
-What is given to a method holds for every commit that it makes in its thread, those of services
-among them, so that none of them has to pass it on.
+The metadata given to a method apply to every commit that it makes in its thread, also by table
+services. A context variable carries them, so that no function needs to pass them on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mdt.limits import METADATA_BYTES_MAX, TEXTS_MAX
 from mdt.metadata.log.trusted_names import is_metadata, is_reserved
 
 CommitMetadata = Mapping[str, str] | None
-"""Names and texts that are kept with a commit."""
+"""Names and texts that are stored with a commit."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _NOTHING: Mapping[str, str] = {}
@@ -26,16 +26,20 @@ _current: ContextVar[Mapping[str, str]] = ContextVar("metadata of commits", defa
 
 
 def current() -> Mapping[str, str]:
-    """Return what commits of this thread carry."""
+    """Return the metadata for commits of this thread."""
     return _current.get()
 
 
 @contextmanager
 def annotating(metadata: CommitMetadata) -> Iterator[None]:
-    """Let commits of the block carry ``metadata``; with None or nothing, what they carry already.
+    """Attach ``metadata`` to the commits of the block. None or an empty mapping changes nothing.
 
-    Raises Invalid for what is not text, for names that are Hudi's or ours, and for more than a
-    commit takes.
+    Raises Invalid for names or values that are not text, for names reserved by Hudi or mdt, and for
+    metadata above the size limits.
+
+    >>> with annotating({"run": "nightly-7"}):
+    ...     current()
+    {'run': 'nightly-7'}
     """
     if metadata is None or (isinstance(metadata, Mapping) and not metadata):
         yield
@@ -48,9 +52,7 @@ def annotating(metadata: CommitMetadata) -> Iterator[None]:
 
 
 def takes_metadata(method: _Method) -> _Method:
-    """Return a method whose commits carry its argument ``metadata``, which its body need not look
-    at.
-    """
+    """Decorate a method so that its commits carry its ``metadata`` argument."""
 
     @wraps(method)
     def annotated(*args: Any, **named: Any) -> Any:

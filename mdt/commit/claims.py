@@ -1,8 +1,8 @@
-"""Claims: what a transaction that is under way says of itself in ``.hoodie/.mdt/pending/``.
+"""Claims: the objects in ``.hoodie/.mdt/pending/`` that describe running transactions.
 
-A claim tells a later writer what to finish or to remove, so a forged or torn one could tell it to
-remove what others need. One that makes no sense is *set aside*: it stays where it is, nobody
-believes it, and it is in nobody's way.
+A later writer uses the claim of a crashed transaction to publish its commit or to remove its files.
+A torn or forged claim could make it delete files that are in use. An invalid claim is therefore
+*set aside*: it stays in place, is not trusted, and does not block any writer.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ _WHAT_TO_DO = "nothing depends on it: look who made it, then delete it"
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The claim of a transaction on its instant: what a later writer needs to finish or to remove
-    it.
+    """The claim of a transaction on its instant.
 
-    ``token``: the middle number of the write token in every file name of the transaction.
-    ``partitions``: where it may have written data files.  ``begun_at``: seq of its snapshot.
-    ``started_us``: UTC microseconds by its writer's clock.
+    Attributes:
+        token: Middle number of the write token in all file names of the transaction.
+        begun_at: Seq of its first snapshot.
+        started_us: Start time, UTC microseconds by the writer's clock.
+        partitions: Paths of the partitions that may contain its data files.
     """
 
     instant: str
@@ -48,9 +49,7 @@ class Pending:
 
 
 def decode(data: bytes, *, path: str) -> Pending:
-    """Return the claim in ``data``, which stands at ``path``.  Raises Corrupt if it makes no
-    sense.
-    """
+    """Return the claim that was read from ``path``. Raises Corrupt if it is invalid."""
     found = codec.parse_json(data, path=path)
     if not isinstance(found, dict):
         raise _senseless(path, "a JSON object", type(found).__name__)
@@ -91,8 +90,9 @@ def _senseless(path: str, expected: str, got: str) -> Corrupt:
 
 
 def put(storage: Storage, claim: Pending) -> bool:
-    """Put ``claim`` if its instant is free; True if it is there now: a store whose reply is lost
-    tries again by itself, and meets it.
+    """Put ``claim`` if its instant is free. Return True if the claim is there now.
+
+    A store that retries after a lost reply finds its own claim.
     """
     path, data = paths.pending(claim.instant), claim.encode()
     if storage.put_if_absent(path, data):
@@ -103,12 +103,12 @@ def put(storage: Storage, claim: Pending) -> bool:
 
 
 Claims = tuple[list[Pending], list[Corrupt]]
-"""Those that make sense, oldest first, and what is wrong with the others."""
+"""Valid claims, oldest first, and the errors of invalid claims."""
 
 
 def read_all(storage: Storage) -> Claims:
-    """Return the claims that make sense, oldest first, and what is wrong with the others.  One
-    listing.
+    """Return the valid claims, oldest first, and the errors of invalid claims. Lists the directory
+    once.
     """
     found, aside = [], []
     listed = storage.list_dir(paths.pending_dir())
@@ -122,8 +122,10 @@ def read_all(storage: Storage) -> Claims:
 
 
 def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corrupt | None:
-    """Return a claim.  One that says it begins after ``latest_us`` began when it was put, or it
-    would hold back cleaning until then.
+    """Return the claim, its error, or None if it is gone.
+
+    A start time after ``latest_us`` would block cleaning until then. The modification time of the
+    object replaces it.
     """
     try:
         data = storage.read_if_exists(info.path, CLAIM_BYTES_MAX)
@@ -137,8 +139,8 @@ def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corru
 
 
 def usurped(claim: Pending) -> Corrupt:
-    """Return the error for a claim that names the instant or the token of a transaction that has
-    committed.
+    """Return the error for a claim with the instant or the token of another, committed
+    transaction.
     """
     return _senseless(
         paths.pending(claim.instant),

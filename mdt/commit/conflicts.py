@@ -1,11 +1,15 @@
-"""Who conflicts with whom: one pure function over what two transactions read and wrote.
+"""The conflict rules, a pure function of two transactions' read and write sets.
 
-Two transactions conflict if both change the same file group, if one changed a file group that the
-other read, if one inserted a key (in the scope) that the other found absent, or if one declared the
-other dead.  Upserts, deletes and merges by key that only add log files to a file group do not
-conflict over it unless one ends a row that the other has read.  Whoever began before an alter of
-the schema starts again: the version of its files would be told wrong.  Everything else commits side
-by side.
+Two transactions conflict in these cases:
+
+- Both change the same file group, or the first changes a file group that the second has read.
+- The first inserts a key that the second found absent in the same scope.
+- The first declares the second dead.
+- The first alters the schema. Files of the second, which began before, would get the wrong schema
+  version.
+
+All other transactions commit concurrently. Upserts, deletes and merges by key that only add log
+files to the same file group conflict only if either ends a row that the other has read.
 """
 
 from __future__ import annotations
@@ -31,31 +35,39 @@ from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
 CHOOSING = frozenset((UPDATE_WHERE, MERGE))
-"""What makes rows of what it has read in others: whoever chooses rows by what they say must not
-miss those.
+"""Operations that derive new rows from the values of other rows. An operation that selects rows by
+value must not miss their results.
 """
 TABLE = ANY
-"""Stands for every partition in :attr:`Footprint.absent` under table scope."""
+"""Represents all partitions in :attr:`Footprint.absent` under table scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a transaction read and will write.
+    """The read set and write set of a transaction.
 
-    ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``:
-    partition path (TABLE under table scope) -> sorted hashes of the keys that it found absent.
-    ``rolls_back``: ids of transactions it declares dead, ``dead_tokens``: their tokens.  ``token``:
-    its own, None before it has one.  ``needs``: seq of the oldest past state that its commit refers
-    to, None without any.  ``alters``: whether it alters the schema, and so what the specifications
-    of indexes may say, or options.  ``tags``: those that it adds or drops. ``opens``: partition
-    path and number of the buckets of which it makes the file group. ``overwrites``: paths of the
-    partitions of which it replaces whatever stands there, with ``*`` for anything, so that TABLE is
-    all of them. ``rows``: segment -> positions of all rows that it has read or ends, if these are
-    known one by one, and what it writes to file groups that exist are log files beside what stands
-    there; else None. ``stream``: that of which it writes a batch, "" for none. ``may_choose``:
-    whether rows that a record added are some that it might have chosen; None: it chose rows by key.
-    ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest
-    state that it leaves.  ``everything``: whether it decides about every row of the table.
+    Attributes:
+        txn: Id of the transaction.
+        groups: Ids of the file groups that it reads or changes.
+        absent: Partition path (TABLE under table scope) -> sorted hashes of the keys that it found
+            absent.
+        rolls_back: Ids of the transactions that it declares dead.
+        dead_tokens: Tokens of these transactions.
+        token: Its own token, or None before the claim.
+        needs: Seq of the oldest snapshot that its commit refers to, or None.
+        alters: True if it alters options or the schema, which index specifications depend on.
+        tags: Tags that it adds or drops.
+        horizon: Seq of the oldest snapshot that remains readable after it.
+        everything: True if it decides about every row of the table.
+        conditional: True if it selects rows by their values.
+        overwrites: Paths of the partitions whose content it replaces. ``*`` matches any text, so
+            TABLE matches all partitions.
+        opens: (partition path, number) of the buckets whose file group it creates.
+        rows: Segment id -> positions of all rows that it has read or ends. None if they are not
+            known individually, or if it writes anything but log files to existing file groups.
+        may_choose: Returns True if it might have selected a row that a given record added. None if
+            it selects rows by key.
+        stream: Name of the stream whose batch it writes, or "".
     """
 
     txn: str
@@ -80,11 +92,13 @@ class Footprint:
 def check(
     mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap], key_hash: KeyHash
 ) -> str | None:
-    """Return why ``mine`` cannot commit after ``theirs``, or None if it can.
+    """Return the reason why ``mine`` cannot commit after ``theirs``, or None if it can.
 
-    ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those
-    that it inserted, updated or carried over, and a key that was carried over or updated cannot
-    have been absent for ``mine``.  ``key_hash``: that of the table.
+    Args:
+        load: Returns the key map of a file that ``theirs`` added. It holds the inserted, updated
+            and carried-over keys. Carried-over and updated keys existed before, so ``mine`` cannot
+            have found them absent.
+        key_hash: Key hash of the table.
 
     >>> from indexes.key_hash import MurmurHash
     >>> from mdt.metadata.files.file_group import FILES
@@ -148,7 +162,7 @@ def check(
 def _inserted(
     absent: Mapping[str, KeyHashes], files: pa.Table, load: Callable[[ObjectRange], KeyMap]
 ) -> bool:
-    """Return whether ``files`` have keys that were ``absent``."""
+    """Return True if ``files`` contain keys of ``absent``."""
     columns = ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
     for file in files.select(columns).to_pylist():
         keys = absent.get(TABLE, absent.get(file["partition"]))
@@ -161,11 +175,11 @@ def _inserted(
 
 
 def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
-    """Return whether both only add log files to file groups that they share, and ``theirs`` ends no
-    row that ``mine`` has read or ends, and adds none that ``mine`` might have chosen.
+    """Return True if both transactions can write to their common file groups.
 
-    A key that both have found stood at the same place for both; one that ``mine`` has not found is
-    among ``absent``.
+    Both must only add log files there. ``theirs`` must not end a row that ``mine`` has read or
+    ends, and must not add a row that ``mine`` might have selected. Keys that both have found were
+    at the same position for both. Keys that ``mine`` has not found are in ``absent``.
     """
     if mine.rows is None or len(theirs.table("removed")) or theirs.replaced:
         return False
@@ -186,18 +200,18 @@ def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
 
 
 def _buckets(files: pa.Table) -> set[tuple[str, int]]:
-    """Return partition path and bucket of the file groups of ``files``, whose ids begin with the
-    bucket.
+    """Return (partition path, bucket) of the file groups of ``files``. Their ids begin with the
+    bucket number.
     """
     named = zip(files["partition"].to_pylist(), files["file_id"].to_pylist(), strict=True)
     return {(partition, int(name[:8])) for partition, name in named if name[:8].isdecimal()}
 
 
 def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
-    """Return whether keys that were ``absent`` have got tombstones."""
+    """Return True if keys of ``absent`` have got tombstones."""
     theirs = of_table(tombstones, 0)
     for path in absent:
-        keys = absent.get(path)  # None: of files in which nothing but deletes stands
+        keys = absent.get(path)  # None for log files with deletes only
         if keys is not None:
             marks = marks_of(keys, None if path == TABLE else path, key_hash)
             if bool((theirs.find(marks) >= 0).any()):
@@ -206,7 +220,5 @@ def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash
 
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
-    """Return which partitions that are among ``partitions``, or match one of them, got some of
-    ``files``.
-    """
+    """Return the partitions that got files and match any of the patterns ``partitions``."""
     return among(files["partition"].unique().to_pylist(), partitions)

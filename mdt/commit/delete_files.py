@@ -1,4 +1,7 @@
-"""What a committed cleaning lets go is deleted: by its writer, or by whoever finds its claim."""
+"""Deletion of the data files that a committed cleaning has released.
+
+It is done by the cleaning writer, or by a later writer that finds its claim.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from mdt.metadata.metadata import Metadata
 
 
 def reclaim(metadata: Metadata, record: CommitRecord) -> int:
-    """Delete the data files that ``record`` lets go, a cleaning; return how many.  May be repeated.
+    """Delete the data files that the cleaning ``record`` has released. Return their number.
+    Idempotent.
 
-    The record is not believed: a file stays if a state refers to it that can be read, or if it may
-    be a running transaction's.
+    The record is not trusted. A file is kept if a readable snapshot refers to it, or if its token
+    is that of a running transaction.
     """
     told = record.table("cleaned")["path"]
     if not len(told):

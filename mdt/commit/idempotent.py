@@ -1,6 +1,4 @@
-"""Operations that are a batch of a stream: written if the table has it not yet, whoever tries how
-often.
-"""
+"""Stream batches: operations that are committed once, however often they are tried."""
 
 from __future__ import annotations
 
@@ -16,19 +14,19 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Once(Around):
-    """An operation as batch ``batch`` of ``stream``; nothing is to be done if that, or a larger
-    number, is in the table.
+    """An operation that writes batch ``batch`` of ``stream``.
 
-    A commit of the same stream conflicts with it, so that of two that write one batch one finds the
-    other's.
+    Nothing is done if the table has this batch or a larger number. Commits of the same stream
+    conflict, so the second of two writers of a batch finds the batch of the first.
     """
 
     stream: str
     batch: int | str
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return what the operation decides, unless the batch is there; one that changes nothing is
-        committed, too: tried again, it still does not.
+        """Return the plan of the operation, or an empty plan if the table has the batch.
+
+        A batch without changes is committed too, so that a retry has no effect either.
         """
         streams = snapshot.streams
         if streams.has(self.stream, self.batch):
@@ -41,7 +39,7 @@ class Once(Around):
         return replace(plan, footprint=footprint, is_needed=True, warnings=warnings)
 
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
-        """Write as the operation does, and say which batch it is."""
+        """Write with the wrapped operation and add the batch to the record header."""
         changes = self.operation.write(snapshot, plan, claim)
         return replace(
             changes, extra={**changes.extra, "stream": {"name": self.stream, "batch": self.batch}}
@@ -49,8 +47,8 @@ class Once(Around):
 
 
 def left_out(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
-    """Return the warning for a batch that is not written because its number is below the newest
-    one; nothing for one that the table has.
+    """Return the warning for a batch whose number is below the newest. Empty if the table has the
+    batch.
     """
     if isinstance(batch, str) or streams.batches[stream][0] == batch:
         return ()

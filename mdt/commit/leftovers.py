@@ -1,15 +1,14 @@
-"""Files that nobody will ever refer to: what transactions leave behind that were declared dead, or
-lost their claim.
+"""Garbage: files of transactions that were declared dead or have lost their claim.
 
-A writer that is paused, taken for dead, rolled back and goes on cannot commit any more, but it goes
-on writing; if it is then killed, its files stay, without a claim.  They are found by a listing of
-the whole table.
+A paused writer may be taken for dead and rolled back. When it resumes, it cannot commit, but it
+continues to write files. If it is then killed, these files remain without a claim. A listing of the
+whole table finds them.
 
-Law: a file is left over only if no state that can be read refers to it and nobody can still commit
-it.  The listing comes first, then the claims, then the log.  Who wrote a listed file had a claim
-before; if it has none now, it has committed, and the log says so, or it has given up, or it was
-declared dead.  A token of which none of this is known is declared dead before its files go: see
-:class:`mdt.commit.recovery.Rollback`.
+Rule: a file is garbage only if no readable snapshot refers to it and no transaction can still
+commit it. The order of reads proves this: first the listing, then the claims, then the log. The
+writer of a listed file had a claim before the listing. If it has none now, it has committed, which
+the log shows, or it has given up, or it was declared dead. An unknown token is declared dead before
+its files are deleted: see :class:`mdt.commit.recovery.Rollback`.
 """
 
 from __future__ import annotations
@@ -35,13 +34,15 @@ from mdt.stores.contract import Listing
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What was found.  ``files``: paths of data files and objects of summaries; ``instants``: paths
-    of pending instants, markers and heartbeats.
+    """Garbage found by a listing.
 
-    ``waiting``: those of ``files`` that states referred to which were cleaned: the next listing
-    removes them.  ``unknown``: tokens of ``files`` whose transactions neither committed nor were
-    declared dead.  ``foreign``: whether another writer has been here, so that files of unknown
-    tokens may be its own.
+    Attributes:
+        files: Paths of data files and summary objects.
+        instants: Paths of pending instants, markers and heartbeats.
+        unknown: Tokens of ``files`` whose transactions neither committed nor were declared dead.
+        foreign: True if another Hudi writer has used the table. Files with unknown tokens may be
+            its own.
+        waiting: The ``files`` that expired snapshots referred to. The next listing removes them.
     """
 
     files: tuple[str, ...]
@@ -54,11 +55,13 @@ class Leftovers:
 def find(
     metadata: Metadata, retention: Retention | None = None, ended: AbstractSet[str] = frozenset()
 ) -> Leftovers:
-    """Find what is left over.  O(table).
+    """Find the garbage of the table. O(table).
 
-    ``retention``: what would be kept, in the place of what is.  ``ended``: instants of claims that
-    would have ended. Raises Missing if a record of the log is gone: then nobody knows what it
-    referred to.
+    Args:
+        retention: Assumed retention, to preview a cleaning. None takes that of the table.
+        ended: Instants of claims that are assumed to have ended.
+
+    Raises Missing if a record of the log is gone, because its references are then unknown.
     """
     return begun_again(lambda: _found(metadata, retention, ended))
 
@@ -100,7 +103,7 @@ def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[s
 
 
 def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
-    """Return those of ``files`` whose transactions had committed before the horizon."""
+    """Return the files whose transactions had committed before the horizon."""
     if not snapshot.retention.horizon:
         return frozenset()
     history = snapshot.history
@@ -117,8 +120,8 @@ def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
 def _being_cleaned(
     metadata: Metadata, snapshot: Snapshot, found: Sequence[claims.Pending]
 ) -> set[str]:
-    """Return what cleanings let go whose claims still stand: their writers, or the next ones,
-    delete it.
+    """Return the files released by cleanings that still have claims. Their writers, or later
+    writers, delete them.
     """
     cleaned: set[str] = set()
     for claim in found:
@@ -132,10 +135,9 @@ def _being_cleaned(
 
 
 def _young_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
-    """Return the tokens of those of ``files`` whose names do not say that their transactions have
-    ended.
+    """Return the tokens of the files whose names do not prove that their transactions have ended.
 
-    One whose instant is not after those of archived records has.
+    A transaction has ended if its instant is not after the newest archived instant.
     """
     tokens = set()
     for path, token in files.items():
@@ -146,9 +148,7 @@ def _young_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
 
 
 def _instant_of(path: str) -> str | None:
-    """Return the instant in the path of a base file or object of summaries, None for anything
-    else.
-    """
+    """Return the instant in the path of a base file or summary object, or None."""
     stored = names.stored_of(path)
     if stored is not None:
         return stored[0]
@@ -156,7 +156,7 @@ def _instant_of(path: str) -> str | None:
 
 
 def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
-    """Return the instants of Hudi's timeline by their paths."""
+    """Return path -> instant of Hudi's timeline."""
     found = {}
     for info in listing:
         instant = layout.instant_at(info.path)
@@ -166,8 +166,8 @@ def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
 
 
 def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
-    """Return the paths of markers and heartbeats of transactions whose instants are ``ended``, or
-    not after ``archived``.
+    """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
+    ``archived``.
     """
     found = []
     for info in listing:
@@ -183,9 +183,7 @@ def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[
 
 
 def token_of(path: str) -> int | None:
-    """Return the token in the path of a data file or object of summaries, None for anything
-    else.
-    """
+    """Return the token in the path of a data file or summary object, or None."""
     stored = names.stored_of(path)
     if stored is not None:
         return stored[1]
@@ -197,9 +195,7 @@ def token_of(path: str) -> int | None:
 def _unclaimed(
     listing: Listing, used: set[str], claimed: set[str], tokens: set[int]
 ) -> dict[str, int]:
-    """Return the files of our kind that nothing refers to (``used``) and no claim speaks for, with
-    their tokens.
-    """
+    """Return path -> token of the mdt files that are neither in ``used`` nor covered by a claim."""
     found = {}
     for info in listing:
         path = info.path

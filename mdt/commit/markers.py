@@ -1,16 +1,16 @@
-"""Hudi's markers: which data files a transaction may have written.
+"""Hudi's markers: the names of the data files that a transaction may write.
 
-If a transaction dies, the next writer of Hudi's rolls its pending instant back, and deletes the
-files that its markers name.  Without markers the files stay, and count as committed as soon as
-Hudi's archiving has moved the beginning of the timeline past the instant.
+If a transaction dies, the next Hudi writer rolls back its pending instant and deletes the files
+named by its markers. Without markers the files would stay. They would count as committed once
+Hudi's archiving has moved the start of the timeline past the instant.
 
-There are two forms.  On a local disk an empty file for each data file: it needs no flush, since it
-has no content.  On an object store a file ``MARKERS…`` for all files that are known together, with
-a line for each, and ``MARKERS.type``, which says so.
+Markers have two forms. On a local disk each data file has an empty marker file, which needs no
+flush because it has no content. On an object store a file ``MARKERS…`` lists all files that are
+known together, a line each, and ``MARKERS.type`` names this form.
 
-A heartbeat stands beside them.  Hudi's writers that roll back failed writes before they write need
-it where a later instant has been completed; those that do so after they have written take a
-transaction for alive that has a young one.
+A transaction also has a heartbeat. Hudi writers that roll back failed writes before their own write
+look for it if a later instant is completed. Hudi writers that roll back after their own write
+consider a transaction with a young heartbeat alive.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mdt.metadata.files import paths
 from mdt.stores.storage import Storage
 
 _TYPE = b"TIMELINE_SERVER_BASED"
-"""Hudi's word for markers in lists."""
+"""Hudi's name for markers in lists."""
 _AFTER = "~"
-"""Sorts behind every character of an instant."""
+"""Sorts after every character of an instant."""
 
 
 def begun(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of what stands before the pending instants of a transaction that
-    writes data files.
+    """Return (path, content) of the files to put before the pending instant of a writing
+    transaction.
     """
     heartbeat = (paths.heartbeat(instant), b"")
     if not storage.is_remote:
@@ -39,8 +39,11 @@ def begun(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
 
 
 def put(storage: Storage, layout: Layout, instant: str, name: str, files: Sequence[str]) -> None:
-    """Put the markers of data files.  ``name``: unique among the calls of a transaction; ``files``:
-    their paths.
+    """Put the markers of data files.
+
+    Args:
+        name: Suffix of the list file, unique among the calls of a transaction.
+        files: Paths of the data files.
     """
     folder, markers = paths.markers_of(instant), list(map(layout.marker, files))
     if storage.is_remote:
@@ -52,28 +55,26 @@ def put(storage: Storage, layout: Layout, instant: str, name: str, files: Sequen
 
 
 def standing(storage: Storage, instant: str) -> Sequence[str]:
-    """Return the paths of the markers of a transaction."""
+    """Return the paths of a transaction's markers."""
     return [info.path for info in storage.list(paths.markers_of(instant))]
 
 
 def end(storage: Storage, instant: str, found: Sequence[str]) -> None:
-    """Remove the markers ``found``, the heartbeat, and at last the claim of a transaction that has
-    ended.
+    """Remove the markers ``found``, the heartbeat, and finally the claim of an ended
+    transaction.
     """
     storage.delete_many([*found, paths.heartbeat(instant), paths.pending(instant)])
     drop_folders(storage, found)
 
 
 def drop_folders(storage: Storage, found: Sequence[str]) -> None:
-    """Remove the directories in which the objects ``found`` stood, as far as these were markers,
-    and nothing else stands there.
-    """
+    """Remove the marker directories of the deleted objects ``found`` if they are empty."""
     top, folders = paths.markers_dir(), set[str]()
     for path in found:
         folder = path.rpartition("/")[0]
         while folder.startswith(f"{top}/"):
             folders.add(folder)
             folder = folder.rpartition("/")[0]
-    for folder in sorted(folders, reverse=True):  # those inside come first
+    for folder in sorted(folders, reverse=True):  # children first
         parent, _, name = folder.rpartition("/")
         storage.drop_directories(parent, name + _AFTER)

@@ -1,8 +1,7 @@
-"""What a change of the table is: one function that decides, one that writes, one that gives way to
-others.
+"""The interface of a table change: prepare a plan, write files, give way to concurrent commits.
 
-:mod:`mdt.commit.transaction` carries operations out.  To add one, derive from :class:`Operation`;
-everything that names files, commits, retries and cleans up is there already.
+:mod:`mdt.commit.transaction` runs operations. To add one, derive from :class:`Operation`. File
+names, the commit, retries and clean-up are handled by the transaction.
 """
 
 from __future__ import annotations
@@ -25,11 +24,12 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A transaction's own instant and names.
+    """The instant and file-name tokens of a transaction.
 
-    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried
-    again count up. ``is_of_task``: whether a task of an engine has it, which may outlive the
-    transaction.
+    Attributes:
+        token: Middle number of the write tokens in file names.
+        attempt: Last number of the write tokens. Retried tasks count up.
+        is_of_task: True if an engine task holds the claim. A task may outlive its transaction.
     """
 
     txn: str
@@ -39,26 +39,35 @@ class Claim:
     is_of_task: bool = False
 
     def tried(self, attempt: int) -> Claim:
-        """Return the claim as a task of the transaction has it in one of its attempts."""
+        """Return the claim for an attempt of a task."""
         return replace(self, attempt=attempt, is_of_task=True)
 
     def write_token(self, task: int) -> str:
-        """Return the write token of the ``task``-th file."""
+        """Return the write token of file number ``task``.
+
+        >>> Claim("a" * 32, "20260101120000000", token=7).write_token(2)
+        '2-7-0'
+        """
         return f"{task}-{self.token}-{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a transaction has written and wants to commit.
+    """The files and metadata that a transaction has written and will commit.
 
-    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions
-    to add to its deletion vector; of one that leaves, the positions of rows that do not move on.
-    ``covers``: (specification, segment, summary) of older segments that an index has caught up
-    with. ``extra``: further header fields.  ``absent``: what the plan's footprint could not say,
-    because only the tasks that wrote know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of
-    the data files that a cleaning lets go.  ``saved``: those of a savepoint. ``tombstones``: of
-    deleted keys, schema TOMBSTONES.  ``counts``: what is to be added to those of the plan, which
-    could not know it. ``maps``: where maps of older segments stand, schema MAPS.
+    Attributes:
+        removed: Ids of segments that leave the newest snapshot.
+        vectors: Segment id -> positions to add to its deletion vector. For a removed segment, the
+            positions of rows that are not moved to a new file.
+        covers: (specification, segment, summary) of older segments that an index now covers.
+        extra: Additional header fields of the commit record.
+        absent: Replaces ``absent`` of the plan's footprint if only the writing tasks know it. See
+            :attr:`Footprint.absent`.
+        cleaned: Paths of the data files that a cleaning releases.
+        saved: Paths of the data files of a savepoint.
+        tombstones: Tombstones of deleted keys, schema TOMBSTONES.
+        counts: Row counts to add to the counts of the plan.
+        maps: Locations of key maps and page maps of older segments, schema MAPS.
     """
 
     files: Sequence[NewFile] = ()
@@ -77,14 +86,17 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What an operation decided on one snapshot, before it writes; operations that decide more
-    derive from it.
+    """The decisions of an operation on a snapshot, made before it writes. Operations that decide
+    more derive from it.
 
-    ``footprint``: what it read and will write.  ``partitions``: paths in which it will write files.
-    ``counts``: rows inserted, updated, deleted, late, missing.  ``is_needed``: whether there is
-    anything to commit. ``left``: segment -> positions of the rows that it has looked at and leaves,
-    if beside those that it ends it has read no other row; else None. ``warnings``: for the caller,
-    about what the operation does.
+    Attributes:
+        footprint: The read set and write set.
+        partitions: Paths of the partitions to write files into.
+        counts: Rows inserted, updated, deleted, late and missing.
+        is_needed: False if there is nothing to commit.
+        left: Segment id -> positions of the rows that were read but are not changed. None if other
+            rows were read too.
+        warnings: Messages for the caller about the effects of the operation.
     """
 
     footprint: Footprint
@@ -95,19 +107,15 @@ class WritePlan:
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     def moved(self) -> Sequence[int]:
-        """Return the numbers of the file groups whose rows are written anew, and stay what they
-        are.
-        """
+        """Return the numbers of the file groups that are rewritten without changing any row."""
         return ()
 
     def mapped(self) -> int:
-        """Return how many rows get new key maps, and stay where they are."""
+        """Return the number of rows that get new key maps without being rewritten."""
         return 0
 
     def close(self) -> None:
-        """Give back what the plan holds outside this process, as rows that an engine keeps; called
-        once.
-        """
+        """Release resources outside this process, such as rows cached by an engine. Called once."""
         return
 
 
@@ -115,8 +123,11 @@ P = TypeVar("P", bound=WritePlan)
 
 
 class Operation(ABC, Generic[P]):
-    """A change of the table.  ``name``: what the history calls it.  ``action``: Hudi's word for its
-    instant, or ``rollback``.
+    """A change of the table.
+
+    Attributes:
+        name: Name of the operation in the history.
+        action: Hudi action of the instant, or ``rollback``.
     """
 
     __slots__ = ()
@@ -126,9 +137,7 @@ class Operation(ABC, Generic[P]):
 
     @abstractmethod
     def prepare(self, snapshot: Snapshot, txn: str) -> P:
-        """Return what is to be done to ``snapshot``.  Neither the operation nor the storage is
-        another one afterwards.
-        """
+        """Return the plan for ``snapshot``. Changes neither the operation nor the storage."""
 
     @abstractmethod
     def write(self, snapshot: Snapshot, plan: P, claim: Claim) -> Changes:
@@ -137,36 +146,35 @@ class Operation(ABC, Generic[P]):
     def narrow(
         self, snapshot: Snapshot, plan: P, changes: Changes, theirs: CommitRecord
     ) -> tuple[P, Changes] | None:
-        """Return the part of ``changes`` that does not conflict with ``theirs``; None, as here, to
-        start again.
+        """Return the part of ``changes`` that does not conflict with the commit ``theirs``.
+
+        Returns None, the default, if the operation must start again.
         """
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Around(Operation[Any]):
-    """``operation``, as those have it that derive from this and say how a step of theirs
-    differs.
-    """
+    """A wrapper around ``operation``. Subclasses override single steps."""
 
     operation: Operation[Any]
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the history calls it."""
+        """Name of the operation in the history."""
         return self.operation.name
 
     @property
     def action(self) -> str:  # type: ignore[override]
-        """Hudi's word for its instant."""
+        """Hudi action of the instant."""
         return self.operation.action
 
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
-        """Write as the operation does."""
+        """Write with the wrapped operation."""
         return self.operation.write(snapshot, plan, claim)
 
     def narrow(
         self, snapshot: Snapshot, plan: Any, changes: Changes, theirs: CommitRecord
     ) -> tuple[Any, Changes] | None:
-        """Give way as the operation does."""
+        """Give way with the wrapped operation."""
         return self.operation.narrow(snapshot, plan, changes, theirs)

@@ -1,8 +1,6 @@
-"""Hudi's view of our commits: instant files made from commit records, in commit order,
-idempotently.
+"""Hudi's view of our commits: instant files made from commit records, in commit order.
 
-Nothing here decides anything.  Every function may be repeated after a crash and ends in the same
-files.
+This module makes no decisions. All functions are idempotent and can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 NO_INSTANTS = ("rollback", "index", "tag")
-"""Actions of ours that are no commit to Hudi; tags and index records may leave instants beside
-those of commits.
-"""
+"""Actions that are not Hudi commits. Tag and index records may create other instants."""
 
 _OPERATIONS = {
     "create": "insert",
@@ -34,14 +30,13 @@ _OPERATIONS = {
     "truncate": "insert_overwrite_table",
     "insert_unchecked": "insert",
 }
-"""What Hudi calls the operation of an action, or an operation, where it has another word for it."""
+"""Hudi's names of actions and operations, where they differ."""
 
 
 def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> list[str]:
-    """Tell Hudi that a transaction begins; return the paths of the instants that were made for
-    that.
+    """Put the pending instants of a transaction. Return the paths that were created.
 
-    After a power cut nobody needs to know of one that has not committed, nor of its beginning.
+    They need not survive a power cut, because the transaction has not committed.
     """
     told = _announced(instant, action, definition)
     made = _put_passing(storage, told)
@@ -49,7 +44,9 @@ def announce(storage: Storage, instant: str, action: str, definition: TableDefin
 
 
 def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
-    """Put what must stand before :func:`announce`; it is the same for all who want the instant."""
+    """Put the files that must exist before :func:`announce`. They are the same for all writers of
+    the instant.
+    """
     if _announced(instant, action, definition):
         _put_passing(storage, markers.begun(storage, instant))
 
@@ -73,14 +70,14 @@ def retract(storage: Storage, instant: str, action: str, definition: TableDefini
 
 
 def is_published(storage: Storage, record: CommitRecord, definition: TableDefinition) -> bool:
-    """Return whether the completed instant of ``record`` exists (True for those that have none)."""
+    """Return True if the completed instant of ``record`` exists, or if it has none."""
     if record.action in NO_INSTANTS:
         return True
     return storage.size(completed_path(record, definition)) is not None
 
 
 def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
-    """Return where the completed instant of ``record`` belongs."""
+    """Return the path of the completed instant of ``record``."""
     return layout_of(definition).completed_path(record.instant, _hudi_action(record, definition))
 
 
@@ -93,12 +90,14 @@ def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:
 def oldest_unpublished(
     is_done: Callable[[CommitRecord], bool], load: Callable[[int], CommitRecord | None], seq: int
 ) -> int:
-    """Return where publishing must start so that commit ``seq`` is not seen without those before
-    it.
+    """Return the first seq to publish, so that no commit before ``seq`` is missing on the timeline.
 
-    Commits are published in order, so the search goes back to the newest one that is published.
-    ``load`` reads a commit record, ``is_done`` says whether it is published.  A commit may be
-    unpublished although its writer lives: it is on its way, and we came after it.
+    Commits are published in order, so the search goes back to the newest published commit. An
+    unpublished commit does not mean that its writer is dead. It may be about to publish.
+
+    Args:
+        is_done: Returns True if a record is published.
+        load: Reads a commit record.
     """
     oldest = seq
     for earlier in range(seq - 1, -1, -1):
@@ -110,10 +109,11 @@ def oldest_unpublished(
 
 
 def publish(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
-    """Make the completed instant of ``record``; for record 0 also ``hoodie.properties``.
+    """Put the completed instant of ``record``. For record 0 also ``hoodie.properties``.
 
-    Files that the transaction wrote but left out go first: their names carry its instant, so Hudi
-    would take them for committed.  The properties come last: who finds them finds a whole table.
+    Files that the transaction wrote but did not commit are deleted first. Their names contain its
+    instant, so Hudi would take them for committed files. The properties are written last, so that a
+    table that has them is complete.
     """
     _publish_savepoint(storage, record, definition)
     made, gone = of_indexing(record, definition)
@@ -127,7 +127,7 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     storage.delete_many(record.header.get("left_out", ()))
     (path, content), *after = completed(record, definition)
     storage.put_if_absent(path, content)
-    for path, content in after:  # a plan stands in the place of what announced it
+    for path, content in after:  # the plan replaces the pending instant
         storage.replace(path, content)
     if record.action == "create":
         rules = bucket_rules(definition.key_index)
@@ -138,8 +138,8 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
 
 
 def _publish_savepoint(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
-    """Make the instants of a savepoint, or remove those of one that is forgotten; they stand beside
-    those of a commit.
+    """Put the instants of a new savepoint, or remove the instants of a dropped savepoint. They are
+    separate from the instants of commits.
     """
     layout = layout_of(definition)
     savepoint, unsaved = record.header.get("savepoint"), record.header.get("unsaved")
@@ -160,9 +160,7 @@ def _publish_savepoint(storage: Storage, record: CommitRecord, definition: Table
 def of_indexing(
     record: CommitRecord, definition: TableDefinition
 ) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Return what a record says to Hudi of builds of indexes: (path, content) of instants, and
-    paths of those that go.
-    """
+    """Return the instants for Hudi's index builds: (path, content) to put, and paths to delete."""
     told, layout = record.header.get("indexing"), layout_of(definition)
     if told is None:
         return [], []
@@ -177,9 +175,7 @@ def of_indexing(
 
 
 def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of the instants that a restore has beside those of its commit, none of
-    another record.
-    """
+    """Return (path, content) of the additional instants of a restore. Empty for other records."""
     to = record.header.get("restored")
     if to is None:
         return ()
@@ -187,10 +183,9 @@ def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tu
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of what completes ``record``, the completed instant first: a pure
-    function of the record.
+    """Return (path, content) of the files that complete ``record``, the completed instant first.
 
-    ``definition``: of any later moment.
+    A pure function of the record. ``definition`` may be that of any later snapshot.
     """
     if record.action == "clean":
         return layout_of(definition).cleaned(_cleaned(record))
@@ -222,7 +217,7 @@ def _hudi_operation(record: CommitRecord) -> str:
 
 
 def _cleaned(record: CommitRecord) -> Cleaned:
-    """Return what a cleaning says to Hudi."""
+    """Return the content of Hudi's clean instant."""
     files: dict[str, list[str]] = {}
     for path in record.table("cleaned")["path"].to_pylist():
         partition, _, name = path.rpartition("/")

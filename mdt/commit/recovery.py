@@ -1,13 +1,12 @@
-"""Finish or remove what crashed transactions left behind.
+"""Crash recovery: finish or remove the work of crashed transactions.
 
-A claim in ``.hoodie/.mdt/pending/`` whose transaction is in the log has committed: its instant is
-published.  One that is not in the log is rolled back: first a commit record declares it dead, so
-that its writer, should it still live, can no longer commit; then its files go.  Both may be
-repeated after a crash at any point.
+A claim in ``.hoodie/.mdt/pending/`` belongs to a transaction that has not finished. If the
+transaction is in the log, it has committed, and its instant is published. Otherwise it is rolled
+back. First a commit record declares it dead, so that its writer can no longer commit if it is still
+alive. Then its files are deleted. Both can be repeated after a crash at any point.
 
-What a claim says is not believed beyond what can be proven: see :mod:`mdt.commit.claims` and
-:func:`mdt.commit.transaction.remove_files`.  A claim that makes no sense is left alone, and is in
-nobody's way.
+Only verified parts of a claim are trusted: see :mod:`mdt.commit.claims` and
+:func:`mdt.commit.transaction.remove_files`. Invalid claims are ignored and block nobody.
 """
 
 from __future__ import annotations
@@ -34,8 +33,13 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found and done: instants published, instants rolled back, files removed, claims that
-    make no sense.
+    """The result of a recovery.
+
+    Attributes:
+        published: Instants that were published.
+        rolled_back: Instants that were rolled back.
+        files_removed: Number of deleted files.
+        set_aside: Paths of invalid claims.
     """
 
     published: tuple[str, ...] = ()
@@ -46,8 +50,11 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Rollback(Operation[WritePlan]):
-    """The operation that declares transactions dead: those with claims, and ``tokens`` of some that
-    left only files.
+    """The operation that declares transactions dead.
+
+    Attributes:
+        doomed: Claims of the transactions.
+        tokens: Tokens of transactions that left files without a claim.
     """
 
     doomed: Sequence[Pending]
@@ -56,7 +63,9 @@ class Rollback(Operation[WritePlan]):
     action: str = "rollback"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return whom to declare dead; there is nothing to do if all have ended already."""
+        """Return the plan for the transactions that have not ended. It is not needed if all
+        have.
+        """
         ended = snapshot.rolled_back | set(snapshot.transactions)
         doomed = [claim for claim in self.doomed if claim.txn not in ended]
         dead = {claim.txn for claim in doomed}
@@ -66,7 +75,7 @@ class Rollback(Operation[WritePlan]):
         return WritePlan(footprint, is_needed=is_needed)
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write nothing; the record says it."""
+        """Return the header of the record. Writes no files."""
         footprint = plan.footprint
         instants = sorted(p.instant for p in self.doomed if p.txn in footprint.rolls_back)
         return Changes(
@@ -75,15 +84,15 @@ class Rollback(Operation[WritePlan]):
 
 
 def pending(metadata: Metadata) -> list[Pending]:
-    """Return the claims of all transactions that are running or crashed, oldest first; senseless
-    ones left out.
-    """
+    """Return the valid claims of running and crashed transactions, oldest first."""
     return sensible(metadata)[0]
 
 
 def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
-    """Return the claims that make sense beside the log, oldest first, and what is wrong with the
-    others; ``known``: as in :func:`recover`.
+    """Return the claims that are consistent with the log, oldest first, and the errors of the rest.
+
+    Args:
+        known: Claims that were just read, as in :func:`recover`.
     """
     found, aside = claims.read_all(metadata.storage) if known is None else known
     if not found:
@@ -99,10 +108,9 @@ def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
 
 
 def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
-    """Return whether a claim names an instant or a token of a transaction that has committed, and
-    is not that one's.
+    """Return True if a claim has the instant or the token of another, committed transaction.
 
-    While a transaction runs, no record after the one that it began on is archived.
+    While a transaction runs, no record after its snapshot is archived.
     """
     if claim.begun_at + 1 < snapshot.retention.first or claim.instant <= snapshot.retention.instant:
         return True
@@ -112,11 +120,13 @@ def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
 
 
 def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = None) -> Recovery:
-    """Publish what committed, roll back claims older than ``after_seconds``.
+    """Publish committed transactions and roll back claims older than ``after_seconds``.
 
-    ``known``: what :func:`mdt.commit.claims.read_all` has just returned, if somebody has asked.  0
-    rolls back every claim now, and removes what was left over without one.  Raises Conflict or
-    Unavailable as any transaction does.
+    Args:
+        after_seconds: 0 rolls back every claim now, and removes garbage without a claim too.
+        known: Result of :func:`mdt.commit.claims.read_all` if the caller has just read the claims.
+
+    Raises Conflict or Unavailable like any transaction.
     """
     since = logs.started(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
@@ -135,7 +145,7 @@ def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = 
 
 
 def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: int) -> None:
-    """Log what was done, if anything was, and once each claim that makes no sense."""
+    """Log the recovery if it did anything, and each invalid claim once."""
     if not (aside or done.published or done.rolled_back or done.files_removed):
         return
     table = metadata.newest(watched=False).definition.name
@@ -160,7 +170,7 @@ def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: in
 def _rolled_back(
     metadata: Metadata, found: Sequence[Pending], after_seconds: float
 ) -> list[Pending]:
-    """Declare the transactions dead whose claims are old; return those that are dead."""
+    """Declare transactions with old claims dead. Return the claims of the dead transactions."""
     transactions = metadata.newest().transactions
     limit = metadata.storage.now_us() - int(after_seconds * _MICROSECONDS)
     doomed = [
@@ -175,7 +185,7 @@ def _rolled_back(
 
 
 def recoverable(metadata: Metadata) -> Recovery:
-    """Return what :func:`recover` of every claim would do now; nothing is done."""
+    """Return a preview of :func:`recover` for all claims. Changes nothing."""
     found, aside = sensible(metadata)
     transactions = metadata.newest().transactions
     published = tuple(claim.instant for claim in found if claim.txn in transactions)
@@ -187,7 +197,7 @@ def recoverable(metadata: Metadata) -> Recovery:
 def leftover_files(
     metadata: Metadata, retention: Retention | None = None, ended: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Return the paths of what :func:`sweep` would remove; ``retention`` and ``ended`` as for
+    """Return the paths that :func:`sweep` would remove. Arguments as in
     :func:`mdt.commit.leftovers.find`.
     """
     left = leftovers.find(metadata, retention, ended)
@@ -196,27 +206,28 @@ def leftover_files(
 
 
 def sweep(metadata: Metadata) -> int:
-    """Remove what transactions left over that have ended, and have no claim; return how many files.
+    """Remove the garbage of ended transactions without a claim. Return the number of files.
     O(table).
 
-    Where another writer has been, files of tokens that are not known may be its own: they stay.
+    If another Hudi writer has used the table, files with unknown tokens may be its own and are
+    kept.
     """
-    metadata.newest()  # refuses a table that another writer has taken over
+    metadata.newest()  # raises if another Hudi writer has taken over the table
     left = leftovers.find(metadata)
     if left.unknown and not left.foreign:
         run(metadata, Rollback((), left.unknown))
-    # One that has committed since is not among the dead.
+    # Transactions that have committed since are not dead.
     open_ = left.unknown - metadata.newest().log.dead_tokens
     doomed = [path for path in left.files if leftovers.token_of(path) not in open_]
     metadata.storage.delete_many([*doomed, *left.instants])
     markers.drop_folders(metadata.storage, left.instants)
-    # Of transactions that have ended before the log begins; a listing goes through every directory.
+    # Empty directories of archived transactions would slow down every listing.
     metadata.storage.drop_directories(paths.attachments_dir(), metadata.newest().retention.instant)
     return len(doomed)
 
 
 def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
-    """Make what Hudi needs of an empty table if its maker died; there is no claim of it."""
+    """Publish the creation of an empty table if its creator crashed. A creation has no claim."""
     if (
         metadata.watch.properties is not None
         or metadata.storage.size(paths.properties()) is not None
@@ -232,9 +243,10 @@ def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
 def _publish_committed(
     metadata: Metadata, snapshot: Snapshot, found: Sequence[Pending]
 ) -> tuple[str, ...]:
-    """Publish in commit order everything from the oldest commit with a claim on; drop the claims.
+    """Publish all commits from the oldest one with a claim, in commit order. Drop the claims.
 
-    What has a claim is published again even if its instant is there: the rest of it may be missing.
+    A record with a claim is published again even if its instant exists, because other files may be
+    missing.
     """
     committed = sorted(
         (snapshot.transactions[p.txn], p) for p in found if p.txn in snapshot.transactions
@@ -261,9 +273,7 @@ def _publish_committed(
 
 
 def remove(metadata: Metadata, claim: Pending) -> int:
-    """Remove the files of a transaction that was declared dead, its claim last; return how many
-    files.
-    """
+    """Remove the files of a dead transaction, its claim last. Return the number of files."""
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     if claim.txn in snapshot.transactions:
         raise Corrupt(
@@ -271,7 +281,7 @@ def remove(metadata: Metadata, claim: Pending) -> int:
         )
     kept: set[str] = set()
     if snapshot.retention.first:
-        # records may refer to log files of this token that are not in the log any more
+        # archived records may refer to log files with this token
         kept = set(references.data_files(metadata, snapshot).to_pylist())
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, kept)
     if claim.instant not in snapshot.instants:

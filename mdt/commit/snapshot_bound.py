@@ -1,6 +1,4 @@
-"""Operations on rows that somebody has read before, at a state that may not be the newest any
-more.
-"""
+"""Optimistic operations on rows that were read from an earlier snapshot."""
 
 from __future__ import annotations
 
@@ -15,18 +13,18 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Resting(Around):
-    """An operation that follows from what the state ``seq`` says of the rows that it changes.
+    """An operation that depends on the rows of the snapshot ``seq``.
 
-    It begins on the newest state as others do, and conflicts with what was committed since ``seq``
-    as if it had begun there: then whoever has read the rows must read them again.
+    It is planned on the newest snapshot, and conflicts with all commits since ``seq`` as if it had
+    begun there. After a conflict the caller must read the rows again.
     """
 
     metadata: Metadata
     seq: int
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return what the operation decides.  Raises Conflict if a commit since ``seq`` changed
-        what it rests on.
+        """Return the plan. Raises Conflict if a commit since ``seq`` changed rows that the
+        operation depends on.
         """
         try:
             plan = self.operation.prepare(snapshot, txn)
@@ -35,7 +33,7 @@ class Resting(Around):
                 raise
             raise self._conflict(error.message) from error
         if snapshot.seq > self.seq and plan.counts.get("inserted") and not plan.footprint.absent:
-            plan.close()  # tasks will say which keys they found absent
+            plan.close()  # the absent keys are only known to the writing tasks
             raise self._conflict(
                 f"{snapshot.seq - self.seq} commits since then may have inserted the same keys"
             )

@@ -1,9 +1,10 @@
-"""Begin, write, commit, retry: the one way in which a table changes.
+"""Begin, write, commit and retry: every change of a table runs through this module.
 
-:func:`steps` is a generator that pauses between its phases, so that tests can interleave several
-writers in every order; :func:`run` drives it to its end.  The commit point is one put-if-absent in
-:mod:`mdt.metadata.log.commit_log`; everything before it leaves only garbage that nobody refers to,
-everything after it can be made again from the record.
+The commit point is one put-if-absent in :mod:`mdt.metadata.log.commit_log`. A failure before it
+leaves only unreferenced garbage. All work after it can be repeated from the commit record.
+
+:func:`run` executes a transaction. :func:`steps` is the same as a generator that pauses after each
+phase, so that tests can interleave writers in every order.
 """
 
 from __future__ import annotations
@@ -51,8 +52,12 @@ _ARCHIVED = "the log has been archived since this transaction began"
 
 @dataclass(frozen=True, slots=True)
 class CommitResult(Generic[P]):
-    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``:
-    what the caller should know.
+    """The result of a transaction.
+
+    Attributes:
+        record: The commit record, or None if there was nothing to commit.
+        attempts: Number of attempts, including the last.
+        warnings: Messages for the caller.
     """
 
     snapshot: Snapshot
@@ -69,8 +74,11 @@ def run(
     attempts: int = COMMIT_ATTEMPTS_MAX,
     begun: Snapshot | None = None,
 ) -> CommitResult[P]:
-    """Carry out ``operation``, at first on ``begun``: the newest snapshot, where the caller has
-    just looked.
+    """Run ``operation`` to completion, retrying after conflicts.
+
+    Args:
+        attempts: Maximum number of attempts.
+        begun: The newest snapshot, if the caller has just read it. Used for the first attempt.
 
     Raises Conflict after ``attempts`` conflicts, Unavailable if storage fails.
     """
@@ -90,7 +98,7 @@ def steps(
     attempts: int = COMMIT_ATTEMPTS_MAX,
     begun: Snapshot | None = None,
 ) -> Generator[str, None, CommitResult[P]]:
-    """Carry out ``operation``, yielding the name of each phase that has just ended."""
+    """Run ``operation`` and yield the name of each phase when it has ended."""
     storage = metadata.storage
     since = logs.started(logs.COMMIT, storage)
     why = ""
@@ -135,7 +143,7 @@ def steps(
 def _prepared(
     metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str
 ) -> P | None:
-    """Return the plan, or None if something was not there because the table has been cleaned since
+    """Return the plan, or None if a file is missing because the table was cleaned after
     ``snapshot`` was taken.
     """
     try:
@@ -147,7 +155,7 @@ def _prepared(
 
 
 def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bool:
-    """Return whether ``error`` says that something is gone, and the table has been cleaned since
+    """Return True if ``error`` reports a missing object and the table was cleaned after
     ``snapshot`` was taken.
     """
     return isinstance(error, Missing) and metadata.newest().retention != snapshot.retention
@@ -156,33 +164,32 @@ def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bo
 def _attempt(
     metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
 ) -> Generator[str, None, tuple[CommitRecord | None, int, str]]:
-    """Claim, write and commit; return the record, or None, the newest one in the archive then, and
-    which conflict was met, when nothing is left of it.
+    """Try once to claim, write and commit. Return (record or None, newest archived seq, conflict).
+
+    If the record is None, all traces of the attempt have been removed.
     """
     claim = claim_instant(metadata, snapshot, operation, plan, txn)
     yield "claimed"
     try:
         changes = operation.write(snapshot, plan, claim)
         yield "written"
-        seen = metadata.newest(to_end=False).seq  # the last look for commits of other Hudi writers
+        seen = metadata.newest(to_end=False).seq  # last check for commits of other Hudi writers
         looked_us = metadata.storage.now_us()
-    except (
-        Exception
-    ) as error:  # also what somebody's progress callback or index raises: nothing is committed
+    except Exception as error:  # also errors of progress callbacks and third-party indexes
         if not isinstance(error, Unavailable):
             abandon(metadata, snapshot, claim, operation, plan)
         if not _was_cleaned(metadata, snapshot, error):
             raise
         return None, -1, _CLEANED
-    # From here on an error leaves the outcome open: recovery decides by the log, nothing may be
-    # deleted.
+    # From here on an error leaves the outcome open: nothing may be deleted, recovery decides by
+    # the log.
     committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, seen)
     if committed is not None:
         yield "committed"
         archived = archive.last_archived(metadata.storage)
         if not _is_astray(metadata, committed, archived):
             is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
-            if is_late and archived < committed.seq:  # what is archived has been published, too
+            if is_late and archived < committed.seq:  # archived records are published
                 _require_unharmed_or_published(metadata, snapshot, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
@@ -194,11 +201,11 @@ def _attempt(
 def claim_instant(
     metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
 ) -> Claim:
-    """Take an instant greater than all in the history, which no other transaction has, and announce
-    it to Hudi: no data file is written before.
+    """Claim an instant that is greater than all in the history, and announce it to Hudi.
 
-    A claim ends with its commit, so where clocks differ the instant may have been used since
-    ``snapshot``: the history is read again under the claim.
+    No data file is written before the claim. A claim ends with its commit, so with skewed clocks
+    another writer may have used the instant since ``snapshot``. Therefore the history is read again
+    under the claim.
     """
     storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
@@ -235,7 +242,7 @@ def claim_instant(
 def _record(
     operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, changes: Changes
 ) -> CommitRecord:
-    """Return the record of a transaction, numbered as if nothing else had happened."""
+    """Return the commit record, numbered as if no other transaction had committed."""
     header = {
         "txn": claim.txn,
         "instant": claim.instant,
@@ -282,7 +289,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
 
 
 def _columns(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
-    """Return ``rows``, few of them, as a table."""
+    """Return a short list of rows as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table(list(map(list, columns)), schema=schema)
 
@@ -296,12 +303,14 @@ def _commit(
     changes: Changes,
     seen: int,
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
-    """Append a record behind everything that came since ``snapshot``, or say why it conflicts.
-    ``seen``: the newest record a moment ago.
+    """Append the record after all commits since ``snapshot``, or return the conflict.
+
+    Args:
+        seen: Seq of the newest record when the files had been written.
     """
     seq = snapshot.seq + 1
     while True:
-        # That none follows the newest one which was seen, the commit itself finds out.
+        # The put-if-absent below detects records after `seen`.
         while seq != seen + 1 and (theirs := metadata.record(seq)) is not None:
             key_hash = snapshot.definition.key_hash
             why = conflicts.check(
@@ -328,11 +337,14 @@ def _commit(
 
 
 def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
-    """Return whether ``record`` stands under a number that was free because the record there had
-    been archived; ``archived``: the newest one that has.
+    """Return True if ``record`` was put under a seq whose original record had already been
+    archived.
 
-    It happens to a transaction that slept for very long.  Nobody reads such a record: see
+    This happens to a transaction that slept for very long. No reader sees its record: see
     :mod:`mdt.metadata.log.archive`.
+
+    Args:
+        archived: Seq of the newest archived record.
     """
     if archived < record.seq:
         return False
@@ -340,7 +352,7 @@ def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
 
 
 def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
-    """Return what a transaction read and has written."""
+    """Return the read set and write set of a transaction that has written its files."""
     footprint = replace(plan.footprint, token=claim.token)
     if changes.absent is not None:
         footprint = replace(footprint, absent=changes.absent)
@@ -357,18 +369,21 @@ def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
 
 
 def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str, ...]:
-    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.
-    ``archived``: the newest record in the archive.
+    """Publish ``record`` after all earlier records, drop its claim, and compact the metadata if
+    due.
 
-    The commit stands whatever happens here: failures of storage become warnings, the next writer
-    repeats the work.
+    The commit is final even if a step fails here. Storage errors become warnings, and the next
+    writer repeats the work.
+
+    Args:
+        archived: Seq of the newest archived record.
     """
     storage = metadata.storage
     is_published = False
     try:
         found = storage.begin(partial(markers.standing, storage, record.instant))
         if archived >= record.seq:
-            # this process slept: others have published it, and archived it since
+            # this process slept, and other writers have published and archived the record
             markers.end(storage, record.instant, found())
             return ()
         newest = metadata.after(record)
@@ -394,7 +409,9 @@ def _require_unharmed_or_published(
 
 def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
     """Raise Unsupported if another Hudi writer has rolled back ``record``, which is not on Hudi's
-    timeline: it took its writer for dead.
+    timeline.
+
+    Such a writer takes the commit for that of a crashed writer.
     """
     storage, why = metadata.storage, ""
     files = record.table("files")
@@ -422,7 +439,7 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
 
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
-    """Publish ``record`` after what came before it."""
+    """Publish ``record`` after all earlier records."""
     is_done = partial(_is_finished, metadata, newest.definition)
     oldest = publish.oldest_unpublished(is_done, metadata.record, record.seq)
     for seq in range(oldest, record.seq + 1):
@@ -434,10 +451,11 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
 
 
 def _is_finished(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
-    """Return whether :func:`finish` got as far as publishing ``record``: its instant stands, often
-    the last look has seen it.
+    """Return True if :func:`finish` has published ``record``.
 
-    What has no instant shows it by its claim, which goes when all else is done.
+    A record with an instant is finished if its completed instant exists, which the last listing has
+    often shown. A record without an instant is finished if its claim is gone, because the claim is
+    deleted last.
     """
     if record.action in publish.NO_INSTANTS:
         return metadata.storage.size(paths.pending(record.instant)) is None
@@ -446,7 +464,7 @@ def _is_finished(metadata: Metadata, definition: TableDefinition, record: Commit
 
 
 def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return which indexes of the table this process cannot keep."""
+    """Return a warning for each index that this process cannot maintain."""
     return tuple(
         f"the index {text} was not kept, its files are read by every query until a process that has"
         f" it builds it: {why}"
@@ -462,7 +480,7 @@ def _log(
     warnings: Sequence[str],
     since: int,
 ) -> None:
-    """Log a commit, and what it left undone."""
+    """Log a commit and its warnings."""
     for warning in warnings:
         logs.COMMIT.warning("%s: %s", table, warning)
     if since:
@@ -478,7 +496,7 @@ def _log(
 def abandon(
     metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Operation[P], plan: P
 ) -> None:
-    """Remove what a transaction of this process wrote and will not commit."""
+    """Remove the files, the pending instant and the claim of an attempt that will not commit."""
     storage = metadata.storage
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)
@@ -492,13 +510,16 @@ def remove_files(
     partitions: Sequence[str],
     kept: Collection[str] = (),
 ) -> int:
-    """Delete the data files and summaries of a transaction that has not committed and never will;
-    return how many.
+    """Delete the data files and summaries of a transaction that can no longer commit. Return their
+    number.
 
-    Whatever a claim says: a file goes only if its own name carries this transaction's token, and no
-    record refers to it. Records refer to base files and summaries that carry the record's instant,
-    and to log files that carry its token: so what carries those of a transaction in the log stays.
-    ``kept``: what must stay, too, because archived records refer to it.
+    A claim may be forged, so its statements are not trusted. A file is deleted only if its name
+    contains the token of this transaction and no record refers to it. Records refer to base files
+    and summaries by the instant of the record, and to log files by its token. Files with the
+    instant or token of a committed transaction are therefore never deleted.
+
+    Args:
+        kept: Paths to keep because archived records refer to them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     listed = [*storage.list(paths.attachments_of(instant))]
@@ -515,7 +536,7 @@ def remove_files(
 
 
 def is_written_by(path: str, instant: str, token: int) -> bool:
-    """Return whether an object carries a transaction's token and, where its name has one, its
+    """Return True if the name of an object has this token and, if it has an instant, this
     instant.
     """
     stored, name = names.stored_of(path), path.rpartition("/")[2]
@@ -525,11 +546,11 @@ def is_written_by(path: str, instant: str, token: int) -> bool:
 
 
 def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
-    """Return whether a record that is in the log may refer to a data file or object of summaries;
-    False is a proof.  O(1).
+    """Return True if a record in the log may refer to a data file or summary object. False is a
+    proof. O(1).
 
-    Of records that were archived, the newest instant is known: no base file or object of theirs has
-    a newer one.
+    Of archived records only the newest instant is known. Their base files and objects have no newer
+    instant.
     """
     stored, name = names.stored_of(path), path.rpartition("/")[2]
     written = names.instant_of(name) if stored is None else stored[0]
