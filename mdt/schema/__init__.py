@@ -1,3 +1,1 @@
-"""What a table's columns are, as declared and as stored, and how data of callers gets into that
-form.
-"""
+"""Schemas of tables: declared and stored columns, and the conversion of input data to them."""

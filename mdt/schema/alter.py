@@ -1,9 +1,8 @@
-"""From what a user wants altered to the next version of a schema; what cannot be is refused, with
-the reason.
+"""Schema changes: from the requested alteration to the next schema version.
 
-Paths lead through structs by names, into lists by ``element`` and into maps by ``value``:
-``address.zip``, ``items.element.price``.  A column whose whole name is the path is meant first; a
-name in backquotes may hold dots: ``address.`zip.code```.
+A path names a field. It leads through structs by field name, into lists by ``element`` and into
+maps by ``value``: ``address.zip``, ``items.element.price``. A column whose full name equals the
+path takes precedence. Names that contain dots are put in backquotes: ``address.`zip.code```.
 """
 
 from __future__ import annotations
@@ -30,13 +29,19 @@ from mdt.schema.versions import ID_MAX, Column, SchemaVersion, free_id, stored_b
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is to be altered.  ``drop``, ``rename``, ``widen`` and ``nullable`` speak of paths as
-    they are, ``add`` and ``reorder`` as they will be.
+    """A requested schema change.
 
-    ``add``: path -> field, a column last in the table or in its struct; ``defaults``: path of such
-    a column -> what older rows have in it; ``rename``: path -> name; ``widen``: path -> declared
-    type; ``reorder``: names that come first, in this order; ``nullable``: columns that may be null
-    from now on.
+    ``drop``, ``rename``, ``widen`` and ``nullable`` use the current paths; ``add`` and ``reorder``
+    use the new ones.
+
+    Attributes:
+        add: Path -> field. The column is appended to the table or to its struct.
+        drop: Paths.
+        rename: Path -> new name.
+        widen: Path -> new declared type.
+        reorder: Column names that come first, in this order.
+        nullable: Paths of columns that become nullable.
+        defaults: Path of an added column -> its value in older rows.
     """
 
     add: Mapping[str, pa.Field] = field(default_factory=dict)
@@ -53,8 +58,10 @@ class Alteration:
 
 @dataclass(slots=True)
 class _Node:
-    """A field while it is altered: ``id`` None for a new one, ``kind`` its declared form with older
-    children.
+    """A field during an alteration.
+
+    ``id`` is None for a new field. ``kind`` is the declared field, whose child fields may be
+    outdated.
     """
 
     id: int | None
@@ -67,7 +74,7 @@ class _Node:
         return str(self.kind.name)
 
     def field(self) -> pa.Field:
-        """Return the declared field as it is now."""
+        """Return the declared field with its current children."""
         if not self.children:
             return self.kind
         fields = [child.field() for child in self.children]
@@ -89,7 +96,10 @@ def alteration(
     nullable: Sequence[str],
     defaults: Mapping[str, Any],
 ) -> Alteration:
-    """Return what a caller wants, types and texts checked.  Raises Invalid if it is nothing."""
+    """Check the arguments of an alteration and return it.
+
+    Raises Invalid for values of the wrong type, or if nothing is to be changed.
+    """
     fields = dict(add)
     for path, given in add.items():
         if not isinstance(given, pa.Field):
@@ -125,8 +135,12 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}) *, *(\d{1,2})\)")
 
 
 def type_of(given: Any) -> pa.DataType:
-    """Return a type of Arrow, given as such or as text: ``"int64"``, ``"timestamp[us]"``,
-    ``"decimal(12, 2)"``.  Raises Invalid.
+    """Return an Arrow type, given as such or by name: "int64", "timestamp[us]", "decimal(12, 2)".
+
+    Raises Invalid for an unknown name.
+
+    >>> type_of("decimal(12, 2)")
+    Decimal128Type(decimal128(12, 2))
     """
     if isinstance(given, pa.DataType):
         return given
@@ -143,8 +157,9 @@ def type_of(given: Any) -> pa.DataType:
 
 
 def altered(definition: TableDefinition, wanted: Alteration, since: int) -> SchemaVersion:
-    """Return the version that follows those of ``definition`` and begins with commit ``since``.
-    Raises Invalid, naming path and reason.
+    """Return the schema version that results from an alteration and begins with commit ``since``.
+
+    Raises Invalid with path and reason if the alteration is not possible.
     """
     before = definition.version
     roots = _roots(before)
@@ -172,12 +187,11 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
 
 
 def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) -> SchemaVersion:
-    """Return the version with the columns of ``old``, one of those of ``definition``, that begins
-    with commit ``since``.
+    """Return a new schema version with the columns of the earlier version ``old``.
 
-    What came since goes, what went comes back, names and order are those of then.  What was widened
-    stays wide, and what may be null since still may: newer files, of states that can be read, are
-    not narrowed.
+    It begins with commit ``since``. Newer columns are dropped, dropped columns are restored, and
+    names and order are reset. Widened types and nullability are kept, because readable files
+    written since then need them.
     """
     newest = {}
     for version in definition.versions:
@@ -213,7 +227,7 @@ _PATH = re.compile(rf"(?:{_QUOTED}|[^.`]+)(?:\.(?:{_QUOTED}|[^.`]+))*")
 
 
 def quoted(name: str) -> str:
-    """Return a name as it may stand in a path.
+    """Return a name as it is written in a path.
 
     >>> quoted("zip"), quoted("zip.code")
     ('zip', '`zip.code`')
@@ -224,7 +238,7 @@ def quoted(name: str) -> str:
 
 
 def _names(path: str) -> list[str]:
-    """Return the names on a path."""
+    """Split a path into names."""
     if "`" not in path or not _PATH.fullmatch(path):
         return path.split(".")
     parts = _PART.findall(path)
@@ -232,9 +246,7 @@ def _names(path: str) -> list[str]:
 
 
 def _way(node: _Node, path: str) -> list[_Node] | None:
-    """Return the nodes on the way from ``node`` to ``path``, names in it not quoted; None if there
-    is no such field.
-    """
+    """Return the nodes from ``node`` down to the field at an unquoted ``path``, or None."""
     for child in node.children:
         if child.name == path:
             return [child]
@@ -246,7 +258,7 @@ def _way(node: _Node, path: str) -> list[_Node] | None:
 
 
 def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
-    """Return the node at ``path`` and the one that it is in.  Raises Invalid if there is none."""
+    """Return (parent, node) of the field at ``path``. Raises Invalid if it does not exist."""
     way = _way(tree, path)
     if way is not None:
         return [tree, *way][-2], way[-1]
@@ -283,8 +295,9 @@ def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) 
 
 
 def _inside(parent: _Node, path: str) -> None:
-    """Raise Invalid if the fields of ``parent`` are no struct's: those of lists and maps come and
-    go with them.
+    """Raise Invalid unless ``parent`` is the table or a struct.
+
+    Fields of lists and maps cannot be added or dropped on their own.
     """
     if not (pa.types.is_null(parent.kind.type) or pa.types.is_struct(parent.kind.type)):
         raise Invalid(
@@ -334,8 +347,9 @@ _Test = Callable[[pa.DataType], bool]
 
 
 def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a column that is declared ``old`` may be declared ``new``: both flat, and
-    every value has its like.
+    """Return True if the declared type of a column may change from ``old`` to ``new``.
+
+    Both types must be flat, and every old value must have an equal new value.
 
     >>> (
     ...     may_widen(pa.int8(), pa.int64()),
@@ -418,8 +432,9 @@ def _version(
 def _defaults(
     before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | None, _Node]
 ) -> dict[int, pa.Scalar]:
-    """Return the defaults of all columns of ``now``: older ones in its types, and those of new
-    columns.
+    """Return the defaults of all columns of ``now``, by column id.
+
+    Existing defaults are converted to the new types, and ``fresh`` nodes add theirs.
     """
     older = {column.id: column for column in before.walk()}
     found = {}

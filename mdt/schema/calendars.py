@@ -1,9 +1,10 @@
-"""Days of the calendar that Spark used up to 2.4, and uses on demand: Julian before 1582-10-15, and
-the times of old zones.
+"""Detection of dates and times in the hybrid calendar of Spark 2.4 and earlier.
 
-Files with such days say so in their footers, by which Spark makes days of our calendar of them.
-pyarrow does not look there, but hands the footer's words on as metadata of the schema.  Files of
-our tables have days of one calendar, and say that; so this is about data that somebody brings.
+That calendar is Julian before 1582-10-15, and its old timestamps use historical time zone offsets.
+Newer Spark versions still write it on request (mode LEGACY). The Parquet footer of such files has a
+marker, and Spark rebases their values when it reads them. pyarrow ignores the marker but passes it
+on as schema metadata. Our own files always use the proleptic Gregorian calendar, so only input data
+has to be checked.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from mdt.errors import Invalid
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _VERSION = b"org.apache.spark.version"
 _ONE_CALENDAR, _ONE_CALENDAR_96 = b"3.0.0", b"3.1.0"
-"""The versions of Spark since which dates and times, and those of 96 bits, are in one calendar;
-compared as texts, as Spark compares them.
+"""First Spark versions that write the Gregorian calendar by default: for dates and timestamps, and
+for INT96. Compared as text, as Spark does.
 """
 _FIRST_DAY, _FIRST_TIME = date(1582, 10, 15), datetime(1900, 1, 1)
-"""From these on both calendars say the same."""
+"""From these values on both calendars agree."""
 
 
 def _is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
-    """Return whether a footer, or a schema, says that days and times are those of the old calendar.
+    """Return True if file or schema metadata mark dates and times of the old calendar.
 
     >>> (
     ...     _is_old({b"org.apache.spark.version": b"2.4.8"}, has_96_bits=False),
@@ -46,8 +47,9 @@ def _is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
 def require_one_calendar(
     data: pa.Table | pa.RecordBatch, told: Mapping[bytes, bytes] | None = None
 ) -> None:
-    """Raise Invalid for data with days or times that the old calendar counts otherwise; ``told``:
-    what the file of the data says, None: what their schema does.
+    """Raise Invalid if ``data`` has dates or times that differ between the calendars.
+
+    ``told`` is the metadata of the file. By default the metadata of the schema is used.
     """
     if told is None:
         told = data.schema.metadata
@@ -66,8 +68,9 @@ def require_one_calendar(
 
 
 def _has_old(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Return whether some value may mean another day in the old calendar; inside of other values
-    none is looked at, and each may.
+    """Return True if a value may be a different day in the old calendar.
+
+    Values inside nested columns are not read; any date or time in them counts.
     """
     kind = column.type
     if pa.types.is_nested(kind):

@@ -1,10 +1,9 @@
-"""Data as callers give it becomes columns as the table stores them, if that loses nothing; else an
-error says where.
+"""Conversion of input data to the stored columns of a table, without loss.
 
-Casts are those of ``pyarrow.compute.cast(safe=True)`` between types of one family, and stricter
-where pyarrow rounds (:mod:`mdt.schema.convert`): numbers to numbers, text to text, bytes to bytes,
-moments to moments, in plain columns, dictionaries and nested ones.  Text is never a number, a time
-without zone never one with.
+Casts follow ``pyarrow.compute.cast(safe=True)`` within a family of types, but are stricter where
+pyarrow rounds (:mod:`mdt.schema.convert`). The families are numbers, text, bytes, and each kind of
+time. They apply to plain columns, dictionaries and nested columns. Text is never parsed as a
+number, and timestamps with and without time zone are never mixed.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from mdt.schema.nested import is_list, lengths, parts_of
 
 _SHOWN_CHARACTERS_MAX = 80
 _SIDE_BY_SIDE_BYTES_MIN = 16 << 20
-"""Columns of so many bytes are looked at by several threads: of fewer, one takes no longer than
-these take to begin.
+"""Size of data from which columns are converted by several threads. For less, starting threads
+takes longer than the conversion.
 """
 
 Int64Array = npt.NDArray[np.int64]
@@ -40,13 +39,18 @@ def conform(
     *,
     first: int | None = 0,
 ) -> pa.Table:
-    """Return the columns of ``data``, n rows, as ``stored``; they are matched by name.
+    """Convert ``data`` (n rows) to the ``stored`` columns, matched by name.
 
-    ``key``: columns by which a row is called in errors, where the data has them.  Raises Invalid
-    with one line for each column that is missing, unknown, of a type that does not fit, or has a
-    value that does not, naming the first such row (``first`` is the number of the first one; None:
-    rows have no numbers that mean anything to the caller, and are called by their keys) and its
-    value.
+    Args:
+        data: Input rows.
+        declared: Columns of the table, as declared.
+        stored: The same columns in the types of data files.
+        key: Columns that identify a row in error messages, if the data has them.
+        first: Number of the first row in error messages. None if row numbers mean nothing to the
+            caller, so that messages contain only keys.
+
+    Raises Invalid with a line for each column that is missing, unknown or does not fit. For a value
+    that does not fit, the line has its first row and the value.
 
     >>> schema = pa.schema({"id": pa.string(), "n": pa.int32()})
     >>> conform(pa.table({"n": [3.0], "id": ["a"]}), schema, schema).to_pylist()
@@ -82,9 +86,7 @@ def conform(
 def _conformed(
     data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], first: int | None
 ) -> pa.ChunkedArray:
-    """Return column ``field`` of ``data`` as the table keeps it.  Raises Invalid, naming the first
-    row that does not fit.
-    """
+    """Convert one column. Raises Invalid for the first row that does not fit."""
     column = _stored(data, field, kept, key, first)
     _require(column, kept, first)
     if not requires(kept.type):
@@ -116,8 +118,9 @@ def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
 def _stored(
     data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int | None
 ) -> pa.ChunkedArray:
-    """Return column ``field`` of ``data`` as it is stored.  Raises Invalid, naming the first row
-    that does not fit.
+    """Convert the values of one column to its stored type.
+
+    Raises Invalid for the first row that does not fit.
     """
     column = data[field.name]
     what = f"column {field.name!r} is {column.type}, the table has {field.type}"
@@ -152,16 +155,14 @@ def _stored(
 
 
 def _is_number(type: pa.DataType) -> bool:
-    """Return whether any bytes are values of ``type``."""
+    """Return True if any bit pattern is a valid value of ``type``."""
     return bool(
         pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_boolean(type)
     )
 
 
 def _first_misfit(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> tuple[int, str]:
-    """Return the first of n values that ``store`` refuses, and why.  O(n): each step looks at half
-    of what is left.
-    """
+    """Return (position, reason) of the first value that ``store`` refuses. O(n) by bisection."""
     start, stop, reason = 0, len(chunk), ""
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -182,7 +183,7 @@ def _refused(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> str | No
 
 
 def _called(data: pa.Table, key: Sequence[str], row: int) -> str:
-    """Return the key of a row in parentheses, if it has one that can be shown."""
+    """Return the key of a row in parentheses, or "" if the data does not have it."""
     if not key or not all(name in data.column_names for name in key):
         return ""
     return " (" + ", ".join(f"{name}={_shown(data[name], row)}" for name in key) + ")"
@@ -192,16 +193,16 @@ def _shown(column: pa.Array | pa.ChunkedArray, row: int) -> str:
     try:
         text = repr(column[row].as_py())
     except (ValueError, OverflowError, ImportError, pa.ArrowException):
-        # not UTF-8; a moment that Python has not
+        # not UTF-8, or a time outside Python's range
         text = str(column[row].type)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[: _SHOWN_CHARACTERS_MAX - 1] + "…"
 
 
-# -- which types belong together
+# Compatible types
 
 
 def _fits(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether values of ``source`` may be values of ``target``."""
+    """Return True if values of ``source`` can be converted to ``target`` at all."""
     kinds = pa.types
     if is_encoded(source):
         return _fits(source.value_type, target)
@@ -235,13 +236,11 @@ def _struct_fits(source: pa.DataType, target: pa.DataType) -> bool:
     return all(_fits(fields[field.name], field.type) for field in target)
 
 
-# -- required fields
+# Required fields
 
 
 def _require(column: pa.ChunkedArray, field: pa.Field, first: int | None) -> None:
-    """Raise Invalid if a required field, ``field`` or one in it, is null where what holds it is
-    not.
-    """
+    """Raise Invalid if a required field is null while its parent is not."""
     if not has_required(field):
         return
     found, before = dict[str, list[Int64Array]](), first or 0
@@ -260,8 +259,9 @@ def _require(column: pa.ChunkedArray, field: pa.Field, first: int | None) -> Non
 def _missing(
     array: pa.Array, field: pa.Field, path: str, rows: Int64Array
 ) -> Iterator[tuple[str, Int64Array]]:
-    """Yield the path of each required field that is null, and where.  ``rows``: the row of each of
-    n values -> int64[n].
+    """Yield (path, rows) for each required field with nulls.
+
+    ``rows`` are the row numbers of the n values in ``array`` (int64[n]).
     """
     if array.null_count:
         valid = np.asarray(array.is_valid())

@@ -1,11 +1,9 @@
-"""Arrow arrays of one type as arrays of another with the same values, nested types included;
-nothing is lost in silence.
+"""Lossless conversion of Arrow arrays between types, including nested types.
 
-pyarrow casts flat types.  It does not encode dictionaries of numbers, loses values of list views
-(seen with 26.0.1), rounds floats and decimals even where the cast is called safe, and knows nothing
-of required fields inside others, so nested arrays are taken apart and put together
-(:mod:`mdt.schema.nested`).  Arrays of
-one call have at most 2^31 values.
+pyarrow casts flat types. But it cannot dictionary-encode numbers in a cast, loses values of list
+views (seen with 26.0.1), rounds floats and decimals even in safe casts, and ignores required fields
+of nested types. So nested arrays are split and rebuilt (:mod:`mdt.schema.nested`). An array may
+have at most 2^31 values.
 """
 
 from __future__ import annotations
@@ -18,24 +16,25 @@ from indexes.decimals import as_floating
 from mdt.schema.nested import fields_of, lengths, nulls, parts_of, put_together
 
 _INT64_DIGITS = 20
-"""Digits of the longest number of 64 bits."""
+"""Digits of the largest 64-bit integer."""
 _DECIMAL128_DIGITS_MAX = 38
 
 
 def without_rows(schema: pa.Schema) -> pa.Table:
-    """Return a table of ``schema`` without rows, which ``schema.empty_table()`` cannot make where
-    lists hold dictionaries of views.
+    """Return an empty table.
+
+    ``schema.empty_table()`` fails for lists of dictionaries of views.
     """
     return pa.Table.from_batches([], schema)
 
 
 def is_same(a: pa.DataType, b: pa.DataType) -> bool:
-    """Return whether two types are equal to the last name in them."""
+    """Return True if two types are equal, including field names and metadata."""
     return bool(a == b and (not a.num_fields or a.equals(b, check_metadata=True)))
 
 
 def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns ``schema`` of rows, null where they lack one."""
+    """Return the columns of ``schema``, with null for columns that ``rows`` lacks."""
     known = frozenset(rows.column_names)
     columns = []
     for field in schema:
@@ -47,16 +46,16 @@ def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def is_encoded(type: pa.DataType) -> bool:
-    """Return whether ``type`` is a dictionary or run-end encoded."""
+    """Return True if ``type`` is a dictionary or run-end encoded."""
     return bool(pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type))
 
 
 def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return the values of ``array``, n of them, as an array of ``type``.
+    """Return ``array`` (n values) as an array of ``type``.
 
-    Raises ValueError (of which pyarrow's errors are some) if one has no equal among the values of
-    ``type``, or its list another length.  Whether types belong together (numbers to text) is the
-    caller's matter.
+    Raises ValueError or one of its subclasses in pyarrow if a value has no equal value in ``type``,
+    or a list has another length. The caller decides which kinds of types may be converted, e.g.
+    numbers to text.
 
     >>> convert(pa.array([3.0, None]), pa.int8()).to_pylist()
     [3, None]
@@ -87,7 +86,7 @@ def _decoded(array: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(array.type):
         return pc.run_end_decode(array)
     values = array.dictionary
-    if pa.types.is_string_view(values.type):  # of views Arrow takes no rows
+    if pa.types.is_string_view(values.type):  # Arrow cannot take rows of views
         values = values.cast(pa.large_string())
     elif pa.types.is_binary_view(values.type):
         values = values.cast(pa.large_binary())
@@ -117,7 +116,7 @@ def _fixed_size(array: pa.Array, type: pa.DataType) -> pa.Array:
     wrong = np.flatnonzero(valid & (sizes != size))
     if len(wrong):
         raise ValueError(f"a list has {sizes[wrong[0]]} values, not {size}")
-    if _is_view(values.type):  # pyarrow takes no rows of views
+    if _is_view(values.type):  # pyarrow cannot take rows of views
         values = convert(values, type.value_type)
     if mask is not None:
         at = (np.where(valid, starts, 0)[:, None] + np.arange(size)).ravel()
@@ -130,8 +129,9 @@ def _is_view(type: pa.DataType) -> bool:
 
 
 def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Cast flat values; also where pyarrow rounds, or refuses numbers that fit because others of
-    their type would not.
+    """Cast flat values without rounding.
+
+    Also casts integers that pyarrow refuses because the widest value of their type would not fit.
     """
     source, kinds = array.type, pa.types
     if kinds.is_integer(source) and kinds.is_decimal(type):
@@ -169,10 +169,10 @@ def _require_equal(array: pa.Array, found: pa.Array) -> None:
 
 
 def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return an array of a stored ``type`` (lists and maps plain) with values in required fields of
-    structs that are null.
+    """Return a stored array with values in the required fields of null structs.
 
-    Arrow does not say what stands there; Parquet's writer refuses nulls even there.
+    Arrow leaves these values undefined, but Parquet's writer refuses nulls in them. ``type`` has
+    only plain lists and maps.
     """
     if not requires(type):
         return array
@@ -191,7 +191,7 @@ def _field_filled(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _some(type: pa.DataType) -> object:
-    """Return a value of a stored type, in the form that ``pa.array`` takes."""
+    """Return an arbitrary value of a stored type, for ``pa.array``."""
     kinds = pa.types
     if kinds.is_struct(type):
         return {field.name: _some(field.type) for field in type}
@@ -207,12 +207,12 @@ def _some(type: pa.DataType) -> object:
 
 
 def requires(type: pa.DataType) -> bool:
-    """Return whether something in ``type`` is required."""
+    """Return True if ``type`` contains a required field."""
     if pa.types.is_map(type):
         return has_required(type.item_field)
     return any(has_required(type.field(i)) for i in range(type.num_fields))
 
 
 def has_required(field: pa.Field) -> bool:
-    """Return whether ``field``, or something in it, is required."""
+    """Return True if ``field`` or a field in it is required."""
     return not field.nullable or requires(field.type)

@@ -1,10 +1,9 @@
-"""The columns of a table as they were declared, and in the types of Hudi's files: the one place
-that knows both.
+"""Mapping between declared column types and the types of Hudi's files.
 
-What is *stored* is what Spark, hudi-rs and we read back alike (:func:`stored`); filters,
-statistics, indexes, keys and services know nothing else.  What was *declared* is what a table takes
-(:mod:`mdt.write.normalize`) and what a scan returns (:class:`Restoration`).  Stored values rise as
-declared ones do, so a range of one is a range of the other.
+*Stored* types are those that Spark, hudi-rs and mdt read back alike (:func:`stored`). Filters,
+statistics, indexes, keys and services use only these. *Declared* types are accepted by writes
+(:mod:`mdt.write.normalize`) and returned by scans (:class:`Restoration`). The mapping preserves
+order, so a range of stored values is also a range of declared values.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.nested import fields_of, is_list, with_fields
 
 _RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
-"""Beginnings of names, and to whom columns with such names belong."""
+"""Reserved name prefixes and their owners."""
 _OF_CHANGES = frozenset(("_change", "_seq", "_instant"))
-"""Columns that come with changes (:mod:`mdt.changes`), in any letters."""
+"""Columns added to changes (:mod:`mdt.changes`); compared without case."""
 _SHOWN_CHARACTERS_MAX = 80
 DEPTH_MAX = 50
-"""Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits.
-"""
+"""Maximum nesting depth of types. It keeps recursive readers away from their stack limits."""
 
 _STORED: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
@@ -78,27 +76,28 @@ _INSTEAD = (
 
 
 def stored(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` as files hold it: names and required fields as they are, without metadata,
-    types as follows.
+    """Return ``schema`` with the types of data files, as in the table below.
+
+    Names and nullability are kept, metadata is dropped.
 
     | declared | stored |
     |---|---|
     | int8, int16, uint8, uint16; uint32 | int32; int64 |
     | uint64; half float | decimal128(20, 0); float |
-    | large and view strings and binaries, fixed size binary | string, binary |
-    | large, view and fixed size lists | list |
-    | dictionary without order, run-end encoded | the value type |
+    | large and view strings and binaries, fixed-size binary | string, binary |
+    | large, view and fixed-size lists | list |
+    | unordered dictionary, run-end encoded | the value type |
     | timestamp(s); timestamp(ns) | timestamp(ms); timestamp(us), nanoseconds are refused |
-    | timestamp in any time zone | UTC, the same moment |
+    | timestamp in any time zone | UTC, the same instant |
     | timestamp without time zone | UTC, **the same digits**: Hudi readers share no local type |
     | date64; decimal32, decimal64, decimal256 up to 38 digits | date32; decimal128 |
     | time32; time64, duration | int32; int64, the count of the declared unit |
 
-    Raises Invalid, naming column and type and what to do, for other types: null, union, interval,
-    extension types, ordered dictionaries, maps with keys that are not strings, empty structs,
-    nesting beyond DEPTH_MAX; and for names that are empty, too long, with control characters,
-    reserved, repeated, or differ only in case or in how Unicode writes them, or by which two
-    columns would have one path, or one name in Hudi's files (:func:`mdt.schema.names.avro_name`).
+    Raises Invalid with column, type and remedy for other types: null, union, interval, extension
+    types, ordered dictionaries, maps with keys that are not strings, empty structs, and nesting
+    beyond DEPTH_MAX. Also raises Invalid for names that are empty, too long, reserved or repeated,
+    that contain control characters, or that differ only in case or Unicode form. Two fields must
+    not share a path or a name in Hudi's files (:func:`mdt.schema.names.avro_name`).
 
     >>> stored(
     ...     pa.schema(
@@ -168,8 +167,8 @@ def _check_names(given: Sequence[str], where: str) -> None:
 
 
 def _refuse_same_paths(schema: pa.Schema) -> None:
-    """Raise Invalid if two fields have one path: a column ``a.b`` beside a struct ``a`` with a
-    field ``b``.
+    """Raise Invalid if two fields share a path, e.g. a column ``a.b`` and a struct ``a`` with
+    ``b``.
     """
     seen: set[str] = set()
     for path in names.paths(schema):
@@ -229,10 +228,9 @@ def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
 def plain(
     type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _AS_THEY_ARE
 ) -> pa.DataType:
-    """Return ``type`` without dictionaries and run-end encoding, at any depth: what single values
-    of it are.
+    """Return ``type`` without dictionary and run-end encoding at any depth: the type of its values.
 
-    ``instead``: other types in the place of some.
+    ``instead`` maps types to replacements.
     """
     if is_encoded(type):
         return plain(type.value_type, instead)
@@ -241,15 +239,14 @@ def plain(
 
 
 def movable(type: pa.DataType) -> pa.DataType:
-    """Return the plain ``type`` without views, of which pyarrow gathers no rows: what rows are put
-    aside as.
-    """
+    """Return the plain ``type`` without views, because pyarrow cannot take rows of views."""
     return plain(type, _WITHOUT_VIEWS)
 
 
 def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
-    """Return the ``stored`` columns with timestamps without zone where they were declared so: what
-    Spark can show of them.
+    """Return the ``stored`` columns, with timestamps declared without time zone left without one.
+
+    Spark reads these columns as local timestamps.
     """
     return pa.schema(_local_fields(declared, stored))
 
@@ -271,9 +268,11 @@ def _local(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """Makes what was declared of stored columns.
+    """Converts stored columns to their declared types.
 
-    ``schema``: the declared columns; ``columns``: which of them are stored as another type.
+    Attributes:
+        schema: The declared columns.
+        columns: Positions of the columns that are stored as another type.
     """
 
     schema: pa.Schema
@@ -281,18 +280,17 @@ class Restoration:
 
     @classmethod
     def of(cls, declared: pa.Schema, stored: pa.Schema) -> Restoration:
-        """Return what makes ``declared`` of ``stored`` columns of the same names."""
+        """Return the conversion from ``stored`` to ``declared`` columns of the same names."""
         if declared.equals(stored, check_metadata=True):
             return cls(declared, ())
         pairs = enumerate(zip(declared, stored, strict=True))
         return cls(declared, tuple(i for i, (a, b) in pairs if not is_same(a.type, b.type)))
 
     def restored(self, table: pa.Table) -> pa.Table:
-        """Return ``table``, stored columns, as declared.  O(rows) for the columns that differ, else
-        O(1).
+        """Return the stored ``table`` with declared types.
 
-        What readers leave in a schema (metadata of Parquet files, required fields or not) goes.
-        Raises Corrupt for a value that no declared one was stored as.
+        Schema metadata and nullability left by file readers are dropped. O(rows) for columns that
+        differ, else O(1). Raises Corrupt for a value outside the declared type.
 
         >>> declared = pa.schema({"n": pa.uint8(), "city": pa.string()})
         >>> rows = pa.table({"n": pa.array([7], pa.int32()), "city": ["Oslo"]})
@@ -315,8 +313,9 @@ class Restoration:
 
 
 def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
-    """Yield ``array`` as ``type``; in several parts where a dictionary would have more values than
-    its index can count.
+    """Yield ``array`` converted to ``type``.
+
+    The array is split if it has more distinct values than the dictionary index can count.
     """
     try:
         found = convert(array, type)

@@ -1,7 +1,8 @@
-"""What a table is: the settings that decide what its data means, written in commit record 0.
+"""The definition of a table: settings that determine the meaning of its data.
 
-Later records change only its indexes and the version of its schema (:mod:`mdt.schema.versions`).
-Options that only tune speed are kept beside it and may be overridden when a table is opened.
+The definition is written in commit record 0. Later records change only its indexes, its options and
+its schema version (:mod:`mdt.schema.versions`). Options that only affect speed can be overridden
+when a table is opened.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
 FORMAT_VERSION = 5
-"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones.  This is that of
-tables with names that Avro does not allow.
+"""Version of everything below ``.hoodie/.mdt/``. Readers refuse newer versions.
+
+Only tables with column names that Avro does not allow have this version.
 """
 _KEYED_FORMAT = 4
-"""That of tables whose names Avro allows, and whose keys are hashed with a secret."""
+"""Format of tables with Avro column names and a keyed key hash."""
 _MURMUR_FORMAT = 3
-"""That of tables whose keys are hashed with MurmurHash3."""
+"""Format of tables whose key hash is MurmurHash3."""
 
 _SECRET = re.compile(f"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
@@ -41,18 +43,24 @@ MERGE_ON_READ = "MERGE_ON_READ"
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """The identity and semantics of one table.
+    """The identity and semantics of a table.
 
-    ``schema``: data columns in the types that files have, without Hudi's meta columns;
-    ``declared``: the same columns as they were declared, are written to and come back
-    (:mod:`mdt.schema.declared`); both by the names that the table has for them, which Hudi's files
-    may not have (:mod:`mdt.schema.names`).  ``has_other_names``: whether that is so.  ``key``,
-    ``partition_by``: column names.  ``ordering``: the ordering field or None.  ``key_index``:
-    specification of the key index.  ``scope``: "partition" (non-global) or "table" (global).
-    ``key_hash``: decides which keys are the same.  ``indexes``: specifications of skipping indexes.
-    ``packages``: persisted name of an index of another package -> that package, for people who miss
-    it. ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.
-    ``ignored``: names of options that were read and are not the table's to choose.
+    Attributes:
+        schema: Data columns in the types of the files, without Hudi's meta columns.
+        declared: The same columns in the types in which users write and read them
+            (:mod:`mdt.schema.declared`). Both schemas have the names of the table, which may differ
+            in Hudi's files (:mod:`mdt.schema.names`).
+        key, partition_by: Column names.
+        ordering: The ordering field, or None.
+        key_index: Specification of the key index.
+        scope: Where keys are unique: "partition" (non-global) or "table" (global).
+        key_hash: Hash function that decides which record keys are equal.
+        indexes: Specifications of the skipping indexes.
+        hudi_version: Hudi's table version.
+        packages: Name of an index -> the Python package that provides it, for error messages.
+        versions: Versions of the schema, the current one last. Empty if it was never altered.
+        ignored: Names of stored options that are not table options.
+        has_other_names: True if Avro does not allow some column name.
     """
 
     table_id: str
@@ -77,59 +85,56 @@ class TableDefinition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "has_other_names", not names.are_avro(self.schema))
-        is_read = self.has_other_names and not self.versions  # by every file
+        is_read = self.has_other_names and not self.versions  # every reader needs it
         first = versions.first_version(self.schema, self.declared) if is_read else None
         object.__setattr__(self, "_unaltered", first)
 
     @property
     def is_mor(self) -> bool:
-        """Whether updates go to log files."""
+        """True for merge-on-read tables, where updates are written to log files."""
         return self.table_type == MERGE_ON_READ
 
     @property
     def is_global(self) -> bool:
-        """Whether a key may live only once in the whole table."""
+        """True if keys are unique in the whole table, not only in a partition."""
         return self.scope == "table"
 
     @property
     def parsed(self) -> Options:
-        """The options of the table, without what was overridden when it was opened."""
+        """The options of the table, without overrides from opening it."""
         return options_of(tuple(self.options.items()))
 
     @property
     def hive_style(self) -> bool:
-        """Whether partition directories are called column=value."""
+        """True if partition directories are called ``column=value``."""
         return self.parsed.hive_style
 
     @property
     def moves_rows(self) -> bool:
-        """Whether a row that arrives with another partition moves there, under table scope; else it
-        stays, with its partition columns.
+        """True if an update with another partition value moves the row there (global tables only).
+
+        Otherwise the row stays, and keeps its partition columns.
         """
         return self.parsed.update_partition_path
 
     @property
     def keys_repeat(self) -> bool:
-        """Whether a key may live more than once in its scope, though never twice in a file
-        group.
-        """
+        """True if a key may be live in several file groups of its scope."""
         return self.parsed.keys_repeat
 
     @property
     def keeps_deletes(self) -> bool:
-        """Whether it is kept at which ordering value a key was deleted, so that older rows do not
-        revive it.
-        """
+        """True if deletes keep their ordering value, so that older rows do not bring a key back."""
         return self.parsed.delete_keeps_ordering
 
     @property
     def tombstone_hours(self) -> int:
-        """After how many hours that is forgotten, 0 for never."""
+        """Hours after which the ordering values of deletes are forgotten, 0 for never."""
         return self.parsed.delete_keeps_ordering_hours
 
     @property
     def time_path(self) -> TimePath | None:
-        """How partition paths are made of a time, None if they are made of values."""
+        """The pattern of time-based partition paths, or None for paths of column values."""
         options = self.parsed
         if not options.partition_time_pattern:
             return None
@@ -139,28 +144,26 @@ class TableDefinition:
 
     @property
     def commit_action(self) -> str:
-        """Hudi's word for a write to this table: ``deltacommit`` (merge-on-read) or ``commit``."""
+        """Hudi's action for writes: ``deltacommit`` (merge-on-read) or ``commit``."""
         if self.is_mor:
             return "deltacommit"
         return "commit"
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """The columns that are never altered: of the key, of the partitions and of the order."""
+        """Columns that cannot be altered: key, partition and ordering columns."""
         names = dict.fromkeys((*self.key, *self.partition_by, self.ordering))
         return tuple(name for name in names if name is not None)
 
     @property
     def unique_by(self) -> tuple[str, ...]:
-        """The columns that say which row it is: of the key, under partition scope of the partitions
-        too.
-        """
+        """Columns that identify a row: the key and, in partition scope, the partition columns."""
         if self.is_global:
             return self.key
         return (*self.key, *self.partition_by)
 
     def forms(self, names: Iterable[str]) -> tuple[pa.Schema, pa.Schema]:
-        """Return some columns as declared, and as stored."""
+        """Return the columns ``names`` as two schemas: (declared, stored)."""
         known = list(names)
         return (
             pa.schema(map(self.declared.field, known)),
@@ -169,28 +172,31 @@ class TableDefinition:
 
     @property
     def version(self) -> SchemaVersion:
-        """The newest version of the schema."""
+        """The current version of the schema."""
         if self.versions:
             return self.versions[-1]
         return self._unaltered or versions.first_version(self.schema, self.declared)
 
     def altered(self, version: SchemaVersion) -> TableDefinition:
-        """Return the definition with a newer version of the schema.  Raises ValueError if it cannot
-        follow those before.
+        """Return the definition with a newer version of the schema.
+
+        Raises ValueError if the version cannot follow the current one.
         """
         found = (*(self.versions or (self.version,)), version)
         check_succession(found, self.fixed)
         return replace(self, schema=version.schema, declared=version.declared, versions=found)
 
     def without_versions(self, ended: AbstractSet[int]) -> TableDefinition:
-        """Return the definition without the versions of the schema that began with the commits
-        ``ended``.  Raises ValueError if it needs one.
+        """Return the definition without the schema versions that began with the commits ``ended``.
+
+        Raises ValueError if one of them does not exist or is the current version.
         """
         return replace(self, versions=versions.without(self.versions, ended))
 
     def with_options(self, changes: Mapping[str, str | None]) -> TableDefinition:
-        """Return the definition with other values of options, None for the default.  Raises Invalid
-        for values that do not go together.
+        """Return the definition with changed options; None resets an option to its default.
+
+        Raises Invalid for values that are not allowed together.
         """
         given = {**self.options, **of_table(changes)}
         options = {name: text for name, text in given.items() if text is not None}
@@ -200,7 +206,7 @@ class TableDefinition:
         return replace(self, options=options)
 
     def at(self, seq: int) -> TableDefinition:
-        """Return the definition with the schema of the files that commit ``seq`` has added."""
+        """Return the definition with the schema of the files written by commit ``seq``."""
         left = tuple(version for version in self.versions if version.since <= seq)
         left = left or self.versions[:1]
         if len(left) == len(self.versions):
@@ -208,14 +214,15 @@ class TableDefinition:
         return replace(self, schema=left[-1].schema, declared=left[-1].declared, versions=left)
 
     def statistics_name(self, path: str) -> str:
-        """Return the name under which statistics of the column at ``path`` stand."""
+        """Return the name under which statistics of the column at ``path`` are stored."""
         if not self.versions:
             return path
         return versions.statistics_names(self.versions)[-1].get(path, path)
 
     def statistics_ended(self, states: Iterable[int] = ()) -> frozenset[str]:
-        """Return names under which statistics stand of columns that the table has no more, nor had
-        after any of the commits ``states``.
+        """Return the statistics names that neither the current schema nor these commits use.
+
+        ``states`` are the seqs of older states that must stay readable.
         """
         if not self.versions:
             return frozenset()
@@ -226,7 +233,7 @@ class TableDefinition:
         return ended.difference(*(names[at].values() for at in asked))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
+        """Return the definition as JSON values. Schemas are Arrow IPC schema messages in base64."""
         return {
             "table_id": self.table_id,
             "name": self.name,
@@ -249,11 +256,11 @@ class TableDefinition:
 
 
 def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
-    """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object
-    in errors.
+    """Parse a definition written by :meth:`TableDefinition.to_json`.
 
-    Options that a table does not keep are left out: older versions wrote them.  Raises Unsupported
-    for another format, Corrupt for values of a wrong form.
+    ``path`` names the object in errors. Stored options that are not table options are dropped,
+    because older versions wrote them. Raises Unsupported for another format version, and Corrupt
+    for malformed values.
     """
     format = value.get("format", _MURMUR_FORMAT)
     if type(format) is not int:
@@ -307,9 +314,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
 
 
 def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a definition that was read agrees with itself, and ``value`` has the
-    types that it should.
-    """
+    """Raise ValueError unless a parsed definition is consistent and ``value`` is well typed."""
     for name in ("table_id", "name", "table_type", "key_index", "scope", "schema"):
         _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is no text")
     for name in ("key", "partition_by", "indexes"):
@@ -353,7 +358,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _key_hash_json(key_hash: KeyHash, *, has_other_names: bool) -> dict[str, Any]:
-    """Return the format of a table and how it hashes keys, as the definition holds them."""
+    """Return the header fields for the format version and the key hash."""
     if isinstance(key_hash, MurmurHash):
         told: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
     else:
@@ -362,7 +367,7 @@ def _key_hash_json(key_hash: KeyHash, *, has_other_names: bool) -> dict[str, Any
 
 
 def _key_hash(value: Mapping[str, Any]) -> KeyHash:
-    """Return the key hash of a definition.  Raises ValueError, which does not show the secret."""
+    """Parse the key hash of a definition. The text of a ValueError does not contain the secret."""
     if "key_hash" not in value:
         _require(type(value["hash_seed"]) is int, "the seed of the key hash is not a number")
         return MurmurHash(value["hash_seed"])
@@ -374,14 +379,12 @@ def _key_hash(value: Mapping[str, Any]) -> KeyHash:
 
 
 def key_hash_json(key_hash: MultilinearHash) -> dict[str, str]:
-    """Return a key hash with a secret as the definition of a table holds it, and a record that
-    changes it.
-    """
+    """Return a keyed hash as JSON values, for a table definition or a rekey record."""
     return {"name": key_hash.name, "secret": key_hash.secret.hex()}
 
 
 def is_key_hash(value: Any) -> bool:
-    """Return whether ``value`` is what :func:`key_hash_json` returns."""
+    """Return True if ``value`` has the form that :func:`key_hash_json` returns."""
     if not isinstance(value, dict) or value.get("name") != MultilinearHash.name:
         return False
     secret = value.get("secret")
@@ -389,5 +392,5 @@ def is_key_hash(value: Any) -> bool:
 
 
 def key_hash_of(value: Mapping[str, str]) -> MultilinearHash:
-    """Return the key hash that :func:`is_key_hash` has tested."""
+    """Return the key hash of a ``value`` that passed :func:`is_key_hash`."""
     return MultilinearHash(bytes.fromhex(value["secret"]))

@@ -1,5 +1,6 @@
-"""Rows that are deletes: those whose column ``_hoodie_is_deleted`` is true, as Hudi's writers have
-it.  A table never has that column.
+"""The column ``_hoodie_is_deleted``, with which Hudi's writers mark rows to be deleted.
+
+The column is never stored in a table.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ IS_DELETED = "_hoodie_is_deleted"
 
 
 def without_marks(data: pa.Table) -> tuple[pa.Table, BoolArray | None]:
-    """Return data without the column, and which rows it marks -> bool[n]; None if it marks none.
-    Raises Invalid for another type than boolean.
+    """Split the delete column from ``data``: return (data without it, marked rows).
+
+    Marked rows are bool[n], or None if no row is marked. Raises Invalid if the column is not
+    boolean.
     """
     names = data.column_names
     if IS_DELETED not in names:
@@ -27,7 +30,7 @@ def without_marks(data: pa.Table) -> tuple[pa.Table, BoolArray | None]:
 
 
 def require_boolean(type: pa.DataType) -> None:
-    """Raise Invalid unless a column of this type can say which rows are deletes."""
+    """Raise Invalid unless ``type`` is boolean or null, as the delete column must be."""
     if not (pa.types.is_boolean(type) or pa.types.is_null(type)):
         raise Invalid(
             f"the column {IS_DELETED!r} says which rows are deletes, and is {type}",

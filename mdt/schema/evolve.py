@@ -1,8 +1,7 @@
-"""From data that have more columns, or wider ones, than a table: what is to be altered before they
-fit.
+"""Schema evolution on write: the alteration that makes wider input data fit a table.
 
-Only what Hudi's readers understand by themselves is altered unasked: columns are added, null in
-older rows, and numbers widen.  What the data lack is null.
+Only changes that Hudi's readers handle without help are made automatically: new columns, which are
+null in older rows, and wider numbers. Columns that the data lacks become null.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from mdt.schema.input import to_table
 from mdt.schema.nested import fields_of, is_list, parts_of, put_together, with_fields
 
 _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
-"""What is not made of values of Python."""
+"""Attributes of array-like data, which has types of its own."""
 
 
 def typed(data: Any, known: pa.Schema | None) -> pa.Table:
-    """Return ``data`` as an Arrow table; values of Python get the types of the columns ``known``,
-    and keep fields that these lack.
+    """Return ``data`` as an Arrow table, with Python values typed by the columns ``known``.
 
-    Raises Invalid as :func:`mdt.schema.input.to_table` does.
+    Fields that ``known`` lacks are kept. Raises Invalid as :func:`mdt.schema.input.to_table` does.
     """
     if (
         known is None
@@ -40,7 +38,7 @@ def typed(data: Any, known: pa.Schema | None) -> pa.Table:
     data = data if isinstance(data, Mapping) else list(data)
     try:
         more = {field.name: field.type for field in to_table(data).schema}
-    except Invalid:  # values of several types, which those of the columns may hold
+    except Invalid:  # mixed types, which may still fit the known columns
         return to_table(data, known)
     fields = [
         field.with_type(_with_more(plain(field.type), more.get(field.name, field.type)))
@@ -50,7 +48,7 @@ def typed(data: Any, known: pa.Schema | None) -> pa.Table:
 
 
 def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
-    """Return a type with the fields that ``given`` has besides."""
+    """Return the type ``known`` with the additional struct fields of ``given``."""
     if pa.types.is_struct(known) and pa.types.is_struct(given):
         more = {field.name: field for field in given}
         fields = [f.with_type(_with_more(f.type, more.pop(f.name, f).type)) for f in known]
@@ -64,11 +62,10 @@ def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
 
 
 def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
-    """Return what must be altered of a table so that ``data`` fit, as far as that can be; false if
-    nothing.
+    """Return the alteration that makes ``data`` fit the table; empty (false) if none is needed.
 
-    Columns of the key, of the partitions and of the order stay as they are, and so do columns of
-    other kinds than the data's: these are refused when the rows are conformed.
+    Key, partition and ordering columns are never altered. Columns with an incompatible type are not
+    altered either; the conversion of the rows reports them.
     """
     add: dict[str, pa.Field] = {}
     widen: dict[str, pa.DataType] = {}
@@ -91,8 +88,9 @@ def _nullable(field: pa.Field) -> pa.Field:
 
 
 def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[str, pa.Field]]:
-    """Yield path and field of what ``given`` has more inside, and path and a field without name of
-    what is wider.
+    """Yield (path, field) for every difference between ``given`` and ``known``.
+
+    An added field keeps its name. A wider type is yielded as a field with an empty name.
     """
     type, own = given.type, known.type
     if pa.types.is_struct(type) and pa.types.is_struct(own):
@@ -118,8 +116,9 @@ def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[
 
 
 def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
-    """Return ``data`` with null in the columns, and fields of structs, that the table has and the
-    data lack; those of type null go.
+    """Return ``data`` with null in the columns and struct fields that only the table has.
+
+    Unknown columns of type null are dropped.
     """
     known = {field.name: field for field in definition.declared}
     columns = {}
@@ -138,8 +137,9 @@ def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
 
 
 def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) -> Iterator[pa.Table]:
-    """Yield ``pieces``, of which the first has the columns of all, so that together they are what
-    :func:`completed` makes of them.
+    """Yield ``pieces`` completed as by :func:`completed`.
+
+    The first piece has all columns. Later pieces have only the columns that they brought.
     """
     yield completed(next(pieces), definition)
     for piece in pieces:
@@ -148,7 +148,7 @@ def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) ->
 
 
 def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:
-    """Return nested values with all fields of ``known``, in their own types."""
+    """Return a nested array with null in the fields that only ``known`` has."""
     type = array.type
     if pa.types.is_struct(type) and pa.types.is_struct(known):
         own = {field.name: field.type for field in known}

@@ -1,4 +1,4 @@
-"""Fields of definitions and of records that are left out where they say nothing."""
+"""Optional fields of definitions and records, which are omitted if empty."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Data and schemas as callers have them -> Arrow.
+"""Conversion of input data and schemas to Arrow.
 
-What it is, is seen by its own protocol or by the name of its class: nothing of pandas, polars,
-duckdb or pyspark is imported here.  Types are left as they come; :mod:`mdt.schema.conform` brings
-them to the table's.
+Input is recognized by its protocols or the name of its class, so pandas, polars, duckdb and pyspark
+are not imported. Types are not changed here, but by :mod:`mdt.schema.conform`.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _TAKEN = (
 )
 _SHOWN_CHARACTERS_MAX = 80
 _SMALL_BYTES = 64 << 10
-"""A piece that has fewer is put together with those beside it."""
+"""Smaller pieces are combined with their neighbours."""
 _TOGETHER_MAX = 1024
-"""Small pieces that are put together at a time."""
+"""Maximum number of small pieces that are combined."""
 
 
 def _is_of(data: Any, package: str, *names: str) -> bool:
-    """Return whether ``data`` is of a class of ``package``, or of one derived from it, without
-    importing that.
+    """Return True if ``data`` is an instance of a class in ``package``, without importing the
+    package.
     """
     return any(
         c.__module__.split(".")[0] == package and c.__name__ in names for c in type(data).__mro__
@@ -45,10 +44,10 @@ def _is_of(data: Any, package: str, *names: str) -> bool:
 
 
 def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
-    """Return ``data`` as an Arrow table.  Raises Invalid for what is no Arrow data; what a caller's
-    iterable raises passes.
+    """Return ``data`` as an Arrow table.
 
-    ``schema``: the columns that are expected, by which values of Python are typed.
+    ``schema`` has the expected columns and determines the types of Python values. Raises Invalid if
+    ``data`` cannot be converted. Errors raised by an iterable of the caller are passed on.
 
     >>> to_table([{"id": "a", "n": 1}]).schema.types
     [DataType(string), DataType(int64)]
@@ -59,10 +58,10 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Return a table whose columns are called as those of ``schema`` that they are
-    (:func:`own_names`).
+    """Rename the columns of ``table`` to the matching names of ``schema`` (:func:`own_names`).
 
-    Raises Invalid as that does, and for days of another calendar (:mod:`mdt.schema.calendars`).
+    Raises Invalid for ambiguous names, and for dates in another calendar
+    (:mod:`mdt.schema.calendars`).
     """
     require_one_calendar(table)
     if schema is None:
@@ -74,10 +73,10 @@ def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
 
 
 def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the names of columns of data as a table has them: a name that differs in case alone is
-    meant, unless the data have the table's own.
+    """Return the table's name for each column of the data.
 
-    Raises Invalid if two columns of the data may be one of the table, or one of them several.
+    Names match if they differ only in case, unless the data also has the exact name. Raises Invalid
+    if the match is ambiguous.
 
     >>> own_names(["ID", "more"], ["id", "fare"])
     ['id', 'more']
@@ -126,10 +125,11 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
 
 
 def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
-    """Return the values of an array of Arrow or numpy, or of a Series (or Index) of pandas or
-    polars; None for what is none, or has columns.
+    """Return an array or Series as an Arrow array, or None if ``data`` is neither.
 
-    Raises Invalid for values that Arrow cannot have, or of several dimensions.
+    Accepts arrays of Arrow and numpy, and a Series or Index of pandas or polars. Struct arrays
+    return None because they have columns. Raises Invalid for values that Arrow cannot represent,
+    and for several dimensions.
 
     >>> column_of(pa.array([1, 2])).to_pylist(), column_of(pa.array([{"id": 1}])), column_of([1, 2])
     ([1, 2], None, None)
@@ -156,12 +156,12 @@ def pieces(
     schema: pa.Schema | None = None,
     made: Callable[[Any, pa.Schema | None], pa.Table] = to_table,
 ) -> Iterator[pa.Table] | None:
-    """Return the tables of which data consist that are read piece by piece, small ones together;
-    None for what is a table, or is made one as a whole.
+    """Return an iterator over tables if ``data`` is read in pieces, else None.
 
-    ``schema``: as for :func:`to_table`.  ``made``: makes a table of rows that are dicts.  These are
-    readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators
-    of tables or batches.  The iterator raises Invalid, or what a caller's generator raises.
+    Readers and objects with ``__arrow_c_stream__``, datasets, scanners, and generators of tables or
+    batches are read in pieces. Small pieces are combined. ``schema`` is as in :func:`to_table`, and
+    ``made`` converts rows that are dicts. The iterator raises Invalid, or the error of the caller's
+    generator.
 
     >>> [
     ...     len(table)
@@ -194,8 +194,9 @@ def _pieces(
 
 
 def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of ``pieces``, small ones with the same columns as one: each takes some
-    kilobytes, however few rows it has.
+    """Combine small neighbouring pieces with the same columns.
+
+    Each piece takes some kilobytes of memory, however few rows it has.
     """
     small: list[pa.Table] = []
     for piece in pieces:
@@ -213,8 +214,9 @@ def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables with the same columns as one, whose rows stand together unless their
-    dictionaries do not go into one.
+    """Concatenate tables with the same columns.
+
+    Chunks are combined unless their dictionaries are too large for one.
     """
     found = pa.concat_tables([table for table in tables if len(table)] or tables[:1])
     if len(tables) == 1:
@@ -226,8 +228,9 @@ def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def tells_columns(data: Any) -> bool:
-    """Return whether the first of the pieces of ``data`` has the columns of all of them; those of a
-    generator may differ.
+    """Return True if the first piece of ``data`` has all columns.
+
+    Pieces of a generator may have different columns.
     """
     return not isinstance(data, Iterator) or hasattr(data, "__arrow_c_stream__")
 
@@ -257,8 +260,9 @@ def _batches(data: Any, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 def _of_iterator(
     data: Iterator[Any], schema: pa.Schema | None, made: Callable[[Any, pa.Schema | None], pa.Table]
 ) -> Iterator[pa.Table]:
-    """Yield tables and batches as they come; rows that are dicts together, since a type may show in
-    the last of them.
+    """Yield tables and batches as they come.
+
+    Rows that are dicts are converted together, because any of them may determine a type.
     """
     first = list(islice(data, 1))
     if not first or isinstance(first[0], Mapping):
@@ -270,8 +274,9 @@ def _of_iterator(
 
 
 def to_schema(schema: Any) -> pa.Schema:
-    """Return a schema of pyarrow, polars or of anything with ``__arrow_c_schema__``.  Raises
-    Invalid for data and all else.
+    """Return a schema of pyarrow, polars or any object with ``__arrow_c_schema__``.
+
+    Raises Invalid for data and for other objects.
     """
     if isinstance(schema, pa.Schema):
         return schema
@@ -314,9 +319,7 @@ def _no_table(data: Any, error: Exception) -> Invalid:
 
 
 def _of_pandas(data: Any) -> pa.Table:
-    """Return a pandas frame; levels of its index that have a name are columns, others only number
-    rows.
-    """
+    """Convert a pandas frame. Named index levels become columns, unnamed levels are dropped."""
     named = any(name is not None for name in data.index.names)
     table = _checked(data, lambda: pa.Table.from_pandas(data, preserve_index=named))
     return table.drop_columns(
@@ -325,7 +328,7 @@ def _of_pandas(data: Any) -> pa.Table:
 
 
 def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
-    """Return tables, batches or dicts as one table."""
+    """Return an iterable of tables, batches or dicts as one table."""
     items = list(data)
     if not items:
         return without_rows(pa.schema([] if schema is None else schema))
@@ -337,7 +340,7 @@ def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
 
 
 def _require_table(data: Any, item: Any) -> None:
-    """Raise Invalid unless an item of data is a table or a batch."""
+    """Raise Invalid unless an item of ``data`` is a table or a batch."""
     if isinstance(item, pa.Array) or not (
         hasattr(item, "__arrow_c_array__") or hasattr(item, "__arrow_c_stream__")
     ):
@@ -349,8 +352,9 @@ def _require_table(data: Any, item: Any) -> None:
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables, at least one, as one; a column that one of them lacks is null there.  Raises
-    Invalid if they do not fit.
+    """Concatenate tables, at least one. Missing columns become null.
+
+    Raises Invalid if column types do not match.
     """
     try:
         return pa.concat_tables(tables, promote_options="default")
@@ -362,7 +366,7 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.Table:
-    """Return rows as columns; a name that a row lacks is null there."""
+    """Convert rows to columns. Missing values are null."""
     names = dict.fromkeys(name for row in rows for name in row)
     _require_text(names)
     own = _own_by_name(names, schema)
@@ -372,7 +376,7 @@ def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.
 
 
 def _own_by_name(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
-    """Return each name -> that of the column that is expected by it."""
+    """Return each name -> name of the expected column."""
     given = own = list(names)
     if schema is not None:
         own = own_names(given, schema.names)
@@ -384,7 +388,7 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
     own = _own_by_name(columns, schema)
     found = {}
     for name, values in columns.items():
-        # An array of numpy without dimensions is one value, though its class is that of lists.
+        # A zero-dimensional numpy array is a scalar, although its class is iterable.
         if (
             isinstance(values, str | bytes)
             or not isinstance(values, Iterable)
@@ -425,14 +429,15 @@ def _table(columns: Mapping[str, Any]) -> pa.Table:
 
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
-"""What pyarrow raises for values of Python that have not the type; of text with lone surrogates a
-UnicodeEncodeError.
+"""Errors that pyarrow raises for Python values of another type. Text with lone surrogates raises
+UnicodeEncodeError, a ValueError.
 """
 
 
 def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
-    """Return values of Python as an array of the expected type, or of their own, which may be cast
-    to it.
+    """Convert Python values to an array of the expected type.
+
+    Falls back to their own type, which may be cast later.
     """
     type = None
     if schema is not None and name in schema.names:
@@ -462,8 +467,9 @@ def _no_value(name: str, values: Any, row: int, type: pa.DataType | None, reason
 
 
 def _objects(values: Any, type: pa.DataType) -> Sequence[Any]:
-    """Return values as a list, with None where pandas says that there is none; none if the type
-    that they have is kept whole.
+    """Return values as a list with None for missing pandas values.
+
+    The list is empty if no value of the array's type can be truncated.
     """
     if isinstance(values, list):
         return values
@@ -483,14 +489,15 @@ def _is_number(type: pa.DataType) -> bool:
 
 
 def _says_more(type: pa.DataType, values: Any) -> bool:
-    """Return whether values say more of their type than would be left: a time zone or none; true
-    and false among numbers; an array its type.
+    """Return True if the values carry type information that a conversion to ``type`` would hide.
+
+    Examples are a time zone, booleans among numbers, and the dtype of an array.
     """
     inner = type
     while is_list(inner):
         inner = inner.value_type
     if pa.types.is_timestamp(inner):
-        # but for the nanoseconds of pandas, which pyarrow does not see
+        # pyarrow ignores the nanoseconds of pandas timestamps
         return not any(getattr(value, "nanosecond", 0) for value in values)
     if getattr(values, "dtype", object) != object and len(values):
         is_integer = getattr(values.dtype, "kind", "") in ("i", "u")
@@ -503,8 +510,9 @@ def _says_more(type: pa.DataType, values: Any) -> bool:
 
 
 def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str]:
-    """Return the first of the values that makes their list no array, and why.  O(n): the first
-    halves are tried.
+    """Return (position, reason) of the first value that cannot be converted.
+
+    O(n): bisection that converts the first halves.
     """
     start, stop = 0, len(values)
     while stop - start > 1:

@@ -1,8 +1,7 @@
-"""Values of Python of which pyarrow would drop a part when it makes an array of a type: 1.5 as an
-integer, a field that no struct has.
+"""Detection of Python values that pyarrow would truncate, e.g. 1.5 converted to an integer.
 
-``pa.array`` refuses what has another kind, but takes the whole part of a number, the day of a time,
-the known fields of a dict.
+``pa.array`` refuses values of another kind. But it silently drops fractions of numbers, times of
+dates, and unknown fields of dicts.
 """
 
 from __future__ import annotations
@@ -21,17 +20,19 @@ from mdt.schema.nested import is_list
 
 _Test = Callable[[Any], bool]
 _INFINITE_FROM = {16: 65520.0, 32: float((2 - 2**-24) * 2.0**127)}
-"""Bits of a float -> the least number that would be rounded to infinity."""
+"""Bits of a float type -> the smallest number that is rounded to infinity."""
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 CUT = "it would become another value"
-"""What is said of a value that is cut."""
+"""Reason given for a truncated value."""
 
 
 def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Return values of Python as an array.  Raises ValueError, TypeError or OverflowError if one is
-    none of ``type``, or would be cut.
+    """Convert Python values to an array.
+
+    Raises ValueError, TypeError or OverflowError if a value has the wrong type or would be
+    truncated.
 
     >>> whole_array([2.0], pa.int64()).to_pylist()
     [2]
@@ -44,10 +45,10 @@ def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
 
 
 def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
-    """Return the place of the first of n values that says more than an array of ``type`` would keep
-    of it; None if there is none.  O(n).
+    """Return the position of the first value that an array of ``type`` would truncate, or None.
+    O(n).
 
-    Values of another kind than the type's are the caller's matter: pyarrow refuses them.
+    Values of another kind are ignored, because pyarrow refuses them.
 
     >>> (
     ...     first_cut([1, 2.0, 2.5], pa.int64()),
@@ -74,7 +75,7 @@ _WHOLE_DOUBLES = _NO_CLASS | {int, float}
 
 
 def _whole_classes(type: pa.DataType) -> frozenset[type]:
-    """Return classes of which every value that pyarrow takes for ``type`` is kept whole."""
+    """Return classes whose values are never truncated when converted to ``type``."""
     if pa.types.is_integer(type):
         return _WHOLE_NUMBERS
     if pa.types.is_float64(type):
@@ -83,8 +84,9 @@ def _whole_classes(type: pa.DataType) -> frozenset[type]:
 
 
 def _test_of(type: pa.DataType) -> _Test | None:
-    """Return what says of a value, not None, whether a part of it is dropped; None where nothing
-    ever is.
+    """Return a predicate that is true for values this type would truncate.
+
+    Returns None if the type never truncates. The predicate is not called for None.
     """
     kinds = pa.types
     if is_list(type) and (inner := _test_of(type.value_type)) is not None:
@@ -105,7 +107,7 @@ def _test_of(type: pa.DataType) -> _Test | None:
 def _any(test: _Test, values: Any) -> bool:
     if _class(values) is not list and not isinstance(values, Iterable):
         return False
-    for value in values:  # a generator would take as long as the tests
+    for value in values:  # a plain loop: a generator expression would double the cost
         if value is not None and test(value):
             return True
     return False
@@ -126,7 +128,7 @@ def _struct_test(type: pa.DataType) -> _Test:
 
     def is_cut(value: Any) -> bool:
         if _class(value) is not dict and not isinstance(value, Mapping):
-            try:  # a tuple of values, or a list of names with values
+            try:  # a tuple of values, or a list of (name, value) pairs
                 if isinstance(value, tuple):
                     value = zip(names, value, strict=False)
                 value = dict(value)
@@ -152,7 +154,7 @@ def _has_fraction(value: Any) -> bool:
         return False
     try:
         return bool(int(value) != value)
-    except (ValueError, OverflowError):  # NaN, and infinities
+    except (ValueError, OverflowError):  # NaN and infinities
         return True
 
 
@@ -168,7 +170,7 @@ def _float_test(type: pa.DataType) -> _Test:
 
 
 def _time_test(type: pa.DataType) -> _Test:
-    """Return the test of dates, times, durations and timestamps, of which numbers count."""
+    """Return the test for dates, times, durations and timestamps, which may be given as numbers."""
     if pa.types.is_date(type):
         return lambda value: (
             _has_fraction(value) or (isinstance(value, datetime) and not _is_midnight(value))
@@ -200,5 +202,5 @@ def _time_test(type: pa.DataType) -> _Test:
 
 
 def _is_midnight(value: datetime) -> bool:
-    """Return whether a time is a day and no more; NaT of pandas, which is a datetime, is none."""
+    """Return True if a datetime has no time of day. NaT of pandas, a datetime, returns False."""
     return value == value and value.tzinfo is None and value.time() == time()  # noqa: PLR0124

@@ -1,10 +1,9 @@
-"""Names of columns that Avro does not allow, and what stands for them in Hudi's files: the one
-place that knows both.
+"""Mapping between column names and the Avro names in Hudi's files.
 
-A table has its columns by the names that they were declared with, whatever characters these hold.
-Hudi's files have Avro names: letters, digits and underscores, no digit first.  :func:`avro_name` is
-what a name is there.  It is a pure function of the name, so nobody has to keep it, and a part of
-the format (FORMAT.md 3): it never changes.
+A table keeps the names that its columns were declared with, whatever characters they contain. Avro
+allows only letters, digits and underscores, and no leading digit, so Hudi's files may need other
+names. :func:`avro_name` computes them. It is a pure function, so nothing has to be stored, and it
+is part of the format (FORMAT.md, section 3): it never changes.
 """
 
 from __future__ import annotations
@@ -20,18 +19,17 @@ from mdt.schema.nested import fields_of, with_fields
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPED = re.compile(r"^[0-9]|_(?=[xX])|[^A-Za-z0-9_]")
-"""A digit at the beginning, an underscore that would look like the beginning of an escape, and all
-else that Avro does not allow.
+"""A leading digit, an underscore that looks like the start of an escape, and every character that
+Avro does not allow.
 """
 _REFUSED_KINDS = {"Cc": "a control character", "Cs": "half a character"}
 
 
 def avro_name(name: str) -> str:
-    """Return what a column called ``name`` is called in Hudi's files: the name itself if Avro
-    allows it.
+    """Return the name of the column ``name`` in Hudi's files.
 
-    Else each character that it does not allow is ``_x<its number in hexadecimal>_``.  Two names of
-    which both or neither are allowed never become the same.
+    Names that Avro allows stay the same. In other names each forbidden character is replaced by
+    ``_x<code point in hexadecimal>_``. Two names never collide if Avro allows both or neither.
 
     >>> avro_name("fare"), avro_name("fare amount"), avro_name("1st"), avro_name("größe")
     ('fare', 'fare_x20_amount', '_x31_st', 'gr_xF6__xDF_e')
@@ -42,7 +40,9 @@ def avro_name(name: str) -> str:
 
 
 def refusal(name: str) -> str:
-    """Return why no column can be called ``name``, as the end of a sentence, or "".
+    """Return the reason why a column cannot be called ``name``, or "" if it can.
+
+    The reason completes the sentence "the column name ...".
 
     >>> refusal("fare amount"), refusal("")
     ('', 'is empty')
@@ -60,8 +60,10 @@ def refusal(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return what two names share that people or Spark take for the same: they differ in case, or
-    in how Unicode writes a character.
+    """Return the form under which names are compared: case-folded and in Unicode NFC.
+
+    Names with the same form differ only in case or in their Unicode encoding; Spark treats them as
+    equal.
 
     >>> folded("Größe") == folded("GRÖSSE")
     True
@@ -72,9 +74,7 @@ def folded(name: str) -> str:
 
 
 def are_avro(schema: pa.Schema) -> bool:
-    """Return whether Avro allows the names of all columns of ``schema`` and of all fields in them.
-    O(fields).
-    """
+    """Return True if Avro allows all column and field names in ``schema``. O(fields)."""
     return all(map(_LEGAL.fullmatch, schema.names)) and all(
         _is_avro(type) for type in schema.types if type.num_fields
     )
@@ -85,15 +85,16 @@ def _is_avro(type: pa.DataType) -> bool:
 
 
 def paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
-    """Yield the path of every field, also of those in structs, lists and maps."""
+    """Yield the path of every field, including fields of structs, lists and maps."""
     for field in fields:
         yield prefix + field.name
         yield from paths(inside(field.type), f"{prefix}{field.name}.")
 
 
 def in_files(schema: pa.Schema) -> pa.Schema:
-    """Return the stored columns ``schema`` as Hudi's files name them; itself if Avro allows all
-    names.
+    """Return the stored ``schema`` with the names used in Hudi's files.
+
+    Returns ``schema`` itself if Avro allows all names.
 
     >>> in_files(pa.schema({"fare amount": pa.int64(), "at": pa.struct({"x-y": pa.string()})}))
     fare_x20_amount: int64
@@ -106,8 +107,9 @@ def in_files(schema: pa.Schema) -> pa.Schema:
 
 
 def as_in_files(table: pa.Table) -> pa.Table:
-    """Return the rows of ``table``, stored columns, as Hudi's files name them.  O(columns): the
-    values are shared.
+    """Return the stored rows of ``table`` with the names used in Hudi's files.
+
+    Values are shared, not copied. O(columns).
     """
     schema = table.schema
     files = in_files(schema)
@@ -118,11 +120,9 @@ def as_in_files(table: pa.Table) -> pa.Table:
 
 
 def by_own_names(files: pa.Schema, declared: pa.Schema) -> pa.Schema:
-    """Return the columns ``files``, named as in Hudi's files, by the names that they were
-    ``declared`` with.
+    """Return the columns ``files``, named as in Hudi's files, under their ``declared`` names.
 
-    Raises ValueError if the names, or how many there are, do not belong together, or a name is none
-    that a column can have.
+    Raises ValueError if the two schemas do not match, or if a declared name is not allowed.
     """
     found = pa.schema([_own(kept, given) for kept, given in zip(files, declared, strict=True)])
     if list(paths(in_files(found))) != list(paths(files)):
@@ -137,8 +137,9 @@ def _viewed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
 
 def inside(type: pa.DataType) -> list[pa.Field]:
-    """Return the fields in a type; those of a list and a map by the names that Hudi's files have
-    for them.
+    """Return the child fields of a type.
+
+    Children of lists and maps get the names used in Hudi's files: ``element``, ``key``, ``value``.
     """
     fields = fields_of(type)
     if pa.types.is_struct(type):

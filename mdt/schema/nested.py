@@ -1,6 +1,4 @@
-"""Nested types and arrays, taken apart into the fields in them and put together again: structs,
-lists of every kind, maps.
-"""
+"""Nested Arrow types and arrays (structs, maps, lists of every kind): splitting and rebuilding."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ _LISTS = (
     (pa.types.is_list_view, pa.list_view),
     (pa.types.is_large_list_view, pa.large_list_view),
 )
-"""Kinds of lists beside plain ones and those of a fixed size, and what makes them."""
+"""Other list types and their constructors. Plain and fixed-size lists are handled separately."""
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Return whether ``type`` is a list of any kind; a map is not.
+    """Return True if ``type`` is a list of any kind. Maps are not lists.
 
     >>> is_list(pa.list_(pa.int8(), 3)), is_list(pa.map_(pa.string(), pa.int8()))
     (True, False)
@@ -32,8 +30,9 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def fields_of(type: pa.DataType) -> list[pa.Field]:
-    """Return the fields in a type: of a struct its own, of a list the elements, of a map keys and
-    values; none of a flat one.
+    """Return the child fields of a type.
+
+    A struct has its fields, a list its element, a map its key and value. Flat types have none.
     """
     if pa.types.is_struct(type):
         return list(type)
@@ -45,8 +44,9 @@ def fields_of(type: pa.DataType) -> list[pa.Field]:
 
 
 def with_fields(type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """Return a nested type of the same kind with other fields, in the order of
-    :func:`fields_of`; a flat type, which has none, as it is.
+    """Return a nested type of the same kind with other child fields.
+
+    Fields are in the order of :func:`fields_of`. Flat types are returned unchanged.
     """
     if not fields:
         return type
@@ -60,20 +60,21 @@ def with_fields(type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
 
 
 def lengths(array: pa.Array) -> Int64Array:
-    """Return how many values each of n lists has, 0 where it is null -> int64[n]."""
+    """Lengths of n lists (int64[n]), 0 for null lists."""
     return np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
 
 
 def nulls(array: pa.Array) -> pa.Array | None:
-    """Return which values are null, None if none is."""
+    """Return the null mask of ``array``, or None if no value is null."""
     if array.null_count:
         return array.is_null()
     return None
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return the values in nested ones, an array for each of :func:`fields_of`.  Raises ValueError
-    for flat values.
+    """Return the child arrays of a nested array, one for each of :func:`fields_of`.
+
+    Raises ValueError for flat arrays.
     """
     if pa.types.is_struct(array.type):
         return [array.field(i) for i in range(array.type.num_fields)]
@@ -86,8 +87,10 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
 
 
 def put_together(array: pa.Array, parts: Sequence[pa.Array], type: pa.DataType) -> pa.Array:
-    """Return nested values with other ``parts`` in the place of what :func:`parts_of` gives of
-    ``array``.  ``type``: of what is returned; no list of a fixed size.
+    """Rebuild a nested array from other ``parts``; the inverse of :func:`parts_of`.
+
+    ``array`` provides offsets and nulls. ``type`` is the type of the result, which must not be a
+    fixed-size list.
     """
     kinds, mask = pa.types, nulls(array)
     if kinds.is_struct(type):

@@ -1,10 +1,9 @@
-"""Files of older versions of the schema, read as the newest one: the one function that every reader
-goes through.
+"""Reading files of older schema versions as the newest version.
 
-A :class:`Form` says what to read of a file that was written with another version, or whose columns
-Hudi's readers know by other names, and makes the wanted columns of it: by ids, so renamed columns
-are found and dropped ones are not; what the file is too old to have is null or its default; narrow
-values become wide ones.  Nested fields alike.
+A :class:`Form` lists the columns to read from a file whose schema version or column names differ
+from the current ones, and converts them. Columns are matched by id, so renamed columns are found
+and dropped columns are ignored. Columns that the file lacks are null or their default, and narrow
+values are widened. Nested fields are treated alike. Every reader goes through :func:`form_of`.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from mdt.schema.versions import Column, SchemaVersion, version_of
 from mdt.session import memo
 
 _ALWAYS = "_hoodie_commit_time"
-"""A column that every file has: read where a file has none of the wanted ones, for its number of
-rows.
+"""A column of every file. It is read for the number of rows if the file has none of the requested
+columns.
 """
 
 Defaults = Mapping[int, pa.Scalar]
@@ -31,11 +30,15 @@ Defaults = Mapping[int, pa.Scalar]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What a file of an older version gives.
+    """The conversion of a file's columns to the current schema.
 
-    ``stored``: the columns to read of it; ``wanted``: what :meth:`converted` makes of them;
-    ``sources``: for each of these its column in the file and in the newest version, None for a
-    column that the file is too old to have, no pair for Hudi's.
+    Attributes:
+        stored: Columns to read from the file.
+        wanted: Columns that :meth:`converted` returns.
+        sources: For each wanted column, (column in the file, column in the newest version). The
+            first is None if the file is older than the column. The entry is None for Hudi's meta
+            columns.
+        defaults: Column id -> value in files that are older than the column.
     """
 
     stored: pa.Schema
@@ -44,8 +47,8 @@ class Form:
     defaults: Defaults
 
     def converted(self, table: pa.Table) -> pa.Table:
-        """Return the rows of ``table``, columns ``stored``, with the columns ``wanted``.  O(values
-        that differ).
+        """Convert rows with the columns ``stored`` to the columns ``wanted``. O(values that
+        differ).
         """
         columns = [
             self._column(table, field, of)
@@ -69,11 +72,10 @@ class Form:
 
 
 def form_of(definition: TableDefinition, segment: int, schema: pa.Schema) -> Form | None:
-    """Return how the columns ``schema`` (Hudi's may be among them) come out of the file with the
-    segment number ``segment``.
+    """Return the conversion of a file to the columns ``schema``, or None if none is needed.
 
-    None if they stand there as they are: always, in a table that was never altered and whose names
-    Avro allows.
+    ``segment`` is the segment number of the file; ``schema`` may contain Hudi's meta columns. The
+    result is always None for tables that were never altered and whose column names Avro allows.
     """
     if not definition.versions and not definition.has_other_names:
         return None
@@ -86,8 +88,8 @@ def form_of(definition: TableDefinition, segment: int, schema: pa.Schema) -> For
 
 
 def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema) -> Form | None:
-    """Return how the columns ``schema`` of the version ``target`` come out of rows of ``source``;
-    None if they stand there as they are.
+    """Return the conversion of rows from version ``source`` to ``target``, or None if none is
+    needed.
     """
     if source is target:
         return None
@@ -119,16 +121,15 @@ def _form(
 
 
 def _is_same(source: Column, target: Column) -> bool:
-    """Return whether pages of ``source`` are pages of ``target``: a column that may be null has a
-    bit more for each value.
+    """Return True if Parquet pages of ``source`` are valid pages of ``target``.
+
+    Nullability must match too, because nullable columns store definition levels.
     """
     return target.is_as(source) and source.field.nullable == target.field.nullable
 
 
 def converted(array: pa.Array, source: Column, target: Column, defaults: Defaults) -> pa.Array:
-    """Return values of the field ``source`` of an older version as those of ``target``, the same
-    field of a newer one, [n].
-    """
+    """Convert n values of the field ``source`` to ``target``, the same field in a newer version."""
     if not target.children:
         return widened(array, target.type)
     if target.is_inside_as(source):
@@ -154,7 +155,7 @@ def _fields(
 
 
 def _absent(column: Column, rows: int, defaults: Defaults) -> pa.Array:
-    """Return what ``rows`` rows have in a column that their file is too old to have."""
+    """Return the values of a column for ``rows`` rows of a file that is older than the column."""
     default = defaults.get(column.id)
     if default is not None:
         return pa.repeat(default, rows)
@@ -162,10 +163,10 @@ def _absent(column: Column, rows: int, defaults: Defaults) -> pa.Array:
 
 
 def widened(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return flat values as those of a wider ``type``: see :func:`mdt.schema.versions.widens`.
+    """Convert flat values to a wider ``type`` (:func:`mdt.schema.versions.widens`).
 
-    Whole numbers beyond 2^53 become the nearest double.  A float becomes the double of its shortest
-    text, as Hudi's readers have it.
+    Integers beyond 2^53 become the nearest double. A float becomes the double with the same
+    shortest decimal text, as in Hudi's readers.
 
     >>> widened(pa.array([7, None], pa.int32()), pa.float64()).to_pylist()
     [7.0, None]

@@ -1,8 +1,7 @@
-"""Rows as values of Python, also where Python has none: moments and durations outside its range are
-those of numpy.
+"""Conversion of rows to Python values, including times outside the range of ``datetime``.
 
-``datetime`` ends at the years 1 and 9999, ``timedelta`` at a billion days; Arrow and Hudi's files
-go on.
+``datetime`` covers the years 1 to 9999 and ``timedelta`` a billion days. Arrow and Hudi's files
+have larger ranges, so values beyond them become numpy scalars.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 _UNFIT = (ValueError, OverflowError, pa.ArrowException)
-"""What pyarrow raises where a value does not fit, as in years that Python lacks."""
+"""Errors that pyarrow raises for values that Python cannot represent."""
 
 
 def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as dicts, as ``to_pylist`` does.
 
-    A date or timestamp outside the years 1 to 9999 is a ``numpy.datetime64`` (in UTC where the
-    column has a zone), a duration that ``timedelta`` cannot hold a ``numpy.timedelta64``; inside
-    structs, lists and maps, too.
+    Dates and timestamps outside the years 1 to 9999 become ``numpy.datetime64`` (in UTC if the
+    column has a time zone), and durations that are too long for ``timedelta`` become
+    ``numpy.timedelta64``. This includes values inside structs, lists and maps.
 
     >>> far = pa.array([0, 253402300800], pa.timestamp("s"))
     >>> rows_of(pa.table({"at": far}))
@@ -48,8 +47,9 @@ def _values(column: pa.Array | pa.ChunkedArray) -> Sequence[Any]:
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """Return a value of Python or, of what Python lacks, of numpy.  Raises what pyarrow does for
-    values that are none, such as text that is not UTF-8.
+    """Return a scalar as a Python value, or as a numpy value if Python cannot represent it.
+
+    Raises the error of pyarrow for invalid values, such as text that is not UTF-8.
     """
     kinds, type = pa.types, scalar.type
     try:

@@ -1,8 +1,8 @@
-"""Partition paths made from a time: what Hudi's ``TimestampBasedKeyGenerator`` makes of one
-partition column.
+"""Time-based partition paths, as Hudi's ``TimestampBasedKeyGenerator`` creates them.
 
-The column is a timestamp, a date, or whole numbers of a unit since 1970; the path is its text in a
-pattern of Java and a time zone, such as ``yyyy/MM/dd``, whose slashes are levels of directories.
+The partition column is a timestamp, a date, or an integer count of a time unit since 1970. The path
+is the time formatted with a Java pattern in a time zone. Slashes in the pattern create directory
+levels, e.g. ``yyyy/MM/dd``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from mdt.errors import Invalid
 
 UNITS = {"s": "UNIX_TIMESTAMP", "ms": "EPOCHMILLISECONDS", "us": "EPOCHMICROSECONDS"}
-"""Units of whole numbers, with Hudi's words for ``hoodie.keygen.timebased.timestamp.type``."""
+"""Integer time units and Hudi's values of ``hoodie.keygen.timebased.timestamp.type``."""
 _TOKENS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _FINEST = {"yyyy": "year", "MM": "month", "dd": "day", "HH": "hour", "mm": "minute", "ss": "second"}
 _PATTERN = re.compile("(yyyy|MM|dd|HH|mm|ss)|[-_./]")
@@ -24,8 +24,15 @@ _PATTERN = re.compile("(yyyy|MM|dd|HH|mm|ss)|[-_./]")
 
 @dataclass(frozen=True, slots=True)
 class TimePath:
-    """``pattern``: of Java: yyyy, MM, dd, HH, mm, ss, and ``-_./`` between them.  ``unit``: of
-    numbers, one of UNITS.  ``zone``: of the text.
+    """A pattern for partition paths.
+
+    Attributes:
+        pattern: Java pattern of yyyy, MM, dd, HH, mm and ss, separated by any of ``-_./``.
+        unit: Unit of integer columns, one of UNITS.
+        zone: Time zone of the formatted text.
+
+    >>> TimePath("yyyy/MM", "ms", "UTC").texts(pa.array([0])).to_pylist()
+    ['1970/01']
     """
 
     pattern: str
@@ -33,7 +40,7 @@ class TimePath:
     zone: str
 
     def check(self, column: pa.Field) -> None:
-        """Raise Invalid if no path can be made of ``column``, or not one for each moment."""
+        """Raise Invalid if the pattern, the time zone or the type of ``column`` is not usable."""
         found = _PATTERN.sub("", self.pattern)
         if (
             found
@@ -45,11 +52,12 @@ class TimePath:
                 hint="write it like 'yyyy-MM-dd' or 'yyyy/MM/dd/HH'",
             )
         self.texts(pa.array([], column.type))
-        self.texts(pa.array([0], pa.int64()))  # only a value shows whether there is such a zone
+        self.texts(pa.array([0], pa.int64()))  # an empty array does not reveal an unknown time zone
 
     def texts(self, column: pa.Array) -> pa.DictionaryArray:
-        """Return the path of each value -> dictionary of string[n]; null for null.  Raises Invalid
-        for a type that is no time.
+        """Return the partition path of each of n values (dictionary of string[n]); null for null.
+
+        Raises Invalid if the type is not a time.
         """
         kinds = pa.types
         if kinds.is_integer(column.type):
@@ -69,8 +77,8 @@ class TimePath:
             moments = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(
                 pa.timestamp(column.type.unit, self.zone)
             )
-            # Digits of the clock, which some moments share: an hour that comes twice, a day that
-            # has no midnight.
+            # Group by local clock time, not by instant: local times repeat or are skipped when
+            # clocks change.
             begins = pc.floor_temporal(
                 pc.local_timestamp(moments), unit=self._finest()
             ).dictionary_encode()

@@ -1,13 +1,12 @@
-"""The versions of a table's schema: columns have ids that survive renames, and each file has the
-version of its commit.
+"""Versions of a table's schema. Columns have ids that survive renames.
 
-A version begins with the commit record that altered the table; a segment's number holds the seq of
-its commit, so nothing has to say which version a file has (:func:`version_of`).  Every field, also
-one in a struct, list or map, has an id; ids are never given twice, so a name that comes back is
-another column.  :mod:`mdt.schema.older_files` reads files of older versions.
+A version begins with the commit record that altered the table. A segment number contains the seq of
+its commit, so the version of a file follows from its number (:func:`version_of`). Every field has
+an id, including fields of structs, lists and maps. Ids are never reused: a column that is dropped
+and added again is a new column. :mod:`mdt.schema.older_files` reads files of older versions.
 
-A version leaves when no file and no state that can be read needs it (:func:`without`).  The others
-then say what it alone knew: which ids were given, and under which names statistics stand.
+A version is removed when no readable state and no file needs it (:func:`without`). The remaining
+versions then keep the facts that only it had: the ids in use, and the names of column statistics.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ ID_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field of a version, with the fields in it: of a struct its own, of a list the elements,
-    of a map keys and values.
+    """A field of a version with its child fields, in the order of
+    :func:`mdt.schema.nested.fields_of`.
     """
 
     id: int
@@ -48,20 +47,20 @@ class Column:
 
     @property
     def type(self) -> pa.DataType:
-        """Its stored type."""
+        """The stored type."""
         return self.field.type
 
     def is_as(self, other: Column) -> bool:
-        """Return whether a file that has ``other`` holds this column as it is."""
+        """Return True if a file with the column ``other`` has this column in the same form."""
         return self.field.name == other.field.name and self.is_inside_as(other)
 
     def is_inside_as(self, other: Column) -> bool:
-        """Return whether the column has the type of ``other`` and the same fields inside."""
+        """Return True if type and child ids equal those of ``other``."""
         ids = ([column.id for column in one.walk()] for one in (self, other))
         return is_same(self.type, other.type) and next(ids) == next(ids)
 
     def walk(self) -> Iterator[Column]:
-        """Yield the column and everything in it, parents first."""
+        """Yield the column and all fields in it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -69,16 +68,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SchemaVersion:
-    """The columns of the files that commits from ``since`` on have added.
+    """The columns of files written by the commits from ``since`` on.
 
-    ``schema``, ``declared``: as in the definition of a table.  ``ids``: of all fields of
-    ``schema``, parents before what is in them.  ``defaults``: id -> what rows of files that are
-    older than the column have in it, where that is not null. ``given``: ids below it were given
-    when other versions left the table, 0 if none has since this one began.  ``names``: path -> name
-    of the statistics of columns that no version before this one has, as far as these are still
-    there; empty without ``given``. ``columns``: the fields with their ids; ``file_columns``: the
-    same by their names in Hudi's files (:mod:`mdt.schema.names`), the same object if these are
-    their own.
+    Attributes:
+        since: Seq of the first commit.
+        schema, declared: As in :class:`mdt.schema.definition.TableDefinition`.
+        ids: Ids of all fields of ``schema``, parents first.
+        defaults: Column id -> value in the rows of files that are older than the column, if not
+            null.
+        given: Ids below this number are in use or were used by removed versions. 0 if no version
+            was removed since this one began.
+        names: Path -> statistics name, for columns that are not in an earlier remaining version.
+            Empty if ``given`` is 0.
+        columns: The fields with their ids.
+        file_columns: The same fields under their names in Hudi's files (:mod:`mdt.schema.names`).
+            The same object as ``columns`` if no name differs.
     """
 
     since: int
@@ -105,11 +109,11 @@ class SchemaVersion:
             yield from column.walk()
 
     def paths(self) -> Iterator[tuple[str, Column]]:
-        """Yield path and field of every column and of every field in structs, parents first."""
+        """Yield (path, field) for every column and every field of structs, parents first."""
         return _paths(self.columns, lambda column: pa.types.is_struct(column.type))
 
     def all_paths(self) -> Iterator[tuple[str, Column]]:
-        """Yield path and field of every field, also of those in lists and maps, parents first."""
+        """Yield (path, field) for every field, including those of lists and maps, parents first."""
         return _paths(self.columns, lambda column: True)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,12 +130,11 @@ class SchemaVersion:
 
 
 def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
-    """Return the version that :meth:`SchemaVersion.to_json` wrote.  Raises ValueError, TypeError,
-    KeyError or an error of Arrow.
+    """Parse a version written by :meth:`SchemaVersion.to_json`.
 
-    ``since``: the seq of the record that holds it, where it does not say so itself; no other has
-    left then.  Equal values are one version as long as somebody has it: every checkpoint holds all
-    versions of its table.
+    ``since`` is the seq of the record that contains the version, if the value itself has none; no
+    version was removed at that time. Equal values share one object, because every checkpoint
+    contains all versions of its table. Raises ValueError, TypeError, KeyError or an Arrow error.
     """
     ids, begun, given, names = value["ids"], since, 0, {}
     if begun is None:
@@ -171,7 +174,7 @@ _Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple
 
 @for_life
 def _in_use() -> WeakValueDictionary[_Parts, SchemaVersion]:
-    """Return the versions that somebody has, by what they were parsed from."""
+    """Return the versions in use, by the values that they were parsed from."""
     return WeakValueDictionary()
 
 
@@ -202,12 +205,12 @@ def _parsed(
 
 
 def first_version(schema: pa.Schema, declared: pa.Schema) -> SchemaVersion:
-    """Return the version of a table that was never altered: ids count its fields."""
+    """Return the only version of a table that was never altered. Ids count its fields."""
     return SchemaVersion(0, schema, declared, tuple(range(sum(map(_count, schema)))))
 
 
 def version_of(versions: Sequence[SchemaVersion], segment: int) -> SchemaVersion:
-    """Return the version of the file with the segment number ``segment``.  O(log versions)."""
+    """Return the version of the file with the number ``segment``. O(log versions)."""
     seq = segment // SEGMENTS_PER_COMMIT_MAX
     return versions[bisect_right(versions, seq, key=lambda version: version.since) - 1]
 
@@ -215,18 +218,19 @@ def version_of(versions: Sequence[SchemaVersion], segment: int) -> SchemaVersion
 def numbers_of(
     versions: Sequence[SchemaVersion], segments: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the numbers of the versions of the files with these segment numbers, -1 for what is
-    older than all -> int64[n].
+    """Return the version index of each file (int64[n]), -1 for files older than all versions.
+
+    ``segments`` are the segment numbers of the files.
     """
     since = np.array([version.since for version in versions], np.int64) * SEGMENTS_PER_COMMIT_MAX
     return np.searchsorted(since, segments, side="right") - 1
 
 
 def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) -> None:
-    """Raise ValueError unless each of ``versions`` can follow those before it.  O(fields), of the
-    versions that are new since it was asked lately.
+    """Raise ValueError unless each of ``versions`` can follow the versions before it.
 
-    ``fixed``: names of columns that must be the same in all of them.
+    The ``fixed`` columns must be the same in all versions. Recent results are cached: O(fields of
+    the new versions).
     """
     if len(versions) > SCHEMA_VERSIONS_MAX:
         raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} versions of a schema")
@@ -240,15 +244,13 @@ _TOLD_MAX = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fold(Generic[Told]):
-    """A fold over the versions of a table; results are remembered.  One version more costs what
-    the fold of that one costs.
-    """
+    """A cached fold over the versions of a table. One more version costs one more step."""
 
     none: Told
     more: Callable[[Told, SchemaVersion], Told]
 
     def of(self, versions: tuple[SchemaVersion, ...]) -> Told:
-        """Return what the fold says of ``versions``."""
+        """Return the result of the fold for ``versions``."""
         known = _folded()
         told: Told | None = known.get((self, versions))
         if told is None:
@@ -265,7 +267,7 @@ class _Fold(Generic[Told]):
 
 @in_session
 def _folded() -> dict[tuple[_Fold[Any], tuple[SchemaVersion, ...]], Any]:
-    """Return the results of folds that were asked for lately, the newest last."""
+    """Return the cache of recent fold results, the newest last."""
     return {}
 
 
@@ -273,9 +275,7 @@ _Fields = Mapping[int, tuple[int, pa.Field]]
 
 
 def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
-    """Return every id with that of the field that it is in, -1 for none, and the newest form of its
-    field.
-    """
+    """Add the fields of ``version``: id -> (id of the parent or -1, newest form of the field)."""
     return {
         **known,
         **{column.id: (parent, column.field) for parent, column in _with_parents(version)},
@@ -284,8 +284,12 @@ def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
 
 @dataclass(frozen=True, slots=True)
 class _Succession:
-    """``fields``: those of all versions so far, as :func:`_more_fields` returns them; ``since``: of
-    the last version. ``free``: above all ids that were given.
+    """The state of a succession check.
+
+    Attributes:
+        fields: Fields of all versions so far, as :func:`_more_fields` returns them.
+        since: ``since`` of the last version.
+        free: The lowest id above all ids in use.
     """
 
     fields: _Fields
@@ -294,14 +298,14 @@ class _Succession:
 
 
 def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
-    """Return the succession with one version more.  Raises ValueError if it cannot follow."""
+    """Add a version to a succession. Raises ValueError if it cannot follow."""
     if before.fields and new.since <= before.since:
         raise ValueError("a version of the schema begins before the one that it follows")
     for parent, column in _with_parents(new):
         if column.id in before.fields:
             _check_follows(column, parent, *before.fields[column.id])
         elif column.id < before.free and not new.given:
-            # After versions have left, one of these may have had the id.
+            # A removed version may have had this column.
             raise ValueError("a new column has an id that was given before")
     return _Succession(
         _more_fields(before.fields, new), new.since, max(before.free, free_id((new,)))
@@ -327,19 +331,17 @@ _succession: _Fold[_Succession] = _Fold(_Succession({}, -1, 0), _succeeded)
 
 
 def free_id(versions: Sequence[SchemaVersion]) -> int:
-    """Return an id above all that were given to columns of a table, also those of versions that
-    have left.
-    """
+    """Return an id above all ids ever used in a table, including those of removed versions."""
     return max(max(version.given, 1 + max(version.ids)) for version in versions)
 
 
 def without(
     versions: Sequence[SchemaVersion], ended: AbstractSet[int]
 ) -> tuple[SchemaVersion, ...]:
-    """Return ``versions`` without those that began with the commits ``ended``; the others keep the
-    names of their statistics.
+    """Remove the versions that began with the commits ``ended``.
 
-    Raises ValueError if one of them is not there, or is the last.
+    The remaining versions keep the names of their statistics. Raises ValueError if a version does
+    not exist or is the current one.
     """
     if not ended <= {version.since for version in versions[:-1]}:
         raise ValueError("a version of the schema leaves that is not there, or is the last")
@@ -355,7 +357,7 @@ def without(
 
 
 def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
-    """Yield every field with the id of the one that it is in, -1 for none."""
+    """Yield (id of the parent or -1, field) for every field."""
     yield from ((-1, column) for column in version.columns)
     for parent in version.walk():
         yield from ((parent.id, column) for column in parent.children)
@@ -372,7 +374,7 @@ def _check_follows(new: Column, parent: int, parent_before: int, before: pa.Fiel
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether every stored value of the flat type ``old`` has its like in ``new``.
+    """Return True if every value of the flat stored type ``old`` has an equal value in ``new``.
 
     >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
     (True, False)
@@ -398,19 +400,24 @@ _WIDER = frozenset(
 
 
 def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], ...]:
-    """Return for each of ``versions`` path -> the name under which statistics of that column stand.
+    """Return for each version a mapping of path -> name of the column's statistics.
 
-    A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind
-    it if that was taken before, or may have been by a version that has left.  They begin anew where
-    a wider type has other keys: statistics of older files then say nothing.
+    The name is the path that the column had when its statistics began. If another column has or had
+    that name, or a removed version may have had it, ``@<id>.<since>`` is appended. Statistics get a
+    new name if a wider type encodes its keys differently, because older statistics are not
+    comparable with it.
     """
     return _names.of(versions).found
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are or were such
-    names, and these, None if any may be; ``found``: see :func:`statistics_names`.
+    """The state of :func:`statistics_names`.
+
+    Attributes:
+        of: (column id, kind of keys) -> statistics name.
+        taken: All paths and statistics names used so far, or None if unknown names may be in use.
+        found: The result.
     """
 
     of: Mapping[tuple[int, str], str]
@@ -429,14 +436,14 @@ def _more_names(told: _Names, version: SchemaVersion) -> _Names:
             own = path
             if taken is None or path in taken:
                 own = f"{path}@{column.id}.{version.since}"
-                while own in names.values():  # a column may be called so
+                while own in names.values():  # a column may have that name
                     own += "@"
             names[same] = version.names.get(path, own)
             if taken is not None:
                 taken |= {path, names[same]}
         name = names[same]
         if name == path:
-            path = name  # one text for all versions
+            path = name  # share one string between versions
         found[path] = name
     all_taken = None
     if taken is not None:
@@ -448,7 +455,7 @@ _names = _Fold(_Names({}, frozenset(), ()), _more_names)
 
 
 def stored_bytes(versions: tuple[SchemaVersion, ...]) -> int:
-    """Return how many bytes of JSON ``versions`` are in the header of a checkpoint."""
+    """Return the size of ``versions`` as JSON in the header of a checkpoint, in bytes."""
     return _stored_bytes.of(versions)
 
 
@@ -460,7 +467,7 @@ _stored_bytes = _Fold(0, _more_bytes)
 
 
 def _keys_of(type: pa.DataType) -> str:
-    """Return what types of the same keys (FORMAT.md 8) have in common."""
+    """Return a text that is equal for types with the same key encoding (FORMAT.md, section 8)."""
     kinds = pa.types
     if kinds.is_integer(type):
         return "integer"
@@ -470,8 +477,9 @@ def _keys_of(type: pa.DataType) -> str:
 
 
 def tree(schema: pa.Schema, ids: Sequence[int]) -> tuple[Column, ...]:
-    """Return the columns of ``schema`` with their ids.  Raises ValueError if there are not as many
-    as fields.
+    """Return the columns of ``schema`` with their ids.
+
+    Raises ValueError unless there is one id for each field.
     """
     left = iter(ids)
     found = tuple(_column(field, left) for field in schema)
@@ -494,7 +502,9 @@ def _count(field: pa.Field) -> int:
 def _paths(
     columns: Sequence[Column], enters: Callable[[Column], bool], prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
-    """Yield path and field of each column and of every field inside of those that are entered."""
+    """Yield (path, field) for all columns, and for the child fields of columns that ``enters``
+    accepts.
+    """
     for column in columns:
         path = prefix + column.field.name
         yield path, column
@@ -503,8 +513,9 @@ def _paths(
 
 
 def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
-    """Return the stored columns, by their names in Hudi's files, and the declared ones where they
-    are others, as JSON values.
+    """Return the stored schema, with the names in Hudi's files, as JSON values.
+
+    The declared schema is included if it differs.
     """
     files = column_names.in_files(schema)
     found = {"schema": schema_text(files)}
@@ -514,8 +525,10 @@ def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
 
 
 def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
-    """Return the schemas that :func:`schemas_json` wrote, both by the columns' own names.  Raises
-    ValueError or an error of Arrow.
+    """Parse schemas written by :func:`schemas_json`: return (stored, declared) with the table's
+    names.
+
+    Raises ValueError or an Arrow error.
     """
     files = schema_of(stored)
     found = files
@@ -532,7 +545,7 @@ def schema_text(schema: pa.Schema) -> str:
 
 
 def schema_of(text: str) -> pa.Schema:
-    """Return the schema that :func:`schema_text` wrote.  Raises ValueError or an error of Arrow."""
+    """Parse a schema written by :func:`schema_text`. Raises ValueError or an Arrow error."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
 
 
