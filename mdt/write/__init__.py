@@ -1,1 +1,3 @@
-"""From rows to files: normalize, locate, assign, write, summarize."""
+"""The write path: normalize rows, locate their keys, assign file groups, write files and
+summaries.
+"""

@@ -1,23 +1,23 @@
-"""Decide which file group takes which rows, and whether it gets a log file or a new base file.
+"""Assign rows to file groups, and choose between a log file and a new base file.
 
-Inserts go first to small file groups of their partition, then to new ones.  On a merge-on-read
-table whose key index cannot see log files, inserts go to the smallest file group without log files,
-whose base file is then rewritten: this is how HUDI's merge-on-read upsert handles small files.  A
-base file is rewritten for inserts only if it is not many times as large as they are, or if it is
-rewritten anyway: ten rows go into a small file of their own, and such are joined later
-(:mod:`mdt.services.layout.small_files`).
+Inserts first fill small file groups of their partition, then new file groups. On a merge-on-read
+table whose key index cannot look up keys in log files, they go to the smallest file group without
+log files, and its base file is rewritten. Hudi's merge-on-read upsert handles small files in the
+same way. A large base file is rewritten for inserts only if it is at most 8 times
+(REWRITTEN_TIMES_MAX) as large as they are, or if it is rewritten anyway. Ten rows get a small file
+of their own, and :mod:`mdt.services.layout.small_files` merges such files later.
 
-A key that returns after it was deleted goes to the file group where its dead row stands.  Hudi's
-own indexes take that row for a live one: elsewhere, the next writer of Hudi's would bring it back
-beside the new one, or update it instead.  In a table with an ordering field such a key ends the
-slice that it was deleted from.  Hudi readers fail on its log record or lose it: Hudi 1.0 compares
-its ordering value with the int 0 of the delete (a ClassCastException for other types), others with
-the value of the dead base row.
+A re-inserted key goes to the file group of its deleted row. Hudi's indexes take that row for a live
+row. If the key were inserted elsewhere, the next Hudi writer would restore the deleted row as a
+duplicate, or update it instead of the new row. In a table with an ordering field the file group
+gets a new base file. Hudi readers fail on a log record of such a key or lose it: Hudi 1.0 compares
+its ordering value with the int 0 of the delete, which raises a ClassCastException for other types.
+Other readers compare it with the value of the deleted base row.
 
-Where the key index has buckets (:meth:`indexes.base.KeyIndex.buckets`), a new key goes to the file
-group of its bucket, or opens that of a bucket which has none yet; sizes do not matter then.
+If the key index has buckets (:meth:`indexes.base.KeyIndex.buckets`), a new key goes to the file
+group of its bucket, which is created if necessary. File sizes do not matter then.
 
-Only numbers of rows are needed here, so that it costs the same whoever holds the rows.
+The functions only take row counts, so their cost does not depend on the engine that holds the rows.
 """
 
 from __future__ import annotations
@@ -32,39 +32,37 @@ from mdt.limits import REWRITTEN_BYTES_MIN
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 NEW = -1
-"""Stands for the number of a file group that does not exist yet; smaller numbers for that of a
-bucket (:func:`mdt.metadata.keys.buckets.opened`).
+"""Group number of a file group to be created. Smaller numbers represent the file group of a bucket
+(:func:`mdt.metadata.keys.buckets.opened`).
 """
 
 Place = tuple[str, int]
-"""Where inserts belong: partition path, and number of a file group, or NEW: any of the partition,
-or that of a bucket.
+"""Target of inserts: (partition path, file group number). NEW is any file group of the partition,
+smaller numbers are buckets.
 """
 
 _STORED_SHARES = {"lz4": 0.6, "snappy": 0.6, "zstd": 0.35, "uncompressed": 1.0}
-"""Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still
-empty.
-"""
+"""Estimated ratio of the file size to the Arrow size of a row, for tables without files."""
 SHARED_BYTES_MIN = 32 << 20
-"""New file groups are as many as there are writers, so that all have work, but none for fewer bytes
-than these.
-"""
+"""Minimum size of new file groups when rows are split so that every writer has work."""
 _ROWS_THAT_MEASURE = 1_000
 REWRITTEN_TIMES_MAX = 8
-"""A larger base file is rewritten for inserts that have at least this part of its bytes: files grow
-by this factor until they are full.
+"""A base file over REWRITTEN_BYTES_MIN is rewritten for inserts only if it is at most this many
+times as large as they are. Files grow by this factor until they are full.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one file group takes.
+    """The rows that a file group takes.
 
-    ``group``: its number in the snapshot, or NEW, or that of a bucket.  ``is_log``: whether a log
-    file is written, or a new base file from the live rows and the new ones.  ``inserts``: which of
-    the inserts with the place (``partition``, ``home``) it takes.  The rows that it replaces and
-    deletes, and keys that return to it, are not counted here: the file group alone decides who
-    takes them.
+    Rows that it updates or deletes and re-inserted keys are not included. They follow from the file
+    group.
+
+    Attributes:
+        group: Number of the file group in the snapshot, NEW, or the number of a bucket.
+        is_log: True for a log file, False for a new base file with the live and the new rows.
+        inserts: Range within the inserts of the place (``partition``, ``home``).
     """
 
     partition: str
@@ -75,7 +73,7 @@ class Assignment:
 
     @property
     def place(self) -> Place:
-        """The place of the inserts that it takes."""
+        """The place of its inserts."""
         return self.partition, self.home
 
 
@@ -98,13 +96,17 @@ def assign(
     use_small_files: bool = True,
     rewritten: Collection[int] = (),
 ) -> list[Assignment]:
-    """Return one assignment for each file group that changes.
+    """Return the assignment of each file group that changes.
 
-    ``touched``: groups with rows that are replaced or deleted.  ``returns``: groups to which keys
-    return.  ``inserts``: place -> number of rows.  ``row_bytes``: mean bytes of a row in Arrow,
-    from which that of a stored one is guessed where the table gives no measure.  ``writers``: how
-    many files can be written at a time; 0: as many as the options say.  ``rewritten``: groups that
-    must have a new base file.
+    Args:
+        touched: Numbers of groups with updated or deleted rows.
+        returns: Numbers of groups that get re-inserted keys.
+        inserts: Place -> number of rows.
+        row_bytes: Mean bytes of a row in Arrow. Used to estimate the stored size if the table has
+            too few rows to measure it.
+        writers: Number of files that can be written at a time. 0 takes it from the options.
+        use_small_files: False writes inserts to new file groups only.
+        rewritten: Numbers of groups that must get a new base file.
     """
     guess = row_bytes * _STORED_SHARES[options.compression]
     stored = {
@@ -145,7 +147,7 @@ def assign(
             Assignment(partition, NEW, False, part) for part in _even(range(taken, rows), per_file)
         ]
     if snapshot.definition.ordering is not None:
-        rewrites.update(returns)  # see the head of this module
+        rewrites.update(returns)  # see the module docstring
     return fresh + [
         Assignment(
             snapshot.file_groups.partition(group),
@@ -159,7 +161,7 @@ def assign(
 
 
 def _even(rows: range, per_file: int) -> list[range]:
-    """Cut ``rows`` into ranges of about equal length, none over ``per_file``."""
+    """Cut ``rows`` into ranges of nearly equal length, at most ``per_file`` each."""
     if not rows:
         return []
     files = -(-len(rows) // per_file)
@@ -168,7 +170,7 @@ def _even(rows: range, per_file: int) -> list[range]:
 
 
 def _row_bytes(snapshot: Snapshot, partition: str, guess: float) -> float:
-    """Return the mean bytes of a row in the base files of the partition, or of the table, or
+    """Return the mean bytes of a row in the base files of the partition, else of the table, else
     ``guess``.
     """
     for place in (partition, None):
@@ -179,8 +181,8 @@ def _row_bytes(snapshot: Snapshot, partition: str, guess: float) -> float:
 
 
 def _fresh_bytes_max(options: Options, all_bytes: float, writers: int) -> float:
-    """Return the size at which a new base file is full: the largest of which every writer gets as
-    many as the others.
+    """Return the size of a full new base file: the largest that gives every writer the same number
+    of files.
     """
     writers = writers or options.threads("writer")
     rounds = max(1, math.ceil(all_bytes / (writers * options.max_file_bytes)))
@@ -198,10 +200,11 @@ def _small_groups(
     touched: Collection[int],
     affordable: int,
 ) -> Iterator[_Small]:
-    """Yield the file groups of ``partition`` that may take inserts: those that are rewritten
-    anyway, then the smallest first.
+    """Yield the file groups of ``partition`` that can take inserts: first groups that are rewritten
+    anyway, then by size.
 
-    ``affordable``: bytes of the largest group that is rewritten for the inserts alone.
+    Args:
+        affordable: Maximum bytes of a group that is rewritten only for the inserts.
     """
     is_mor = snapshot.definition.is_mor
     anyway: set[int] = set()
@@ -220,7 +223,7 @@ def _small_groups(
         capacity = int((options.max_file_bytes - small.bytes) / row_bytes)
         if capacity > 0 and (not small.logs or (is_mor and can_index_log_files)):
             yield _Small(small.group, capacity)
-            # One rewrite a partition and commit bounds what a small merge-on-read upsert writes;
-            # HUDI does the same.
+            # Like Hudi, rewrite at most one file group for each partition and commit, so that a
+            # small merge-on-read upsert stays cheap.
             if is_mor and not can_index_log_files:
                 return

@@ -1,10 +1,9 @@
-"""Upserts in which something of the older row stays: columns that the batch has not, and columns
-that are merged.
+"""Upserts that keep or merge values of older rows: partial updates and column mergers.
 
-The older rows are found by key as in every upsert, and only the columns that are needed are read of
-them, from the pages that hold them, once. A merger makes of an older and a newer value one.  The
-newer row is the one with the larger ordering value, or that came later; where the batch has the
-older one, the table's row stays but for its merged columns.
+Older rows are found by key, as in every upsert. Only the required columns are read, once, from the
+pages that contain them. A merger combines an older and a newer value. The newer row is the row with
+the larger ordering value, or the later row if they are equal. If the batch has the older row, the
+table's row is kept except for its merged columns.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ from mdt.write.rules import Outcome, Rule, decide, locate_batch, upserted
 from mdt.write.setting import fitted
 
 Merger = Callable[[Any, Any], Any]
-"""Of older and newer values, Arrow arrays [n] of the column's stored type, what they are together
--> [n].  It must be associative.
+"""Combines arrays of older and newer values, [n] of the column's stored type, into [n]. It must be
+associative.
 """
 BoolArray = npt.NDArray[np.bool_]
 
 
 def _sum(older: Any, newer: Any) -> Any:
-    # null where one of them is: then the other one as it is, also a negative zero
+    # The sum is null where either value is null. Take the other value unchanged, even -0.0.
     total = pc.add_checked(older, newer)
     return pc.coalesce(total, pc.cast(pc.coalesce(newer, older), total.type))
 
@@ -72,27 +71,35 @@ def _known(older: Any, newer: Any) -> Any:
 
 
 MERGERS: Mapping[str, Merger] = {"sum": _sum, "max": _larger, "min": _smaller, "coalesce": _known}
-"""Null is nothing to sum, max and min; coalesce takes the newer value unless it is null."""
+"""Built-in mergers. sum, max and min ignore nulls. coalesce takes the newer value unless it is
+null.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a caller asks for.  ``partial``: whether columns that the data lack stay; ``mergers``:
-    column -> name in :data:`MERGERS`, or a function.
+    """Blending options of an upsert.
+
+    Attributes:
+        partial: True keeps the values of columns that the data lack.
+        mergers: Column -> name in :data:`MERGERS`, or a function.
     """
 
     partial: bool
     mergers: Mapping[str, Any]
 
     def rule(self, given: Sequence[str]) -> Blending:
-        """Return what an upsert does with data that have the columns ``given``."""
+        """Return the rule for data with the columns ``given``."""
         return Blending(self, tuple(given))
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """What of the older row stays.  ``missing``: columns that the batch has not; ``mergers``:
-    column -> how it is merged.
+    """Columns of older rows to keep and to merge.
+
+    Attributes:
+        missing: Columns that the batch lacks. Their older values are kept.
+        mergers: Column -> merger.
     """
 
     missing: frozenset[str]
@@ -100,14 +107,14 @@ class Blend:
     definition: TableDefinition
 
     def merged(self, name: str, older: Any, newer: Any) -> pa.ChunkedArray:
-        """Return the merged values of a column.  Raises Invalid where they do not fit, or a merger
-        of somebody's own fails.
+        """Return the merged values of a column. Raises Invalid if they do not fit or a user's
+        merger fails.
         """
         try:
             found = self.mergers[name](older, newer)
         except Invalid:
             raise
-        except Exception as error:  # a function of somebody's own may raise anything
+        except Exception as error:  # user functions may raise anything
             raise Invalid(f"column {name!r}: its values cannot be merged: {error}") from error
         if not hasattr(found, "__len__"):
             raise Invalid(
@@ -120,8 +127,11 @@ class Blend:
         return fitted(pa.table({name: column}), self.definition)[name]
 
     def rows(self, older: pa.Table, batch: Batch, found: BoolArray, late: BoolArray) -> pa.Table:
-        """Return what the rows of a batch become.  ``older``: the rows of the table, null where
-        ``found`` is false; ``late``: those that are newer.
+        """Return the rows to write.
+
+        Args:
+            older: Rows of the table, null where ``found`` is false.
+            late: True where the row of the table is newer than the row of the batch.
         """
         table = batch.table
         is_late, is_found = pa.array(late), pa.array(found)
@@ -142,22 +152,24 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class Blending(Rule):
-    """Keys that live get new rows in which something of the older ones stays.  ``given``: columns
-    of the data.
+    """An upsert rule whose new rows keep or merge values of older rows.
+
+    Attributes:
+        given: Columns of the data.
     """
 
     kept: Kept
     given: tuple[str, ...]
 
     def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-        """Return ``data`` as a batch, which has null in the columns that they do not bring."""
+        """Return ``data`` as a batch, with nulls in missing columns."""
         return batch_of(data, blend_of(definition, self.given, self.kept), numbered=numbered)
 
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
-        """Return what becomes of the rows.  Raises Conflict if the columns were altered
-        meanwhile.
+        """Return the outcome for each row. Raises Conflict if the columns were altered
+        concurrently.
         """
         definition = snapshot.definition
         if not definition.schema.equals(batch.table.schema):
@@ -173,7 +185,7 @@ class Blending(Rule):
 
 @dataclass(frozen=True, slots=True)
 class _Older:
-    """Reads what stays of older rows."""
+    """Reads the required columns of older rows."""
 
     metadata: Metadata
     options: Options
@@ -181,7 +193,9 @@ class _Older:
     blend: Blend
 
     def placed(self, batch: Batch) -> Batch:
-        """Return the batch with the partitions of its rows."""
+        """Return the batch with the partitions of its rows. Missing partition columns are read from
+        the table.
+        """
         definition = self.snapshot.definition
         lacking = [name for name in definition.partition_by if name in self.blend.missing]
         if not lacking:
@@ -201,9 +215,7 @@ class _Older:
     def blended(
         self, batch: Batch, located: Located
     ) -> tuple[Batch, Located, BoolArray, BoolArray]:
-        """Return the batch as it is to be written, where its keys live, and which rows are late and
-        which move.
-        """
+        """Return (batch to write, locations of its keys, late rows, moved rows)."""
         blend, definition = self.blend, self.snapshot.definition
         late, moved = decide(self.metadata, self.snapshot, batch, located)
         names = [
@@ -211,7 +223,7 @@ class _Older:
             for name in definition.schema.names
             if name in blend.missing or name in blend.mergers
         ]
-        if blend.mergers and late.any():  # of the row of the table all that is not merged stays
+        if blend.mergers and late.any():  # late rows keep all unmerged columns of the table's row
             names = definition.schema.names
         older = self._columns(KeyRows(located.file, located.position), names)
         none_late = np.zeros(len(batch), np.bool_)
@@ -230,23 +242,23 @@ class _Older:
         return replace(batch, table=table, ordering=ordering), located, late, moved
 
     def _columns(self, where: KeyRows, names: Sequence[str]) -> pa.Table:
-        if not names:  # the data have every column, and none is merged
+        if not names:  # the data have all columns, without mergers
             return pa.table({})
         threads = self.options.threads("reader")
         return rows_at(self.metadata, self.snapshot, where, names, threads=threads)
 
 
 def _require_whole(table: pa.Table) -> None:
-    """Raise Invalid for new rows without a value that every row has."""
+    """Raise Invalid if new rows lack values of required columns."""
     required = pa.schema([field for field in table.schema if not field.nullable])
     conform(table.select(required.names), required, required)
 
 
 def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> Blend:
-    """Return what stays of older rows.  ``given``: columns of the data.
+    """Return the columns to keep and to merge for data with the columns ``given``.
 
-    Raises Invalid for mergers of columns that say which row it is and which one is newer, and for
-    names that nobody knows; Unsupported where keys may live more than once.
+    Raises Invalid for unknown names and for mergers of key, partition or ordering columns. Raises
+    Unsupported for tables with repeated keys, and for mergers of data that mark deletes.
     """
     if definition.keys_repeat:
         raise Unsupported(
@@ -279,15 +291,15 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
             found[name] = MERGERS[merger] if isinstance(merger, str) else merger
     blend = Blend(missing, found, definition)
     for name in found:
-        if isinstance(kept.mergers[name], str):  # what is no number has no sum
+        if isinstance(kept.mergers[name], str):  # check the type: "sum" needs numbers
             nothing = pa.array([], definition.schema.field(name).type)
             blend.merged(name, nothing, nothing)
     return blend
 
 
 def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
-    """Return data as a batch: null in the columns that it lacks, one row for each key.  Raises
-    Invalid if the data do not fit.
+    """Return data as a batch with a row for each key, and nulls in missing columns. Raises Invalid
+    if the data do not fit.
 
     ``numbered`` as for :func:`mdt.write.normalize.normalize`.
     """
@@ -307,8 +319,8 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
 
 
 def _folded(batch: Batch, blend: Blend) -> Batch:
-    """Return a batch with one row for each key, in which the values of all of its rows are merged,
-    neighbours first.
+    """Return a batch with a row for each key. The values of all its rows are merged, neighbours
+    first.
     """
     order, ends = key_order(batch, blend.definition)
     if ends.all():
@@ -330,8 +342,8 @@ def _folded(batch: Batch, blend: Blend) -> Batch:
 def _paired(
     blend: Blend, name: str, values: pa.Array, group: Int64Array
 ) -> tuple[pa.Array, Int64Array]:
-    """Return values of which every second one of a group is merged with the one before it, and
-    their groups.
+    """Merge each odd-numbered value of a group into its predecessor. Return the values and their
+    groups.
     """
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     rank = np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))

@@ -1,10 +1,9 @@
-"""Insert without look-up, as Hudi's ``insert``: a key may stand in the table already, and then
-lives more than once.
+"""Insert without key lookup, like Hudi's ``insert``: an existing key gets an additional row.
 
-Only in tables that are made for it (``mdt.keys.repeat``), and never twice in one file group: rows
-go into new file groups, and of rows of one batch with the same key one is written.  Hudi's readers
-merge by key within a file slice only, so they see what we see.  Whoever writes such a key later
-replaces or deletes all of its rows (:class:`mdt.metadata.keys.locate.Further`).
+Only tables created with ``mdt.keys.repeat`` allow this. A file group never contains a key twice,
+because rows go to new file groups and repeated keys within a batch are dropped. Hudi readers merge
+by key within a file slice only, so they return the same rows. A later update or delete of such a
+key affects all its rows (:class:`mdt.metadata.keys.locate.Further`).
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ INSERT_UNCHECKED = "insert_unchecked"
 
 
 def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> None:
-    """Raise Invalid unless keys may live more than once in the table, Unsupported where the columns
-    ``given`` mark rows that are deletes.
+    """Raise Invalid unless the table allows repeated keys, Unsupported if the columns ``given``
+    mark deletes.
     """
     if IS_DELETED in given:
         raise Unsupported(
@@ -41,17 +40,17 @@ def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> N
 
 
 class InsertUnchecked(RowOperation):
-    """The operation."""
+    """The operation ``insert_unchecked``."""
 
     __slots__ = ()
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
-        """Return the plan: it depends on no row of the table."""
+        """Return the plan. It does not depend on any row of the table."""
         with self._decided(snapshot) as rows:
             work = assigned(self, snapshot, rows.findings)
             counts = {name: rows.findings.counts[name] for name in ("inserted", "late")}
             return RowPlan(Footprint(txn), partitions_of(work), counts, bool(work), work, rows=rows)
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
-        """Write the new files.  That keys are absent does not matter."""
+        """Write the new files. Absent keys are not part of the read set."""
         return replace(RowOperation.write(self, snapshot, plan, claim), absent=None)

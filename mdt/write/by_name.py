@@ -1,4 +1,4 @@
-"""Which rule and which operation a write with a name is."""
+"""The rules and operations of writes, by name."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ DELETE = "delete"
 def rule_of(
     name: str, definition: TableDefinition, given: Sequence[str], kept: Kept | None = None
 ) -> Rule:
-    """Return what the write ``name`` does with rows.  ``given``: columns of the data.  ``kept``: of
-    an upsert, what stays of older rows.
+    """Return the rule of the write ``name``. Raises Invalid or Unsupported if the table does not
+    allow it.
 
-    Raises Invalid and Unsupported for writes that the table does not allow.
+    Args:
+        given: Columns of the data.
+        kept: Blending options of an upsert.
     """
     if kept is not None:
         return kept.rule(given)
@@ -51,8 +53,11 @@ def write_here(
     kept: Kept | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
-    """Return the write ``name`` of ``data`` in the calling thread.  Raises Invalid if they do not
-    fit the table.
+    """Return the write ``name`` of ``data`` in the calling thread. Raises Invalid if the data do
+    not fit the table.
+
+    Args:
+        ends: Partition patterns of an overwrite, as for :func:`mdt.write.overwriting.overwritten`.
     """
     rule = rule_of(name, definition, data.column_names, kept)
     rows = RowsHere(rule.batch(data, definition), rule)
@@ -68,8 +73,10 @@ def operation_of(
     progress: Progress | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
-    """Return the write ``name`` of ``rows``, which have its rule.  ``ends``: as for
-    :func:`mdt.write.overwriting.overwritten`.
+    """Return the write ``name`` of ``rows``, which already have its rule.
+
+    Args:
+        ends: Partition patterns of an overwrite, as for :func:`mdt.write.overwriting.overwritten`.
     """
     if name in WITH_ROWS:
         return Overwrite(metadata, options, rows, name, ACTION, progress, ends)

@@ -1,5 +1,5 @@
-"""The clauses of a merge: when they hold, and what they make of a row.  What cannot be is refused
-before anything is read.
+"""The clauses of a merge: their conditions and the values that they set. Invalid clauses are
+refused before any data are read.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mdt.write.merge_source import GIVEN, SOURCE, Source, as_target
 from mdt.write.setting import constant, fitted
 
 ALL = "*"
-"""Every column, from the column of the source that has its name."""
+"""Sets every column from the source column with the same name."""
 
 _ALWAYS = And(())
 
 
 class When(Enum):
-    """Which rows a clause is about: pairs of both sides, rows of the source alone, rows of the
-    table alone.
+    """The rows that a clause applies to: matched pairs, or unmatched rows of the source or of the
+    table.
     """
 
     MATCHED = "when_matched"
@@ -42,7 +42,7 @@ class When(Enum):
 
 
 class Action(Enum):
-    """What becomes of such a row."""
+    """The effect of a clause on a row."""
 
     UPDATE = "update"
     DELETE = "delete"
@@ -51,8 +51,8 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``predicate`` over columns ``names``, as :meth:`mdt.write.merge_source.Source.beside` has
-    them; null is not true.
+    """``predicate`` over the columns ``names``, named as by
+    :meth:`mdt.write.merge_source.Source.beside`. Null is not true.
     """
 
     predicate: Predicate = _ALWAYS
@@ -60,12 +60,12 @@ class Condition:
 
     @property
     def is_always(self) -> bool:
-        """Whether it holds for every row."""
+        """True if the condition holds for every row."""
         return self.predicate == _ALWAYS
 
     def holds(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return which rows meet it -> bool[n].  Raises Invalid for values that cannot be
-        compared.
+        """Return the rows that meet the condition -> bool[n]. Raises Invalid for values that cannot
+        be compared.
         """
         if self.is_always:
             return np.ones(len(rows), np.bool_)
@@ -75,8 +75,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """``values``: column of the table -> what it gets, and the columns that this needs; the others
-    stay, or are null in new rows.
+    """A parsed clause.
+
+    Attributes:
+        values: Column of the table -> its expression and the columns that the expression reads.
+            Other columns keep their values, or are null in new rows.
     """
 
     when: When
@@ -86,13 +89,13 @@ class Clause:
     definition: TableDefinition
 
     def reads(self, names: Iterable[str] | None = None) -> frozenset[str]:
-        """Return the columns that are needed to set ``names``, by default all that it sets."""
+        """Return the columns required to set ``names``, by default all columns of the clause."""
         wanted = self.values.keys() if names is None else self.values.keys() & set(names)
         return frozenset[str]().union(*(self.values[name][1] for name in wanted))
 
     def made(self, rows: pa.Table, names: Iterable[str] | None = None) -> pa.Table:
-        """Return those of the columns ``names`` that it sets, as the table keeps them.  Raises
-        Invalid for a value that does not fit.
+        """Return the columns of ``names`` that the clause sets, in stored types. Raises Invalid for
+        a value that does not fit.
         """
         wanted = [name for name in self.values if names is None or name in names]
         return fitted(
@@ -100,7 +103,7 @@ class Clause:
         )
 
     def new_rows(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that an insert makes, as the table keeps them."""
+        """Return the rows that an insert clause creates, in stored types."""
         definition = self.definition
         made = {name: pa.nulls(len(rows)) for name in definition.schema.names}
         for name, (value, _) in self.values.items():
@@ -110,8 +113,10 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """Reads clauses of one merge.  ``equated``: column of the table -> column of the source that is
-    equal in every pair.
+    """Parser of the clauses of a merge.
+
+    Attributes:
+        equated: Column of the table -> column of the source that is equal in every pair.
     """
 
     source: Source
@@ -119,7 +124,7 @@ class Clauses:
     equated: Mapping[str, str]
 
     def schema(self, when: When) -> pa.Schema:
-        """Return the columns that a clause may name."""
+        """Return the columns that a clause can refer to."""
         source, target = list(self.source.schema), as_target(self.definition.schema)
         if when is When.NOT_MATCHED_BY_SOURCE:
             return pa.schema(target)
@@ -128,7 +133,7 @@ class Clauses:
     def condition(
         self, when: When, text: str | None, params: Mapping[str, object] | None
     ) -> Condition:
-        """Return a condition; None holds always."""
+        """Return a condition. None always holds."""
         if text is None:
             return Condition()
         predicate, names = parse_condition(text, self.schema(when), params)
@@ -137,12 +142,16 @@ class Clauses:
         return found
 
     def clause(self, when: When, action: Action, condition: Condition, given: Any) -> Clause:
-        """Return a clause; ``given``: column -> value, "*" for every column, None for a delete."""
+        """Return a clause.
+
+        Args:
+            given: Column -> value, "*" for every column, None for a delete.
+        """
         values = {} if given is None else self._values(when, given)
         if action is Action.UPDATE:
             self._require_settable(values, given)
             if self.definition.is_global and not self.definition.moves_rows:
-                # rows stay where they are
+                # mdt.update.partition.path=false: rows keep their partition
                 values = {
                     name: made
                     for name, made in values.items()
@@ -176,8 +185,8 @@ class Clauses:
         return {name: self._value(schema, name, value) for name, value in columns.items()}
 
     def _value(self, schema: pa.Schema, name: str, given: Any) -> tuple[Value, frozenset[str]]:
-        """Return what a column gets: text is SQL over ``schema``, a Col is a column, and everything
-        else a value of Python.
+        """Return the expression for a column. Text is SQL over ``schema``, a Col is a column, other
+        types are Python values.
         """
         if isinstance(given, Col):
             return _copied(column_name(given.name, schema), schema)
@@ -185,15 +194,15 @@ class Clauses:
             return constant(self.definition, name, given), frozenset()
         try:
             found = column_name(given.strip(), schema)
-        except MdtError:  # more than a column, or none: then the parser says where
+        except MdtError:  # not a single column name
             return parse_with_columns(given, schema)
         return _copied(found, schema)
 
     def _require_settable(
         self, values: Mapping[str, tuple[Value, frozenset[str]]], given: Any
     ) -> None:
-        """Raise Invalid for columns that say which row it is, unless they get what ``on`` has found
-        equal.
+        """Raise Invalid for key or partition columns, unless their value is the source column that
+        ``on`` equates with them.
         """
         hint = "delete the row, and insert it as it shall be"
         if given == ALL:
@@ -206,7 +215,7 @@ class Clauses:
                 )
 
     def _require_whole(self, made: Clause) -> None:
-        """Raise Invalid if new rows would lack what every row has."""
+        """Raise Invalid if new rows lack required columns."""
         definition = self.definition
         required = {field.name for field in definition.declared if not field.nullable}
         for name in dict.fromkeys((*definition.key, definition.ordering, *required)):
@@ -219,7 +228,7 @@ class Clauses:
 
 
 def _copied(name: str, schema: pa.Schema) -> tuple[Value, frozenset[str]]:
-    """Return a column as it was given, so that it is cast as an upsert casts it."""
+    """Return a source column as given, so that it is cast as in an upsert."""
     top = top_level(schema, name)
     if not top.startswith(SOURCE):
         return _column(name, top)

@@ -1,11 +1,13 @@
-"""Deletes and updates by a condition.
+"""Delete and update by condition.
 
-The rows are found as a scan finds them, and their positions go straight into deletion vectors: no
-key is looked up.  Rows that others upsert meanwhile are not seen, as if they came later; but
-whoever has chosen rows by a condition starts again after an update by another one, so that two of
-them end as one after the other.  In a file group of which it changes rows it goes on beside upserts
-and deletes if they end none of these, and the bounds of what they add prove that no new row
-matches: so it is as if it came after them.
+Rows are found by a scan, and their positions go directly into deletion vectors, without key lookup.
+Rows that other writers upsert concurrently are ignored. The serial order is this operation first,
+then the upsert. An operation that selects rows by value starts again if another update by condition
+or a merge commits first.
+
+Within a file group that it changes, this operation is compatible with a concurrent write if that
+write ends none of the selected rows, and min/max prove that it adds no matching row. The serial
+order is then the other write first.
 """
 
 from __future__ import annotations
@@ -41,19 +43,23 @@ from mdt.write.slices import Keys, Slice
 from mdt.write.text_order import fall
 
 Matches = Mapping[int, BitMap]
-"""Number of a file -> positions in it."""
+"""File number -> positions of matching rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one file group gets: ``matches``, which of its rows are chosen."""
+    """The change of a file group.
+
+    Attributes:
+        matches: Its selected rows.
+    """
 
     assignment: Assignment
     matches: Matches
 
     @property
     def places(self) -> list[FileRows]:
-        """The rows as :func:`mdt.scan.matches.matching_rows` returns them."""
+        """The rows in the form of :func:`mdt.scan.matches.matching_rows`."""
         return [
             (file, np.asarray(rows.to_array()).astype(np.int64))
             for file, rows in self.matches.items()
@@ -62,18 +68,24 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalPlan(WritePlan):
-    """``work``: one part for each file group in which rows match."""
+    """The plan of a conditional operation.
+
+    Attributes:
+        work: A change for each file group with matching rows.
+    """
 
     work: Sequence[Part] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Conditional(Operation[ConditionalPlan]):
-    """What both operations share.  ``predicate``: And(()) for every row.  ``schema``: the columns
-    of the table as the condition was read.  ``setting``: of an update, what rows become; None: they
-    go.
+    """A delete or update of the rows that match a predicate.
 
-    ``progress`` is called with the number of written files and of all.
+    Attributes:
+        predicate: And(()) selects every row.
+        schema: Columns of the table when the condition was parsed.
+        setting: Assignments of an update, or None for a delete.
+        progress: Called with the number of written files and the total.
     """
 
     metadata: Metadata
@@ -86,11 +98,13 @@ class Conditional(Operation[ConditionalPlan]):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the history calls it."""
+        """Name of the operation in the history."""
         return "delete_where" if self.setting is None else UPDATE_WHERE
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ConditionalPlan:
-        """Return which rows match.  Raises Conflict if the columns were altered meanwhile."""
+        """Return the plan with the matching rows. Raises Conflict if the columns were altered
+        concurrently.
+        """
         if not snapshot.definition.schema.equals(self.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
         found = self.found(snapshot)
@@ -122,15 +136,17 @@ class Conditional(Operation[ConditionalPlan]):
         return ConditionalPlan(footprint, partitions, counts, bool(work), parts, left={})
 
     def found(self, snapshot: Snapshot) -> Matches:
-        """Return the rows that match."""
+        """Return the matching rows."""
         places = matching_rows(
             self.metadata, snapshot, self.predicate, threads=self.options.threads("reader")
         )
         return {file: BitMap(rows.astype(np.uint32)) for file, rows in places}
 
     def _may_fall(self, snapshot: Snapshot) -> bool:
-        """Return whether rows may get a smaller ordering value, which is known when they are made:
-        of a log file Hudi's readers would take them for late.
+        """Return True if the update sets the ordering field, so that its value may decrease.
+
+        The new values are only known during the write. Hudi readers would ignore a log record with
+        a smaller value as late.
         """
         return self.setting is not None and snapshot.definition.ordering in self.setting.names
 
@@ -150,8 +166,10 @@ def written(
     part: str,
     progress: Progress | None,
 ) -> Changes:
-    """Write the next file of some file groups.  ``part``: as for
-    :func:`mdt.write.slice_files.collect`.
+    """Write the next file of each file group in ``work``.
+
+    Args:
+        part: Object suffix, as for :func:`mdt.write.slice_files.collect`.
     """
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
     parts = {one.assignment.group: one for one in work}

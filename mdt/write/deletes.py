@@ -1,8 +1,8 @@
-"""The tombstones that deletes leave, in tables that keep the ordering values at which keys were
-deleted (``mdt.delete.keeps.ordering``).
+"""Tombstones of deletes, for tables that keep the ordering values of deleted keys
+(``mdt.delete.keeps.ordering``).
 
-Rows that are named with an ordering value were deleted at that one, all others at their own.
-Overwrites, dropped partitions, and rows that move, leave none.
+A tombstone has the ordering value given with the delete, else that of the deleted row. Overwrites,
+dropped partitions and moved rows leave no tombstones.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ def of_keys(
     late: BoolArray,
     ends: BoolArray | bool = True,
 ) -> pa.Table:
-    """Return the tombstones of a delete of the keys in ``batch``, schema TOMBSTONES; none where the
-    table keeps none.
+    """Return the tombstones for a delete of the keys in ``batch``, schema TOMBSTONES. Empty if the
+    table does not keep them.
 
-    ``late``: which keys live on, in newer rows.  ``ends``: which of them are deleted at all. A key
-    that does not live gets one if it is named with an ordering value that is not below that of its
-    tombstone.
+    A key that is not live gets a tombstone if the delete has an ordering value that is not below
+    that of its current tombstone.
+
+    Args:
+        late: bool[n], keys that survive because their row is newer.
+        ends: bool[n], keys to delete, by default all.
     """
     if not snapshot.definition.keeps_deletes:
         return NO_TOMBSTONES
@@ -56,8 +59,8 @@ def of_keys(
 def of_rows(
     metadata: Metadata, snapshot: Snapshot, file: Int64Array, position: Int64Array, *, threads: int
 ) -> pa.Table:
-    """Return the tombstones of live rows that are deleted, schema TOMBSTONES.  Reads their keys and
-    ordering values.
+    """Return the tombstones of deleted live rows, schema TOMBSTONES. Reads their keys and ordering
+    values.
     """
     definition = snapshot.definition
     if not definition.keeps_deletes or not len(file):

@@ -1,6 +1,4 @@
-"""Rows as Parquet bytes, and all that is known of them: what becomes a data file, or a block of
-one.
-"""
+"""Encoded Parquet rows and their descriptions, for a data file or a log block."""
 
 from __future__ import annotations
 
@@ -12,8 +10,15 @@ from mdt.write.summarize import Summaries
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """``data``: a buffer.  ``footer``: length and CRC-32.  ``key_map``, ``page_map``: encoded.  By
-    default of no rows, which a log file of deletes has.
+    """Encoded rows. The default has no rows, for a log file with deletes only.
+
+    Attributes:
+        data: Parquet bytes, a buffer.
+        row_groups: Number of rows in each row group.
+        footer: Length and CRC-32 of the footer.
+        found: Column statistics and index summaries.
+        key_map: Encoded key map.
+        page_map: Encoded page map.
     """
 
     data: Any = b""

@@ -1,8 +1,8 @@
-"""Rows that stay in the partition where their key lives, whatever partition they arrive with
+"""Updates that keep rows in the partition of the existing row
 (``mdt.update.partition.path=false``).
 
-Their partition columns keep the values that they had: what a row says and where it stands agree, so
-that partitions can be pruned.
+The partition columns keep their old values too. Values and partition path agree, so partitions can
+be pruned.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ ObjectArray = npt.NDArray[np.object_]
 
 
 def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
-    """Return ``batch`` with the partition, and partition columns, of the live row that each row
-    replaces.  Only under table scope something changes.
+    """Return ``batch`` with the partition path and columns of the live row that each row replaces.
+
+    Changes only batches of tables with table scope.
     """
     definition = snapshot.definition
     if definition.moves_rows or not definition.is_global or not len(snapshot):
@@ -61,8 +62,8 @@ def refuse_null_partition(
     there: ObjectArray,
     moves: Int64Array,
 ) -> None:
-    """Raise Invalid if one of the rows ``moves`` would leave a partition that is known for one that
-    is not.
+    """Raise Invalid if any row of ``moves`` would move from a partition with a value to a null
+    partition.
     """
     unknown = [
         row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])

@@ -1,4 +1,4 @@
-"""Hudi's Bloom filter of a base file's keys, for its footer."""
+"""Hudi's Bloom filter of record keys, for base file footers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mdt.config import Options
 
 
 def filling(keys: int, options: Options) -> Filling:
-    """Return the filter that takes so many record keys, with the form and the false positives that
-    the options say.
+    """Return an empty filter for ``keys`` record keys. Its type and false-positive rate come from
+    the options.
     """
     if options.bloom_filter_type == DYNAMIC_V0:
         return Filling(
@@ -20,7 +20,7 @@ def filling(keys: int, options: Options) -> Filling:
 
 
 def footer_bloom(keys: pa.Array, options: Options) -> bytes:
-    """Return the filter of record keys, string[n], as :func:`filling` makes it."""
+    """Return the encoded filter of record keys, string[n]. Options as for :func:`filling`."""
     filter = filling(len(keys), options)
     filter.add(keys)
     return filter.text().encode("ascii")

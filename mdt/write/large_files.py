@@ -1,9 +1,8 @@
-"""Base files that are too large to be rewritten in memory: read, put in order, described and
-encoded row group by row group.
+"""Rewrites of base files that are too large for memory, row group by row group.
 
-What comes to the rows of a base file, those of its log files and new ones, is held in memory; the
-bytes of the new file lie in a scratch file, and so does its key map while it is made.  The rows,
-and their order, are those that :mod:`mdt.write.new_files` makes in memory.
+New rows and the rows of log files are held in memory. The bytes of the new file and its key map are
+built in scratch files. The rows and their order are the same as in :mod:`mdt.write.new_files`,
+which works in memory.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from mdt.write.rewrite_rows import moved_schema, taken, with_constants
 from mdt.write.summarize import RowGroupSummaries
 
 _FILE_SHARE = 32
-"""A base file of more than this part of ``mdt.write.memory.max`` is large: in memory it takes some
-ten times its bytes, and writers are threads.
+"""A base file is large above this fraction (1/32) of ``mdt.write.memory.max``. A rewrite in memory
+takes about ten times the file size, on each writer thread.
 """
 _BUFFER_BYTES = 1 << 20
-"""Bytes that wait until they are written to the scratch file: parquet-cpp writes each page by
-itself.
-"""
+"""Buffer size of the scratch file. parquet-cpp writes each page separately."""
 
 
 def is_large(segment: Segment, options: Options) -> bool:
-    """Return whether a base file is rewritten row group by row group."""
+    """Return True if a base file is rewritten row group by row group."""
     return len(segment.row_groups) > 1 and segment.size > options.write_memory_max // _FILE_SHARE
 
 
 @dataclass(frozen=True)
 class Base:
-    """The live rows of a large base file, file ``number`` of the snapshot, but those at the
-    positions ``ended``.
+    """The live rows of a large base file, without the positions ``ended``.
+
+    Attributes:
+        number: Number of the file in the snapshot.
     """
 
     metadata: Metadata
@@ -70,7 +69,7 @@ class Base:
 
     @cached_property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of the rows."""
         return self._segment.rows - len(self._dead)
 
     @cached_property
@@ -86,7 +85,7 @@ class Base:
         return _OneFooter()
 
     def pieces(self, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Yield the columns ``schema`` of the rows of each row group that has some, verified."""
+        """Yield the verified columns ``schema`` of each row group that contains such rows."""
         first = 0
         for number, rows in enumerate(self._segment.row_groups):
             live = live_mask(rows, self._dead, first)
@@ -104,25 +103,30 @@ class Base:
 
 
 class _OneFooter:
-    """The footer of one file, parsed once: :class:`mdt.parquet.segment_rows.Footers`."""
+    """A cache for the parsed footer of a single file. Implements
+    :class:`mdt.parquet.segment_rows.Footers`.
+    """
 
     def __init__(self) -> None:
         self._footer: Footer | None = None
 
     def get(self, key: tuple[str, int], /) -> Footer | None:
-        """Return the footer, None if it is not known yet."""
+        """Return the footer, or None if it has not been parsed."""
         return self._footer
 
     def put(self, key: tuple[str, int], value: Footer, size: int, /) -> Footer:
-        """Keep the footer."""
+        """Store the footer."""
         self._footer = value
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is known of the rows of a base file before they are written: whether their keys rise,
-    and which columns hold a NaN.
+    """Properties of a base file that must be known before it is rewritten.
+
+    Attributes:
+        rises: True if its rows are sorted by key.
+        unbounded: Columns with NaN, which get no min/max in the footer.
     """
 
     rises: bool
@@ -130,9 +134,7 @@ class _Seen:
 
 
 def _looked_at(base: Base) -> _Seen:
-    """Look at the columns of key and floats, which say in which order rows stand and what the
-    footer tells.
-    """
+    """Read the key and float columns, which determine the row order and the footer statistics."""
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
     floats = base_file.floats(schema)
     wanted = pa.schema([field for field in schema if field.name in {*key, *floats}])
@@ -155,13 +157,15 @@ def rewritten(
     avro_schema: str,
     constants: Sequence[str],
 ) -> tuple[Encoded, BitMap]:
-    """Return the base file with the rows of ``base`` and those of ``come``, and which positions
-    have new rows.
+    """Return the new base file, and the positions of its new rows.
 
-    ``come``: rows of :func:`mdt.write.rewrite_rows.moved_schema`, in its types, of which the first
-    ``old`` stood in the table before.  ``constants``: partition path and file name.  Rows stand as
-    they do in a file that is made in memory: by rising key, if those of the base file do; else new
-    ones behind them.
+    It contains the rows of ``base`` and of ``come``. As in memory, they are sorted by key if the
+    rows of the base file are. Otherwise the rows of ``come`` follow at the end.
+
+    Args:
+        come: Rows with the columns and types of :func:`mdt.write.rewrite_rows.moved_schema`.
+        old: Number of rows at the start of ``come`` that existed in the table.
+        constants: Partition path and file name.
     """
     seen, definition = _looked_at(base), base.snapshot.definition
     unbounded = seen.unbounded | base_file.without_bounds(come)
@@ -174,13 +178,13 @@ def rewritten(
     ):
 
         def described() -> Iterator[pa.Table]:
-            """Yield row groups, each of which is described while it is encoded."""
+            """Yield row groups. Each is described in parallel to its encoding."""
             for group, at in _grouped(rows, options.row_group_rows):
                 whole = with_constants(group, definition, constants)
                 done = pool.submit(made.add, whole, at >= old)
                 yield whole
                 done.result()
-                del whole, group, at  # before memory is given back
+                del whole, group, at  # so that their memory can be released
                 give_back()
 
         said = base_file.encode_groups(
@@ -209,8 +213,8 @@ def rewritten(
 
 
 def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Table, Int64Array]]:
-    """Yield rows in the order of the new file, with their positions in ``come``, -1 for those of
-    the base file.
+    """Yield the rows in the order of the new file, with their positions in ``come`` (-1 for rows of
+    the base file).
     """
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
     keys, order = None, np.arange(len(come))
@@ -226,8 +230,8 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
             yield piece, at
             continue
         own = sort_keys(piece.select(key), key)
-        # Rows with the last key of a piece come behind those of the base file that have it, too,
-        # which may follow in the next one.
+        # New rows with the last key of this piece must wait: the next piece may have base rows with
+        # the same key, which come first.
         here = put + _below(keys.slice(put), own[-1])
         place = rising(pa.concat_arrays([own, keys.slice(put, here - put)]))
         both = base_file.stack([piece, taken(come, order[put:here])])
@@ -238,14 +242,14 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
 
 
 def _below(keys: pa.Array, bound: Any) -> int:
-    """Return how many of ``keys``, which rise, are below ``bound``."""
+    """Return the number of ``keys``, sorted, below ``bound``."""
     return int(pc.sum(pc.less(keys, bound), min_count=0).as_py())
 
 
 def _grouped(
     rows: Iterator[tuple[pa.Table, Int64Array]], size: int
 ) -> Iterator[tuple[pa.Table, Int64Array]]:
-    """Yield the same rows in pieces of ``size`` rows; the last one may have fewer."""
+    """Yield the same rows in pieces of ``size`` rows. The last piece may be smaller."""
     tables: list[pa.Table] = []
     places: list[Int64Array] = []
     held = 0
@@ -265,7 +269,7 @@ def _grouped(
 
 
 class _Description:
-    """All that is to be known of a file whose row groups come one by one."""
+    """Collects the metadata of a file while its row groups are written."""
 
     def __init__(self, snapshot: Snapshot, options: Options, rows: int) -> None:
         self._definition = snapshot.definition
@@ -278,7 +282,11 @@ class _Description:
         self._bounds: list[Mapping[str, str]] = []
 
     def add(self, group: pa.Table, is_new: Any) -> None:
-        """Take the next row group; ``is_new``: bool[rows]."""
+        """Add the next row group.
+
+        Args:
+            is_new: bool[rows], True for rows that are new to the table.
+        """
         keys, ordering = plain(group[RECORD_KEY]), None
         if self._definition.ordering is not None:
             ordering = key_map.ordering_words(group[self._definition.ordering])
@@ -291,7 +299,7 @@ class _Description:
         self.row_groups.append(len(group))
 
     def said(self) -> tuple[str | None, str | None, bytes | None]:
-        """Return the smallest and the largest record key, and Hudi's filter of all."""
+        """Return (smallest record key, largest record key, encoded Bloom filter) for the footer."""
         bloom = None if self._bloom is None else self._bloom.text().encode("ascii")
         return (
             min(one["min"] for one in self._bounds),

@@ -1,4 +1,4 @@
-"""The names of the data files of a transaction, each of which has a marker before it is stored
+"""Names of the data files of a transaction. Each file gets a marker before it is stored
 (:mod:`mdt.commit.markers`).
 """
 
@@ -25,26 +25,27 @@ from mdt.write.assign import NEW
 
 
 class Placed(Protocol):
-    """What of a slice says which file it becomes: see :class:`mdt.write.slices.Slice`."""
+    """The properties of a slice that determine the name of its file. See
+    :class:`mdt.write.slices.Slice`.
+    """
 
     @property
     def partition(self) -> str:
-        """The path of the partition."""
+        """Path of the partition."""
 
     @property
     def group(self) -> int:
-        """The number of the file group, NEW, or that of a bucket."""
+        """Number of the file group, NEW, or the number of a bucket."""
 
     @property
     def is_log(self) -> bool:
-        """Whether it becomes a log file."""
+        """True for a log file."""
 
 
 class MarkedFiles:
-    """The files that the slices of one transaction become, or of one task of it; safe to use from
-    many threads.
+    """File names of the slices of a transaction, or of one of its tasks. Thread-safe.
 
-    Slices are known by their numbers in the transaction or task.
+    Slices are identified by their numbers in the transaction or task.
     """
 
     def __init__(self, storage: Storage, snapshot: Snapshot, claim: Claim) -> None:
@@ -54,7 +55,7 @@ class MarkedFiles:
         self._lock = Lock()
 
     def mark(self, work: Iterable[tuple[int, Placed]]) -> None:
-        """Begin to put the markers of slices with their numbers; of many at a time it takes fewer
+        """Begin to put the markers of numbered slices. A single call for many slices takes fewer
         requests.
         """
         files = []
@@ -75,9 +76,9 @@ class MarkedFiles:
             )
 
     def file(self, number: int, one: Placed) -> tuple[str, str]:
-        """Return the file id and the name of the file of a slice.
+        """Return (file id, file name) of a slice.
 
-        The file is marked now if it has not been: an update may turn out to fit a log file where a
+        Puts the marker if :meth:`mark` has not. An update may turn out to need a log file where a
         base file was marked.
         """
         if (number, one.is_log) not in self._names:
@@ -85,8 +86,8 @@ class MarkedFiles:
         return self._names[number, one.is_log]
 
     def wait(self, path: str) -> None:
-        """Wait until all markers stand that were begun, before the file at ``path`` is stored.
-        Raises what failed, to each who waits.
+        """Wait for all pending markers before the file at ``path`` is stored. Every waiting thread
+        gets the error if a marker fails.
 
         Raises Conflict in a task whose transaction has ended.
         """
@@ -97,8 +98,8 @@ class MarkedFiles:
         self._require_running(path)
 
     def _require_running(self, path: str) -> None:
-        """Raise Conflict in a task whose transaction has ended: Hudi's readers would take the file
-        for one that is committed.
+        """Raise Conflict in a task whose transaction has ended. Hudi readers would take the file
+        for a committed file.
         """
         if (
             self._claim.is_of_task
@@ -134,8 +135,8 @@ def next_version(members: Sequence[Segment]) -> int:
 
 
 def _refuse_hidden(snapshot: Snapshot, partition: str) -> None:
-    """Raise Invalid for a new partition that hudi-rs would not read; what older builds have put
-    there stays.
+    """Raise Invalid for a new partition in a hidden directory, which hudi-rs does not read.
+    Existing partitions are accepted.
     """
     if is_hidden(partition) and partition not in live_paths(snapshot):
         raise Invalid(

@@ -1,5 +1,5 @@
-"""Which row of a source belongs to which live row of the table: by record key through the key
-index, else by a join of columns.
+"""Matching of source rows with live rows of the table: by record key through the key index, else by
+a join of columns.
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ from mdt.write.normalize import definition_paths, keyed_rows
 from mdt.write.row_groups import by_value
 
 _ASKED_MAX = 1_000
-"""So many values of a column are asked for one by one; of more, the range."""
+"""Maximum number of distinct values in an IN predicate. More values become a range."""
 _DIGITS = 38
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """m rows of the source, each beside a live row of the table.
+    """m rows of the source, each with its matching live row of the table.
 
-    ``source``: int64[m], rows of the source; ``file``, ``position``: int64[m], where the others
-    stand.  ``ordering``: uint64[m], what key maps say of them, None where nobody was asked.
-    ``absent``: keys that live nowhere, as :class:`mdt.commit.conflicts.Footprint` has them.
-    ``refused``: places of rows that were found by key and looked at, for which what else was asked
-    does not hold.
+    Attributes:
+        source: int64[m], row numbers in the source.
+        file: int64[m], file numbers of the table rows.
+        position: int64[m], positions of the table rows in their files.
+        ordering: uint64[m], ordering words of the table rows from key maps. None if key maps were
+            not read.
+        absent: Keys that are not live, in the form of :class:`mdt.commit.conflicts.Footprint`.
+        refused: Places of rows that matched by key but not by the further conditions.
     """
 
     source: Int64Array
@@ -64,7 +67,7 @@ class Pairs:
         return len(self.source)
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
-        """Return some of the pairs, by a mask or by their numbers."""
+        """Return a selection of the pairs, by a mask or by numbers."""
         ordering = None if self.ordering is None else self.ordering[rows]
         return Pairs(
             self.source[rows],
@@ -77,7 +80,7 @@ class Pairs:
 
     @classmethod
     def joined(cls, parts: Sequence[Pairs]) -> Pairs:
-        """Return pairs one part after the other; ordering values where all parts have them."""
+        """Concatenate pairs. The result has ordering words if all parts have them."""
         source, file, position = [_NO_ROWS], [_NO_ROWS], [_NO_ROWS]
         ordering = [np.empty(0, np.uint64)]
         for part in parts:
@@ -91,17 +94,19 @@ class Pairs:
 
     @property
     def places(self) -> Int64Array:
-        """Where the rows of the table stand: file << 32 | position -> int64[m]."""
+        """int64[m], file << 32 | position of the table rows."""
         return self.file << 32 | self.position
 
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """How rows are matched.
+    """The parsed join condition of a merge.
 
-    ``equal``: column of the table -> column of the source.  ``rest``: what else must hold.
-    ``key``: columns of the table that the key index answers for, empty where it cannot.  ``nulls``:
-    whether null partition columns are equal, as an upsert takes them.
+    Attributes:
+        equal: Column of the table -> equal column of the source.
+        rest: Further conditions.
+        key: Columns of the table for the lookup in the key index. Empty if it cannot be used.
+        nulls: True if null partition columns are equal, as in an upsert.
     """
 
     equal: Mapping[str, str]
@@ -111,22 +116,25 @@ class On:
 
     @property
     def is_by_key(self) -> bool:
-        """Whether the key index finds the rows."""
+        """True if the key index finds the rows."""
         return bool(self.key)
 
     def names_one_row(self, definition: TableDefinition) -> bool:
-        """Return whether the key index finds at most one row for each of the source, and no other
-        can come while that one lives.
+        """Return True if each source row matches at most a single row, and no concurrent insert can
+        add another match while that row is live.
         """
         in_scope = definition.is_global or set(definition.partition_by) <= set(self.key)
         return self.is_by_key and in_scope and not definition.keys_repeat
 
 
 def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
-    """Return what ``on`` of a merge says: None, columns that both sides have, or SQL with
-    ``source.x = target.y`` joined by AND.
+    """Parse the ``on`` argument of a merge.
 
-    Raises Invalid and Unsupported for what does not say that two columns are equal.
+    Args:
+        on: None for ``definition.unique_by``, names of common columns, or SQL with ``source.x =
+            target.y`` joined by AND.
+
+    Raises Invalid for unknown columns, Unsupported for SQL without an equality of two columns.
     """
     if on is None:
         equal = {name: name for name in definition.unique_by}
@@ -174,9 +182,7 @@ def _conjuncts(predicate: Predicate) -> Sequence[Predicate]:
 def _equated(
     part: Predicate, source: Source, definition: TableDefinition
 ) -> tuple[str, str] | None:
-    """Return the columns of the source and of the table that a condition says to be equal, None for
-    another one.
-    """
+    """Return (source column, table column) if ``part`` is an equality of the two, else None."""
     if not isinstance(part, Compared) or part.op != "=" or part.is_negated:
         return None
     for one, other in (part.names, part.names[::-1]):
@@ -193,8 +199,8 @@ def _planned(
     names: frozenset[str],
     definition: TableDefinition,
 ) -> On:
-    """Return how pairs are found: by the key if all of its columns are equal, and then what else is
-    equal is a condition.
+    """Return the join condition. If all key columns are equated, rows are found by key and further
+    equalities become conditions.
     """
     if not set(definition.key) <= equal.keys():
         return On(equal, Condition(And(tuple(rest)), names), ())
@@ -223,7 +229,11 @@ def pairs(
     threads: int,
     scanned: set[int],
 ) -> Pairs:
-    """Return the pairs that match; to ``scanned`` are added the files that were looked into."""
+    """Return the matching pairs.
+
+    Args:
+        scanned: Output parameter. The numbers of the files read are added to it.
+    """
     if on.is_by_key:
         found = _by_key(metadata, snapshot, source, on)
         scanned.update(np.unique(found.file).tolist())
@@ -267,12 +277,12 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
 
 
 def _nullable(columns: pa.Schema) -> pa.Schema:
-    """Return columns as they may be in rows that are looked for."""
+    """Return columns that accept nulls, for rows that are only looked up."""
     return pa.schema([field.with_nullable(True) for field in columns])
 
 
 def all_valid(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return which rows have no null -> bool[n]."""
+    """Return the rows without nulls -> bool[n]."""
     valid = np.ones(len(table), np.bool_)
     for column in table.columns:
         if column.null_count:
@@ -308,8 +318,8 @@ def _by_columns(
 
 
 def unprefixed(predicate: Predicate) -> Predicate:
-    """Return what follows for rows of the table alone, named as the table names its columns:
-    comparisons of values prove nothing.
+    """Return the necessary condition for table rows alone, with the table's column names.
+    Comparisons of expressions prove nothing and are dropped.
     """
     if isinstance(predicate, Unknown):
         return And(())
@@ -327,16 +337,14 @@ def _renamed(one: Leaf) -> Leaf:
 
 
 def _is_of_target(part: Predicate) -> bool:
-    """Return whether a condition is about columns of the table alone, as far as it is known."""
+    """Return True if the known leaves of a condition refer to table columns only."""
     if isinstance(part, (And, Or)):
         return all(map(_is_of_target, part.children))
     return isinstance(part, Leaf) and all(name.startswith(TARGET) for name in part.columns)
 
 
 def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Predicate:
-    """Return what rows of the table must meet to be equal to some row of the source, in the words
-    of an index.
-    """
+    """Return an index-friendly predicate that table rows must meet to equal any source row."""
     column = source.column(name).drop_null()
     if not len(column):
         return Or(())
@@ -354,7 +362,7 @@ def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Pred
             (leaf(target, ">=", bounds["min"], schema), leaf(target, "<=", bounds["max"], schema))
         )
     except (ValueError, OverflowError, pa.ArrowException):
-        # values that the column cannot have, or that have no order here
+        # values that do not fit the column, or without an order
         return And(())
 
 
@@ -362,8 +370,8 @@ Column: TypeAlias = pa.ChunkedArray
 
 
 def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
-    """Return two columns in one type, in which equal values have equal bits.  Raises Invalid where
-    there is none.
+    """Cast two columns to a common type that represents equal values by equal bits. Raises Invalid
+    if there is none.
     """
     kinds = pa.types
     if _are((a, b), kinds.is_integer):
@@ -395,7 +403,7 @@ def _scale(type: pa.DataType) -> int:
 
 
 def _bits(column: Column) -> Column:
-    """Return numbers as the bits of doubles; there is one zero, and one NaN."""
+    """Return numbers as the bits of doubles, with a single zero and a single NaN."""
     number = np.asarray(pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)) + 0.0
     number[np.isnan(number)] = np.nan
     return pa.chunked_array([pa.array(number.view(np.int64), mask=np.asarray(column.is_null()))])
@@ -404,7 +412,12 @@ def _bits(column: Column) -> Column:
 def refuse_two_rows_for_one(
     metadata: Metadata, snapshot: Snapshot, found: Pairs, key_of: Sequence[str], named_max: int
 ) -> None:
-    """Raise Invalid, naming keys of the table, if a row of the table has two rows of the source."""
+    """Raise Invalid if several source rows match the same table row.
+
+    Args:
+        key_of: Columns that identify the rows in the message.
+        named_max: Maximum number of rows in the message.
+    """
     places, counts = np.unique(found.places, return_counts=True)
     twice = places[counts > 1]
     if not len(twice):

@@ -1,13 +1,12 @@
-"""The operation merge: rows of a source beside those of the table, and clauses that say what
-becomes of each.
+"""The operation merge: join source rows with table rows and apply the first matching clause.
 
-Rows are matched first, then the first clause that holds is found for each pair, each row of the
-source alone, and each row of the table alone; nothing else of the table is read for that than what
-conditions name.  Updates are made where they are written, file group by file group; new rows, and
-rows that move to another partition, before.
+Rows are matched first. Then the first clause whose condition holds is determined for each pair,
+each unmatched source row and each unmatched table row. Only the columns in conditions are read for
+that. Updated rows are computed file group by file group during the write. New rows, and rows that
+move to another partition, are computed before.
 
-An update is an update: ordering values do not decide.  Where one falls, the file group gets a base
-file, because Hudi's readers would take the row of a log file for a late one.
+An update always applies, even if it decreases the ordering value. In that case the file group gets
+a new base file, because Hudi readers would ignore the log record as late.
 """
 
 from __future__ import annotations
@@ -70,15 +69,17 @@ from mdt.write.text_order import is_below
 _NAMED_KEYS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 _ALONE = -1
-"""Stands for the row of the source where there is none."""
+"""Source row number of pairs without a source row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """n rows of the table that a clause changes.
+    """n table rows changed by clauses.
 
-    ``pairs``: where they stand, and their rows of the source or -1.  ``clause``: int64[n], its
-    number.  ``moved``: bool[n], whether they get another partition, and stand among the new rows.
+    Attributes:
+        pairs: Their locations, and their source rows or -1.
+        clause: int64[n], number of the clause.
+        moved: bool[n], True if the row moves to another partition. It is then part of the new rows.
     """
 
     pairs: Pairs
@@ -89,24 +90,27 @@ class Acted:
         return len(self.clause)
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Acted:
-        """Return some of them."""
+        """Return a selection of the rows."""
         return Acted(self.pairs.take(rows), self.clause[rows], self.moved[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Merge(RowOperation):
-    """``schema``: the columns of the table as clauses were read.  ``chooses``: whether rows are
-    chosen by what they say, and not by keys of the source alone.
+    """The merge operation.
+
+    Attributes:
+        schema: Columns of the table when the clauses were parsed.
+        chooses: True if rows are selected by their values, not only by keys of the source.
     """
 
     schema: pa.Schema = field(kw_only=True)
     chooses: bool = field(kw_only=True)
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
-        """Return what becomes of which row.  Raises Invalid for two rows of the source that match
-        one of the table, and for new keys that exist.
+        """Return the plan. Raises Invalid if several source rows match a table row, or if new keys
+        exist already.
 
-        Raises Conflict if the columns were altered meanwhile.
+        Raises Conflict if the columns were altered concurrently.
         """
         if not snapshot.definition.schema.equals(self.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
@@ -116,8 +120,11 @@ class Merge(RowOperation):
 
 @dataclass(frozen=True, slots=True)
 class MergedRows(Rows):
-    """The rows of ``source``, which is held in memory, and ``clauses`` that say what becomes of
-    them.
+    """A merge whose source is in memory.
+
+    Attributes:
+        on: Join condition.
+        clauses: Clauses in order of precedence.
     """
 
     metadata: Metadata
@@ -128,18 +135,18 @@ class MergedRows(Rows):
     writers: int = 0
 
     def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedMerge:
-        """Return what becomes of which row."""
+        """Return the rows with their actions."""
         since = self.metadata.storage.now_us()
         return Decision(self, snapshot).grouped(since)
 
     @property
     def chooses(self) -> bool:
-        """Whether rows are chosen by what they say, and not by keys of the source alone."""
+        """True if rows are selected by their values, not only by keys of the source."""
         alone = any(clause.when is When.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
         return alone or not self.on.is_by_key
 
     def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
-        """Return which of the rows are updated -> bool[n]."""
+        """Return the rows that are updated -> bool[n]."""
         return np.array([clause.action is Action.UPDATE for clause in self.clauses], np.bool_)[
             acted.clause
         ]
@@ -147,7 +154,7 @@ class MergedRows(Rows):
     def updated(
         self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return what updates make of rows: columns ``names``, by default all."""
+        """Return the updated rows with the columns ``names``, by default all."""
         wanted = list(snapshot.definition.schema.names if names is None else names)
         parts, order = list[pa.Table](), list[Int64Array]()
         for number, rows in by_value(np.arange(len(acted)), acted.clause).items():
@@ -168,7 +175,9 @@ class MergedRows(Rows):
     def target(
         self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int
     ) -> pa.Table:
-        """Return columns of rows of the table, in their order; nothing is read for no columns."""
+        """Return columns of the table rows of the pairs ``some``, in their order. Reads nothing if
+        ``names`` is empty.
+        """
         if not names:
             return pa.table({})
         return rows_at(
@@ -178,14 +187,18 @@ class MergedRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What becomes of rows, before it is said who writes them.
+    """The result of a merge before rows are assigned to file groups.
 
-    ``found``: all pairs.  ``acted``: n rows of the table that change, ``updates``: bool[n], which
-    of them live on, ``falls``: bool[n], which get a smaller ordering value where they stand.
-    ``batch``: m rows that get a new place, the first ``inserted`` of them new, the others those of
-    ``acted`` that are ``moved``; None if there are none.  ``located``: where their keys stand;
-    ``late``: bool[m], which of them are left out. ``scanned``: numbers of the files that were
-    looked into.
+    Attributes:
+        found: All pairs.
+        acted: The n table rows that change.
+        updates: bool[n], True for updated rows, False for deleted rows.
+        falls: bool[n], True if the ordering value of a row that stays in place decreases.
+        batch: m rows that get a new location, or None. The first ``inserted`` are new, the rest are
+            the ``moved`` rows of ``acted``.
+        located: Locations of their keys.
+        late: bool[m], True for rows that are skipped as late.
+        scanned: Numbers of the files read.
     """
 
     found: Pairs
@@ -199,14 +212,14 @@ class Decided:
     scanned: Collection[int]
 
     def absent(self, is_global: bool) -> dict[str, KeyHashes]:
-        """Return the keys that were found absent, as a footprint has them."""
+        """Return the keys that were found absent, in the form of a footprint."""
         known = [self.found.absent]
         if self.batch is not None:
             known.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
         return _together(known)
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows are inserted, updated, deleted and left out."""
+        """Return the number of inserted, updated, deleted and late rows."""
         late = int(self.late.sum())
         return {
             "inserted": self.inserted - late,
@@ -216,8 +229,8 @@ class Decided:
         }
 
     def new_rows(self) -> tuple[Int64Array, Int64Array]:
-        """Return which rows of ``batch`` are new to their file group, and which return to where a
-        dead row of their key stands.
+        """Return (rows of ``batch`` that are new to their file group, re-inserted rows). The latter
+        go to the file group of their deleted row.
         """
         dead_in = self.located.dead_in
         return np.flatnonzero((dead_in < 0) & ~self.late), np.flatnonzero(
@@ -227,8 +240,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class DecidedMerge(DecidedRows):
-    """``rows``: file group -> which of the rows that change stand there.  ``inserts``, ``returns``:
-    rows of the batch of ``done``, by place and by file group.
+    """A merge with its rows grouped by file group.
+
+    Attributes:
+        rows: File group -> numbers of its changed rows in ``done.acted``.
+        inserts: Place -> rows of ``done.batch``.
+        returns: File group -> re-inserted rows of ``done.batch``.
     """
 
     merge: MergedRows
@@ -288,7 +305,7 @@ class DecidedMerge(DecidedRows):
 
 
 class Decision:
-    """Finds out what a merge does to one snapshot."""
+    """Computes the effect of a merge on a snapshot."""
 
     def __init__(self, merge: MergedRows, snapshot: Snapshot) -> None:
         self._merge, self._snapshot = merge, snapshot
@@ -296,7 +313,11 @@ class Decision:
         self._scanned = set[int]()
 
     def grouped(self, since: int) -> DecidedMerge:
-        """Return what becomes of which row, by file group.  ``since``: when that was begun."""
+        """Return the changed rows by file group.
+
+        Args:
+            since: Start time in microseconds, for the statistics.
+        """
         merge, snapshot = self._merge, self._snapshot
         done = self.decided()
         inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
@@ -325,7 +346,7 @@ class Decision:
         return DecidedMerge(merge, done, rows, inserts, returns, findings)
 
     def decided(self) -> Decided:
-        """Return what becomes of the rows of the source, and of those of the table."""
+        """Return the effect on all source and table rows."""
         merge, snapshot = self._merge, self._snapshot
         found = pairs(
             merge.metadata,
@@ -342,9 +363,10 @@ class Decision:
         return self._decided(found, self._acted(found))
 
     def decided_alone(self, matched: Mapping[int, BitMap]) -> Decided:
-        """Return what becomes of rows that no row of the source matches, in some files.
+        """Return the effect on unmatched table rows in given files.
 
-        ``matched``: by number of these files, the positions of the rows that some row matches.
+        Args:
+            matched: File number -> positions of matched rows.
         """
         places = [
             _NO_ROWS,
@@ -355,9 +377,7 @@ class Decision:
         return self._decided(nothing, _joined(nothing, _NO_ROWS, alone))
 
     def scanned_alone(self) -> set[int]:
-        """Return the files that may have rows which no row of the source matches, and for which a
-        clause holds.
-        """
+        """Return the files that may contain unmatched table rows that meet a clause's condition."""
         predicates = [
             unprefixed(self._merge.clauses[number].condition.predicate)
             for number in self._numbers(When.NOT_MATCHED_BY_SOURCE)
@@ -382,16 +402,16 @@ class Decision:
     def _numbers(self, when: When) -> list[int]:
         return [number for number, clause in enumerate(self._merge.clauses) if clause.when is when]
 
-    # Which clause
+    # Selection of clauses
 
     def _acted(self, found: Pairs) -> Acted:
-        """Return the rows of the table that a clause changes."""
+        """Return the table rows changed by clauses."""
         clause = self._first(When.MATCHED, found)
         return _joined(found.take(clause >= 0), clause[clause >= 0], self._alone(found.places))
 
     def _first(self, when: When, found: Pairs) -> Int64Array:
-        """Return the number of the first clause that holds for each pair, or row of the source
-        alone -> int64[m], -1 for none.
+        """Return the number of the first clause that holds for each pair or unmatched source row ->
+        int64[m], -1 for none.
         """
         clause = np.full(len(found), -1)
         numbers = self._numbers(when)
@@ -420,9 +440,11 @@ class Decision:
     def _alone(
         self, taken: Int64Array, files: Collection[int] | None = None
     ) -> list[tuple[int, Pairs]]:
-        """Return clause -> rows of the table that it changes and that no row of the source matches.
+        """Return (clause, changed rows) for unmatched table rows.
 
-        ``taken``: places of those that are matched.  ``files``: only these are looked into.
+        Args:
+            taken: Places of matched rows.
+            files: Restricts the scan to these files.
         """
         merge, parts = self._merge, list[tuple[int, Pairs]]()
         for number in self._numbers(When.NOT_MATCHED_BY_SOURCE):
@@ -451,12 +473,10 @@ class Decision:
             parts.append((number, alone))
         return parts
 
-    # What becomes of rows
+    # Effects on rows
 
     def _moved(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> Acted:
-        """Return the rows with those marked that get another partition; only under table scope can
-        they.
-        """
+        """Mark updated rows that move to another partition. Rows only move under table scope."""
         definition = self._snapshot.definition
         rows = np.flatnonzero(updates & self._sets(acted, definition.partition_by))
         if not len(rows) or not definition.is_global:
@@ -477,12 +497,12 @@ class Decision:
         return Acted(acted.pairs, acted.clause, moved)
 
     def _sets(self, acted: Acted, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return for which of the rows a clause sets one of the columns -> bool[n]."""
+        """Return the rows whose clause sets any of the columns ``names`` -> bool[n]."""
         sets = [not clause.values.keys().isdisjoint(names) for clause in self._merge.clauses]
         return np.array(sets, np.bool_)[acted.clause]
 
     def _new_rows(self, found: Pairs, acted: Acted) -> tuple[Batch | None, int]:
-        """Return rows that get a new place, inserts first, and how many of them these are."""
+        """Return (rows that get a new location, number of inserts). Inserts are first."""
         merge, definition = self._merge, self._snapshot.definition
         alone = np.ones(len(merge.source), np.bool_)
         alone[found.source] = False
@@ -520,7 +540,7 @@ class Decision:
             )
 
     def _late(self, batch: Batch | None, located: Located) -> npt.NDArray[np.bool_]:
-        """Return which new rows are left out, because their key was deleted at a larger ordering
+        """Return the new rows that are skipped because their key was deleted at a larger ordering
         value -> bool[n].
         """
         if batch is None:
@@ -530,7 +550,7 @@ class Decision:
         )
 
     def _falls(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which rows get a smaller ordering value where they stand -> bool[n]."""
+        """Return the rows whose ordering value decreases in place -> bool[n]."""
         definition, falls = self._snapshot.definition, np.zeros(len(acted), np.bool_)
         if definition.ordering is None or not definition.is_mor:
             return falls
@@ -553,12 +573,12 @@ class Decision:
         return falls
 
     def _left(self, done: Decided) -> dict[int, BitMap] | None:
-        """Return all rows of the table that were looked at: segment -> positions; None where others
-        may have been, too.
+        """Return segment id -> positions of all table rows that were read. None if other rows may
+        have been read.
 
-        A key of the source stood at one of them, or nowhere.  Whoever changes what the merge has
-        read ends one of these rows, or inserts a key that was found absent; so a merge whose rows
-        and absent keys are as they were would do the same to the newer state.
+        Each source key was found at these rows or was absent. A concurrent change of the merge's
+        input ends such a row or inserts an absent key. If neither happens, the merge has the same
+        result on the newer snapshot.
         """
         if self._merge.chooses or not self._merge.on.names_one_row(self._snapshot.definition):
             return None
@@ -571,8 +591,8 @@ class Decision:
 
 
 def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]) -> Acted:
-    """Return rows of the table that change, with the clause of each: pairs, and then those that no
-    row of the source matches.
+    """Return the changed table rows with their clauses: first the pairs, then the unmatched
+    rows.
     """
     if alone:
         found = Pairs.joined([found, *(some for _, some in alone)])
@@ -581,7 +601,9 @@ def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]
 
 
 def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
-    """Return the keys of all parts by partition; under TABLE all of them, if one part says so."""
+    """Return the keys of all parts by partition. If any part uses TABLE, all keys are under
+    TABLE.
+    """
     found: dict[str, list[KeyHashes]] = {}
     everywhere = any(TABLE in part for part in parts)
     for part in parts:
@@ -593,6 +615,10 @@ def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
 def merge_of(
     rows: MergedRows, action: str, schema: pa.Schema, progress: Progress | None = None
 ) -> Merge:
-    """Return the merge of rows that are held in memory.  ``schema``: as for :class:`Merge`."""
+    """Return the merge operation for a source in memory.
+
+    Args:
+        schema: Columns of the table when the clauses were parsed.
+    """
     known = (rows.metadata, rows.options, rows, MERGE, action, progress)
     return Merge(*known, schema=schema, chooses=rows.chooses)

@@ -1,4 +1,4 @@
-"""A merge as it was said, in text: it travels to tasks, and is read where the rows are."""
+"""The text form of a merge. It can be sent to tasks, which parse it for their rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from mdt.write.newest import newest_rows
 
 @dataclass(frozen=True, slots=True)
 class SaidClause:
-    """``condition``: SQL, None for always, with its ``params``; ``given``: column -> value, "*", or
-    None for a delete.
+    """The text form of a clause.
+
+    Attributes:
+        condition: SQL with ``params``. None always holds.
+        given: Column -> value, "*" for every column, None for a delete.
     """
 
     when: When
@@ -32,15 +35,15 @@ class SaidClause:
     given: Any
 
     def pinned(self) -> SaidClause:
-        """Return the clause with ``current_timestamp()`` as a literal, the same in all tasks."""
+        """Replace ``current_timestamp()`` by a literal, so that all tasks use the same value."""
         given, now = self.given, now_us()
         if isinstance(given, Mapping):
             given = {name: pinned(value, (), now) for name, value in given.items()}
         return replace(self, condition=pinned(self.condition, (), now), given=given)
 
     def without_marked(self) -> tuple[SaidClause, ...]:
-        """Return the clause as it is for a source that marks deletes: marked rows delete what they
-        would update, and insert nothing.
+        """Return the clauses for a source that marks deletes. Marked rows delete their matches and
+        are not inserted.
         """
         mine = "" if self.condition is None else f"({self.condition}\n) and "
         if self.action is Action.UPDATE and self.when is When.MATCHED:
@@ -52,17 +55,18 @@ class SaidClause:
         return (self,)
 
     def read(self, clauses: Clauses) -> Clause:
-        """Return it for rows of the source that ``clauses`` know.  Raises Invalid for what cannot
-        be.
-        """
+        """Parse the clause. Raises Invalid if it is not valid."""
         condition = clauses.condition(self.when, self.condition, self.params)
         return clauses.clause(self.when, self.action, condition, self.given)
 
 
 @dataclass(frozen=True, slots=True)
 class SaidMerge:
-    """``on``: as the caller gave it.  ``dedupe``: whether of rows with the same key the newest one
-    is merged.
+    """The text form of a merge.
+
+    Attributes:
+        on: Join condition as given by the caller.
+        dedupe: True to merge only the newest source row of each key.
     """
 
     on: Any
@@ -70,7 +74,7 @@ class SaidMerge:
     dedupe: bool = False
 
     def read(self, rows: pa.Table, definition: TableDefinition) -> tuple[Source, On, list[Clause]]:
-        """Return the merge of ``rows``.  Raises Invalid for what cannot be."""
+        """Parse the merge for the source ``rows``. Raises Invalid if it is not valid."""
         source = Source(rows, definition)
         on = matched_on(self.on, source, definition)
         if self.dedupe:
@@ -79,23 +83,21 @@ class SaidMerge:
         return source, on, [clause.read(clauses) for clause in self.clauses]
 
     def of_source(self) -> SaidMerge:
-        """Return the clauses that are about rows of the source."""
+        """Return the clauses for source rows, matched or not."""
         return replace(
             self, clauses=tuple(c for c in self.clauses if c.when is not When.NOT_MATCHED_BY_SOURCE)
         )
 
     def of_others(self) -> SaidMerge:
-        """Return the clauses that are about rows of the table which no row of the source
-        matches.
-        """
+        """Return the clauses for unmatched table rows."""
         return replace(
             self, clauses=tuple(c for c in self.clauses if c.when is When.NOT_MATCHED_BY_SOURCE)
         )
 
 
 def require_parts(on: On, clauses: Sequence[Clause]) -> None:
-    """Raise Unsupported if the rows of a source cannot be merged part by part, those of one key
-    together.
+    """Raise Unsupported if a source cannot be merged in parts that each contain all rows of their
+    keys.
     """
     if not on.is_by_key:
         raise Unsupported(

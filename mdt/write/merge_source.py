@@ -1,8 +1,7 @@
-"""The rows that a merge takes: as they were given, where they are copied, and as a table would keep
-them, where SQL reads them.
+"""The source rows of a merge, in two forms: as given, for copies, and in stored types, for SQL.
 
-Expressions of a merge are functions of one table with columns called ``source.x``, ``given.x`` (the
-same column as it came) and ``target.x``: rows of both sides, put beside each other.
+Expressions of a merge are functions of a table with the columns ``source.x``, ``given.x`` (the same
+column as given) and ``target.x``: source rows and table rows side by side.
 """
 
 from __future__ import annotations
@@ -21,41 +20,41 @@ from mdt.schema.declared import movable, plain, stored
 from mdt.schema.definition import TableDefinition
 
 SOURCE, GIVEN, TARGET = "source.", "given.", "target."
-"""What the names of columns begin with, by where they come from."""
+"""Prefixes of column names in expressions."""
 _ROWS = "rows"
-"""A column that is always there: it says how many rows there are."""
+"""Extra column that fixes the number of rows."""
 
 
 class Source:
-    """``table``: n rows, matched with those of a table that ``definition`` describes.  Safe to use
-    from threads.
+    """The source of a merge into a table with ``definition``. Thread-safe.
+
+    Attributes:
+        table: The n rows as given.
+        schema: The columns as seen by expressions.
     """
 
     def __init__(self, table: pa.Table, definition: TableDefinition) -> None:
         refuse_repeated(table.column_names)
-        # Arrow would join all chunks of a column whenever some rows are taken.
+        # Arrow joins all chunks of a column for each take.
         self.table = _joinable(table).combine_chunks()
         self._definition = definition
         self._columns: dict[str, pa.ChunkedArray] = {}
         self.schema = pa.schema(
             [pa.field(SOURCE + field.name, self._type(field)) for field in table.schema]
         )
-        """The columns as expressions see them."""
 
     def __len__(self) -> int:
         return len(self.table)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a column as a table would keep it -> [n].  Raises Invalid if a value does not
-        fit.
-        """
+        """Return a column in its stored type -> [n]. Raises Invalid if a value does not fit."""
         if name not in self._columns:
             self._columns[name] = self._converted(name)
         return self._columns[name]
 
     def stored_as(self, name: str, target: str) -> pa.ChunkedArray:
-        """Return a column as the column ``target`` of the table would have it -> [n].  Raises
-        Invalid if a value does not fit.
+        """Return a column in the stored type of the table column ``target`` -> [n]. Raises Invalid
+        if a value does not fit.
         """
         forms = self._definition.declared, self._definition.schema
         declared, kept = (pa.schema([of.field(target).with_nullable(True)]) for of in forms)
@@ -63,15 +62,17 @@ class Source:
         return conform(given, declared, kept)[target]
 
     def _type(self, field: pa.Field) -> pa.DataType:
-        """Return the type in which a column is read: that of the table's column, but for numbers
-        and text, which keep their own.
+        """Return the type of a column in expressions.
+
+        This is the type of the table column with the same name. Numbers and text keep their own
+        type.
         """
         known = self._definition.schema
         if known.get_field_index(field.name) >= 0 and not _is_simple(field.type):
             return known.field(field.name).type
         try:
             return stored(pa.schema([pa.field("x", field.type)])).field("x").type
-        except Invalid:  # it can be copied, and not more
+        except Invalid:  # the column can only be copied
             return field.type
 
     def _converted(self, name: str) -> pa.ChunkedArray:
@@ -88,8 +89,11 @@ class Source:
             ) from error
 
     def beside(self, names: Iterable[str], rows: Int64Array, target: pa.Table) -> pa.Table:
-        """Return columns ``names`` of the rows at ``rows`` -> int64[m], beside those of as many
-        rows of the ``target``.
+        """Return the columns ``names`` for m pairs.
+
+        Args:
+            rows: int64[m], row numbers in the source.
+            target: m rows of the table.
         """
         found = {_ROWS: pa.array(rows)}
         for name in names:
@@ -100,19 +104,20 @@ class Source:
         return pa.table(found)
 
     def _asked(self, name: str) -> pa.ChunkedArray:
-        """Return a column of the source by the name that expressions call it."""
+        """Return a source column by its name in expressions."""
         if name.startswith(GIVEN):
             return self.table[name.removeprefix(GIVEN)]
         return self.column(name.removeprefix(SOURCE))
 
     def nothing(self, names: Iterable[str]) -> pa.Table:
-        """Return :meth:`beside` of no rows: by it an expression shows what types it gives."""
+        """Return :meth:`beside` for no rows, to determine the types of expressions."""
         return self.beside(names, np.empty(0, np.int64), self._definition.schema.empty_table())
 
 
 def _joinable(table: pa.Table) -> pa.Table:
-    """Return the same rows without what pyarrow does not join: views, and dictionaries of several
-    chunks, which may be more than one holds.
+    """Return the rows without types that pyarrow cannot join.
+
+    These are views and dictionaries with several chunks, whose union may exceed the index type.
     """
     for i, field in enumerate(table.schema):
         type = movable(field.type)
@@ -124,9 +129,7 @@ def _joinable(table: pa.Table) -> pa.Table:
 
 
 def _is_simple(type: pa.DataType) -> bool:
-    """Return whether values of a type mean the same whatever column they stand in, as numbers and
-    text do.
-    """
+    """Return True if values of a type mean the same in every column, as numbers and text do."""
     kinds, type = pa.types, plain(type)
     is_number = kinds.is_integer(type) or kinds.is_floating(type) or kinds.is_decimal(type)
     is_text = kinds.is_string(type) or kinds.is_large_string(type) or kinds.is_string_view(type)
@@ -134,10 +137,10 @@ def _is_simple(type: pa.DataType) -> bool:
 
 
 def as_target(schema: pa.Schema) -> list[pa.Field]:
-    """Return the columns of the table as expressions call them."""
+    """Return the table columns as expressions name them."""
     return [field.with_name(TARGET + field.name) for field in schema]
 
 
 def target_columns(names: Iterable[str]) -> set[str]:
-    """Return which columns of the table expressions read that read ``names``."""
+    """Return the table columns among the expression columns ``names``."""
     return {name.removeprefix(TARGET) for name in names if name.startswith(TARGET)}

@@ -1,7 +1,7 @@
-"""The write core: files of slices, and the summaries of what was written.
+"""The write core: turns slices into files and index summaries.
 
-Whoever has slices (:mod:`mdt.write.slices`) needs nothing else: an operation, a service, a task of
-an engine.
+Operations, services and engine tasks create slices (:mod:`mdt.write.slices`) and pass them to
+:meth:`WriteJob.run`.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from mdt.write.slices import KeyedRows, Keys, Slice
 from mdt.write.summarize import Indexed, LeafStats, summarize
 
 _BESIDE_ROWS_MIN = 1 << 14
-"""A file of so many rows is described on a thread of its own while it is encoded; fewer take no
-longer than a thread takes to begin.
+"""Minimum rows of a file to compute its metadata on another thread during the encoding. For smaller
+files the thread start costs more than it saves.
 """
 _STORED_TOGETHER = 16
-"""Small objects that a thread takes at a time: to wake it up for each took a twentieth of the time
-in which they are made.
+"""Number of small objects that a thread stores at a time. Waking it up for each object costs about
+5 % of the time to make them.
 """
 _STORED_TOGETHER_BYTES = 1 << 16
-"""A larger object does not wait for others."""
+"""Larger objects are stored without waiting for more."""
 _NONE: Int64Array = np.empty(0, np.int64)
 
 R = TypeVar("R", KeyedRows, Keys)
@@ -75,11 +75,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One finished slice.
+    """The result of writing a slice.
 
-    ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded;
-    ``gained``: sort keys of what is new to the group, and ``gained_hashes``, of the record keys.
-    ``few_stats``: what is still missing of ``file.stats`` if it is a small file.
+    Attributes:
+        indexed: Input of skipping indexes from ``file``.
+        key_map: Encoded key map.
+        page_map: Encoded page map.
+        gained: Sort keys that are new to the file group.
+        gained_hashes: Hashes of the same record keys.
+        few_stats: Column statistics of a small file, not yet in ``file.stats``.
     """
 
     file: NewFile
@@ -95,10 +99,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """Rows of a base file in their order, with meta columns; ``ordering``: None without an ordering
-    field.
+    """Rows of a file in their final order, with meta columns.
 
-    ``fresh``: which positions have new rows, None for all of them.
+    Attributes:
+        ordering: Ordering words, or None without an ordering field.
+        fresh: Positions of rows that are new to the table. None if all are.
     """
 
     table: pa.Table
@@ -107,7 +112,7 @@ class _Content:
     fresh: BitMap | None = None
 
     def key_map(self) -> bytes | None:
-        """Return the encoded key map, None where there is no row."""
+        """Return the encoded key map, or None without rows."""
         return (
             key_map.encode(key_map.build(self.hashes, self.ordering)) if len(self.table) else None
         )
@@ -121,7 +126,7 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What all slices of one transaction share; safe to use from many threads."""
+    """The shared state of all slices of a transaction. Thread-safe."""
 
     metadata: Metadata
     snapshot: Snapshot
@@ -147,27 +152,25 @@ class WriteJob:
         )
 
     def storing_on(self, executor: Executor) -> WriteJob:
-        """Return the same job, whose small objects are stored by ``executor`` where the storage has
-        no threads of its own.
+        """Return the job with small objects stored by ``executor``. Remote storage uses its own
+        threads.
         """
         return self if self.metadata.storage.is_remote else replace(self, _storing=executor)
 
     def uploaded(self) -> None:
-        """Wait until all files that :meth:`run` has made are stored.  Raises the first error."""
+        """Wait until all files made by :meth:`run` are stored. Raises the first error."""
         self._store_gathered()
         waiting = [self._uploads.popleft() for _ in range(len(self._uploads))]
         awaited(waiting)
 
     def stopped(self) -> None:
-        """Wait for what is being stored; what has not begun is left out.  Raises the first
-        error.
-        """
+        """Wait for running uploads and cancel the rest. Raises the first error."""
         self._gathered.clear()
         self.uploaded()
 
     def _upload(self, path: str, data: Data, size: int) -> None:
-        """Store a new object, or begin to: what is small waits for the storage, and not for
-        others.
+        """Store a new object, or begin to. Large objects block the caller, small objects are stored
+        in the background.
         """
         storage = self.metadata.storage
         create = partial(self._create, path, data)
@@ -184,12 +187,12 @@ class WriteJob:
             self._uploads.popleft()()
 
     def _create(self, path: str, data: Data) -> None:
-        """Store a new object.  Raises Conflict in a task whose transaction has ended."""
+        """Store a new object. Raises Conflict in a task whose transaction has ended."""
         self.marked.wait(path)
         self.metadata.storage.create(path, data)
 
     def store_attachments(self, path: str, parts: Sequence[bytes | pa.Buffer]) -> None:
-        """Begin to store an object of attachments; :meth:`uploaded` waits for it."""
+        """Begin to store an object of attachments. :meth:`uploaded` waits for it."""
         storage = self.metadata.storage
         self._uploads.append(storage.begin_storing(partial(storage.create, path, parts)))
 
@@ -199,15 +202,13 @@ class WriteJob:
             self._gathered.clear()
 
     def run(self, task: int, work: Slice) -> Written:
-        """Make the file of ``work``, the ``task``-th slice; it is stored when :meth:`uploaded` has
-        been called.
-        """
+        """Make the file of ``work``, slice number ``task``. It is stored after :meth:`uploaded`."""
         if work.is_log:
             return self._log(task, work)
         return self._base(task, work)
 
     def _members(self, work: Slice) -> list[int]:
-        """Return the numbers of the files of the file group, oldest first."""
+        """Return the file numbers of the file group, oldest first."""
         if work.group <= NEW:
             return []
         return self.snapshot.file_groups.members(work.group).tolist()
@@ -225,8 +226,10 @@ class WriteJob:
         return base_file.with_meta_columns(rows.table, meta)
 
     def _parquet(self, content: _Content, keys: pa.Array | None = None) -> Encoded:
-        """Encode and describe rows with meta columns.  ``keys``: those of a base file, whose footer
-        says more of them to Hudi's readers.
+        """Encode rows with meta columns, and compute their metadata.
+
+        Args:
+            keys: Record keys of a base file, for the min/max and the Bloom filter in its footer.
         """
         table, options = content.table, self.options
         row_groups = base_file.row_groups_of(len(table), options.row_group_rows)
@@ -254,7 +257,7 @@ class WriteJob:
             )
 
     def _base(self, task: int, work: Slice) -> Written:
-        """Write a new base file: the rows that the slice carries over, and the new ones."""
+        """Write a new base file with the carried-over and the new rows."""
         file_id, name = self.marked.file(task, work)
         members, previous, inserts, gained = (
             self._members(work),
@@ -273,7 +276,7 @@ class WriteJob:
             keys, positions = plain(content.table[RECORD_KEY]), content.fresh
             parquet = self._parquet(content, keys)
             if work.group <= NEW and work.carried is not None:
-                # All keys are new to the group, and none is covered without a key part.
+                # All keys are new to the group, so all belong in its key part.
                 ordered = sort_keys(content.table, self.snapshot.definition.key)
                 inserts, gained = len(keys), (self._keys(keys, ordered), content.hashes)
         self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
@@ -297,8 +300,8 @@ class WriteJob:
         )
 
     def _large_base(self, work: Slice, members: Sequence[int]) -> Base | None:
-        """Return the base file of the group if it is rewritten row group by row group and any row
-        of it stays.
+        """Return the base file of the group if it is large and some of its rows are live, else
+        None.
         """
         if (
             work.carried is not None
@@ -312,8 +315,9 @@ class WriteJob:
         return base if base.rows else None
 
     def _rewritten(self, task: int, work: Slice, name: str, base: Base) -> tuple[Encoded, BitMap]:
-        """Return a base file with the rows of ``base``, those of its log files, and new ones; and
-        which positions have new rows.
+        """Return the new base file and the positions of its new rows.
+
+        It contains the rows of ``base``, of its log files, and new rows.
         """
         definition = self.snapshot.definition
         parts = [
@@ -336,16 +340,16 @@ class WriteJob:
         )
 
     def _content(self, task: int, work: Slice, name: str) -> _Content:
-        """Return the rows of a base file: what is carried over, under the new file name, then what
-        is new.
+        """Return the rows of a base file: first the carried-over rows, then new rows.
 
-        A file in the order of keys stays so, and its row groups hold narrow ranges of keys; another
-        order was somebody's choice, and new rows stand behind it.
+        If the carried-over rows are sorted by key, the file is sorted by key, so its row groups
+        have narrow key ranges. Any other order was chosen by a service and is kept, with new rows
+        at the end.
         """
         definition, new = self.snapshot.definition, work.new
         parts = list(self._carried(work))
         if not parts:
-            if new is None:  # every row of the group has died
+            if new is None:  # all rows of the group are deleted
                 new = keyed_rows(definition.schema.empty_table(), definition)
             return self._new_content(task, new, work.partition, name)
         settled = len(positions(parts[:1] if work.carried is None else parts))
@@ -361,21 +365,23 @@ class WriteJob:
         return _Content(self._fresh(task, new, partition, name), new.hashes, new.ordering)
 
     def _carried(self, work: Slice) -> Sequence[Moved]:
-        """Return the rows that move into a base file, by default the live ones of the group; oldest
-        segment first.
+        """Return the rows to carry over, by default the live rows of the group. Oldest segment
+        first.
         """
         if work.carried is not None:
             return [(table, None) for table in work.carried()]
         return self._moved(work, self._members(work))
 
     def _moved(self, work: Slice, members: Sequence[int]) -> Sequence[Moved]:
-        """Return the rows of those ``members`` that have any."""
+        """Return the rows of the non-empty ``members``."""
         with_rows = [i for i in members if self.snapshot.rows[i]]
         return [moved_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in with_rows]
 
     def _in_place(self, table: pa.Table, fresh: Int64Array = _NONE) -> _Content:
-        """Return rows of the table, of which those at ``fresh`` are new, with what is kept of their
-        keys.
+        """Return table rows with their key hashes and ordering words.
+
+        Args:
+            fresh: Positions of rows that are new to the table.
         """
         definition = self.snapshot.definition
         ordering = None
@@ -385,8 +391,8 @@ class WriteJob:
         return _Content(table, hashes, ordering, BitMap(fresh.astype(np.uint32)))
 
     def _ordered(self, table: pa.Table, at: Int64Array, settled: int) -> Int64Array:
-        """Return the positions ``at`` in ``table`` by rising key, or as they are if the first
-        ``settled`` of them are not, or are all.
+        """Return the positions ``at`` sorted by key, if the first ``settled`` of them are sorted by
+        key. Otherwise return them unchanged.
         """
         if not settled or len(at) == settled:
             return at
@@ -398,10 +404,10 @@ class WriteJob:
         return at if order is None else at[order]
 
     def _log(self, task: int, work: Slice) -> Written:
-        """Write a log file: a data block for new rows, a delete block for deletes.
+        """Write a log file: a data block for new rows and a delete block for deletes.
 
-        Record positions only where the table asks for them: they need header 8, on which Hudi 0.14
-        and 0.15 fail.
+        Record positions are only written if the table option asks for them. They need header 8, and
+        Hudi 0.14 and 0.15 fail on it.
         """
         snapshot, claim = self.snapshot, self.claim
         members = snapshot.files.segments(snapshot.file_groups.members(work.group))
@@ -447,22 +453,18 @@ class WriteJob:
         return key_indexes.keys_for(self.snapshot.definition.key_index, texts, ordered)
 
     def _gained(self, work: Slice) -> tuple[pa.Array, KeyHashes]:
-        """Return the new rows' keys, as the key index gets them, that are new to the group, and
-        their hashes.
-        """
+        """Return (key index keys, hashes) of the new rows whose keys are new to the group."""
         if work.new is None:
             return pa.array([], pa.string()), KeyHashes.none()
         hashes, keys = work.new.hashes, self._keys(work.new.keys, work.new.sort_keys)
         if not work.updates:
-            return keys, hashes  # with their order, which the key map has found
+            return keys, hashes  # unsliced, to keep the sort order cached by the key map
         return keys.slice(work.updates), hashes.slice(work.updates)
 
     def _log_content(
         self, task: int, work: Slice, file_id: str
     ) -> tuple[_Content | None, BitMap | None]:
-        """Return the rows of a data block, None for none, and their positions in the base file, if
-        it is to say them.
-        """
+        """Return (rows of the data block or None, their positions in the base file or None)."""
         if work.carried is None:
             rows, positions = self._by_position(work.group, work.new)
             return (
@@ -480,8 +482,8 @@ class WriteJob:
         )
 
     def _by_position(self, group: int, rows: R | None) -> tuple[R | None, BitMap | None]:
-        """Return ``rows`` sorted by their positions in the base file, and those, if wanted and
-        every row has one.
+        """Return ``rows`` sorted by their positions in the base file, and these positions. None as
+        for :meth:`_base_positions`.
         """
         position = None if rows is None else self._base_positions(group, rows.hashes)
         if rows is None or position is None:
@@ -489,8 +491,9 @@ class WriteJob:
         return rows.rows(np.argsort(position, kind="stable")), BitMap(position.astype(np.uint32))
 
     def _base_positions(self, group: int, hashes: KeyHashes) -> Int64Array | None:
-        """Return the positions of keys in the base file of a group, None unless they are wanted and
-        every key has one.
+        """Return the positions of keys in the base file of a group.
+
+        Returns None if the option is off, or if any key has no position.
         """
         if not self.options.write_record_positions:
             return None
@@ -512,7 +515,9 @@ class WriteJob:
     def _new_file(
         self, work: Slice, parquet: Encoded, content: Sequence[bytes | pa.Buffer], **told: Any
     ) -> NewFile:
-        """Return the file with the bytes ``content``; ``told``: what its kind has of its own."""
+        """Return the metadata of a file with the bytes ``content``. ``told``: fields that depend on
+        its kind.
+        """
         crc = 0
         for part in content:
             crc = zlib.crc32(part, crc)
@@ -553,7 +558,7 @@ class WriteJob:
 
 
 def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:
-    """Return the smallest and the largest key, None for both if there is none."""
+    """Return (smallest key, largest key), or (None, None) without keys."""
     if len(keys) == 1 or (len(keys) >= MANY_VALUES and is_rising(keys)):
         return keys[0].as_py(), keys[-1].as_py()
     found = pc.min_max(keys).as_py()

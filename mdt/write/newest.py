@@ -1,6 +1,4 @@
-"""The newest row of each key of a source that repeats keys, as ``dedupe=True`` of a merge asks
-for.
-"""
+"""Deduplication of a merge source: ``dedupe=True`` keeps the newest row of each key."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from mdt.write.text_order import text_ranks
 
 
 def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
-    """Return ``source`` with one row for each key: that with the largest ordering value, of equal
-    ones the last.
+    """Return ``source`` with only the newest row of each key.
 
-    Rows without a key stay.  Raises Unsupported if rows are not matched by the key, Invalid if the
-    source lacks the ordering field.
+    The newest row has the largest ordering value, or is the last of equal rows. Rows with a null
+    key are kept. Raises Unsupported if rows are not matched by key, Invalid if the source lacks the
+    ordering field.
     """
     require_key(source, on, definition)
     keys = pa.table({name: source.stored_as(on.equal[name], name) for name in on.key})
@@ -45,8 +43,8 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
 
 
 def require_key(source: Source, on: On, definition: TableDefinition) -> None:
-    """Raise Unsupported if rows are not matched by the key, Invalid if the source lacks the
-    ordering field of the table.
+    """Raise Unsupported if rows are not matched by key, Invalid if the source lacks the ordering
+    field.
     """
     if not on.is_by_key:
         raise Unsupported(
@@ -63,7 +61,7 @@ def require_key(source: Source, on: On, definition: TableDefinition) -> None:
 
 
 def _ranks(source: Source, definition: TableDefinition) -> UInt64Array:
-    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an
+    """Return numbers with the same order as the ordering values -> uint64[n]. Zeros without an
     ordering field.
     """
     name = definition.ordering

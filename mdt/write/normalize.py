@@ -1,5 +1,5 @@
-"""Rows as a caller gives them become rows as the table keeps them, or a clear error; nothing is
-written here.
+"""Normalization: convert input rows to stored rows, with keys and partition paths, or raise an
+error. Writes nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ _NAMED_KEYS = 10
 
 @dataclass(frozen=True, slots=True)
 class Batch(KeyedRows):
-    """n normalized rows with unique keys (in the table's scope).
+    """n normalized rows with unique keys in the table's scope.
 
-    ``table``: columns of the table's schema in its order (for deletes only those that were given).
-    ``partition``: int64[n], positions in ``partitions``, or -1 if unknown (delete under table
-    scope).  ``key_hash``: by which keys were hashed.  ``duplicates``: rows dropped because a newer
-    row of the batch has their key; ``repeated``: the first of their keys.  ``ends``: bool[n], which
-    rows only say that their key is deleted, with nulls in columns that do not matter then; None:
-    none.
+    Attributes:
+        table: Columns in schema order. For deletes only the given columns.
+        partition: int64[n], indices into ``partitions``. -1 is unknown, for deletes under table
+            scope.
+        key_hash: Hash function of ``hashes``.
+        duplicates: Number of rows dropped because the batch has a newer row with the same key.
+        repeated: The first keys of dropped rows.
+        ends: bool[n], True for rows that delete their key. Columns that a delete does not need are
+            null. None without such rows.
     """
 
     partition: Int64Array
@@ -50,7 +53,7 @@ class Batch(KeyedRows):
     ends: BoolArray | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        """Return the rows at positions ``rows``."""
+        """Return the rows at the positions ``rows``."""
         found = self.rows(rows)
         return Batch(
             found.table,
@@ -68,35 +71,37 @@ class Batch(KeyedRows):
 
     @property
     def deletes(self) -> BoolArray:
-        """Which rows only say that their key is deleted -> bool[n], which can only be read."""
+        """Rows that delete their key -> bool[n], read-only."""
         if self.ends is None:
             return np.broadcast_to(np.False_, len(self))
         return self.ends
 
     def without_deletes(self) -> Batch:
-        """Return the rows that are written."""
+        """Return the batch without rows that delete their key."""
         if self.ends is None:
             return self
         return replace(self.take(np.flatnonzero(~self.ends)), ends=None)
 
 
 def definition_paths(table: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
-    """Return the partition path of each row as :func:`mdt.hudi.partitions.partition_paths` does."""
+    """Return the partition paths of rows. Result as in
+    :func:`mdt.hudi.partitions.partition_paths`.
+    """
     return partition_paths(
         table, definition.partition_by, definition.hive_style, definition.time_path
     )
 
 
 def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
-    """Return the partition path of each row -> object[n], which can only be read."""
+    """Return the partition path of each row -> object[n], read-only."""
     if len(batch.partitions) == 1:
         return np.broadcast_to(np.array(batch.partitions[0], object), len(batch))
     return np.array([*batch.partitions, ""], dtype=object)[batch.partition]
 
 
 def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> KeyedRows:
-    """Return rows as the table keeps them, whatever their partition, with what it needs to know of
-    their keys; ``numbered`` as for :func:`normalize`.
+    """Return stored rows with their keys, hashes and ordering words. ``numbered`` as for
+    :func:`normalize`.
     """
     keys = record_keys(table, definition.key, numbered=numbered)
     ordering = None
@@ -107,11 +112,12 @@ def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool =
 
 
 def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it
-    does not fit.
+    """Return ``data`` as a batch. Raises Invalid with columns, types and rows if the data do not
+    fit.
 
-    ``numbered``: whether these are all rows, in the caller's order, so that the number of a row
-    says which it is; in a task it does not.
+    Args:
+        numbered: True if ``data`` are all rows of the caller, in order, so that row numbers are
+            meaningful in messages. False in tasks.
     """
     data, ends = without_marks(data)
     table = conformed(
@@ -130,10 +136,13 @@ def conformed(
     *,
     numbered: bool,
 ) -> pa.Table:
-    """Return the columns of ``data`` as ``stored``, some columns of the table; of rows that
-    ``ends`` marks only those matter that a delete has.
+    """Return the columns of ``data`` converted to ``stored``, a part of the table's schema.
 
     Raises as :func:`mdt.schema.conform.conform` does.
+
+    Args:
+        ends: bool[n], rows that are deletes. Only their key, partition and ordering columns are
+            checked.
     """
     if ends is None:
         return conform(data, declared, stored, definition.key, first=_first(numbered))
@@ -151,8 +160,11 @@ def conformed(
 def stored_batch(
     table: pa.Table, definition: TableDefinition, *, numbered: bool = True, placed: bool = True
 ) -> Batch:
-    """Return rows as the table keeps them as a batch, repeated keys still in it; ``numbered`` as
-    for :func:`normalize`.  ``placed``: whether they have their partition columns.
+    """Return stored rows as a batch, without removing repeated keys.
+
+    Args:
+        numbered: As for :func:`normalize`.
+        placed: True if the rows have their partition columns.
     """
     rows = keyed_rows(table, definition, numbered=numbered)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
@@ -163,19 +175,16 @@ def stored_batch(
 
 
 def rehashed(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return the batch with hashes of its keys as the table has them now: it may have been rekeyed
-    since.
-    """
+    """Return the batch with the current key hash of the table, which a rekey may have changed."""
     if batch.key_hash == definition.key_hash:
         return batch
     return replace(batch, hashes=definition.key_hash.hash(batch.keys), key_hash=definition.key_hash)
 
 
 def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return a batch that was normalized by this or an older version of the schema, or of the key
-    hash, as the table keeps its rows now.
+    """Return a batch of an older schema version or key hash as the table stores its rows now.
 
-    Raises Conflict for columns of no version: a column came and went.
+    Raises Conflict if the columns match no version, because a column was added and dropped.
     """
     batch = rehashed(batch, definition)
     table = batch.table
@@ -192,9 +201,7 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
 
 
 def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
-    """Return the columns that rows to delete must have, and those that are looked at if they have
-    them.
-    """
+    """Return (required columns, optional columns) of rows to delete."""
     more = []
     if definition.keeps_deletes and definition.ordering is not None:
         more.append(definition.ordering)
@@ -202,11 +209,11 @@ def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-    """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns
-    are needed too.
+    """Return the keys in ``data`` as a batch to delete. Under partition scope the partition columns
+    are required.
 
-    It has ordering values where ``data`` have, and the table keeps those of deletes.  ``numbered``
-    as for :func:`normalize`.
+    Ordering values are included if the data have them and the table keeps those of deletes.
+    ``numbered`` as for :func:`normalize`.
     """
     hint = ""
     if not definition.is_global:
@@ -227,8 +234,8 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
 
 
 def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
-    """Return the partition paths of rows whose partition columns are as they were given: the number
-    of each row's path, and the paths.
+    """Return (path index of each row, partition paths) for partition columns as given by the
+    caller.
     """
     by = definition.partition_by
     if not by:
@@ -238,15 +245,15 @@ def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, 
 
 
 def _first(numbered: bool) -> int | None:
-    """Return the number of the first row, None if rows have none that means anything."""
+    """Return the number of the first row, or None if row numbers are meaningless."""
     return 0 if numbered else None
 
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return ``batch`` without repeated keys: the largest ordering value wins, then the last
-    row.
+    """Return ``batch`` without repeated keys. The row with the largest ordering value wins, then
+    the last row.
     """
-    is_value = len(definition.key) == 1  # whose texts are as different as its values
+    is_value = len(definition.key) == 1  # distinct values have distinct record keys
     if is_value and is_rising(batch.sort_keys, strictly=True):
         return batch
     if not repeats(batch.hashes.hi):
@@ -260,8 +267,8 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
 
 
 def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
-    """Return batches of one version of the schema, at least one, as one; of rows with one key the
-    later is the newer one, as in :func:`unique`.
+    """Concatenate batches of the same schema version, at least one. Repeated keys are removed as in
+    :func:`unique`.
     """
     batches = [rehashed(batch, definition) for batch in batches]
     if len(batches) == 1:
@@ -289,8 +296,10 @@ def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
 def key_order(
     batch: Batch, definition: TableDefinition
 ) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """Return the rows by key, and of one key by ordering value, then as they came -> int64[n]; and
-    which of these are the last of their key.
+    """Return (order, last).
+
+    ``order``, int64[n], sorts the rows by key, ordering value and position. ``last``, bool[n], is
+    True for the last row of each key in that order.
     """
     n = len(batch)
     scope, ordering = batch.partition, ordering_ranks(batch, definition)
@@ -306,8 +315,10 @@ def key_order(
 
 
 def _refuse_one_hash(keys: pa.Array, order: Int64Array, repeats: Int64Array) -> None:
-    """Raise Invalid for two different keys with one hash.  ``repeats``: places in ``order`` of rows
-    that the next one has the hash of.
+    """Raise Invalid if two different keys have the same hash.
+
+    Args:
+        repeats: Indices into ``order`` of rows with the same hash as the next row.
     """
     here, there = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
     for at in np.flatnonzero(flags(pc.not_equal(here, there)))[:1].tolist():

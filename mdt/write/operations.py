@@ -1,9 +1,8 @@
-"""The operations upsert, insert, bulk_insert and delete, wherever their rows are.
+"""The operations upsert, insert, bulk_insert and delete, for rows in this process or on an engine.
 
-An operation assigns rows to file groups and commits; it sees how many there are of each kind.
-Whoever holds the rows (:class:`Rows`) finds out what becomes of them, by a rule, and writes them:
-the calling thread those of one batch (:class:`RowsHere`), an engine those that its tasks have
-(:mod:`mdt.engines.write`).
+An operation assigns rows to file groups and commits. It only sees row counts. The holder of the
+rows (:class:`Rows`) applies the rule and writes them. :class:`RowsHere` does this for a batch in
+the calling thread, :mod:`mdt.engines.write` for rows in engine tasks.
 """
 
 from __future__ import annotations
@@ -39,22 +38,30 @@ from mdt.write.slice_files import new_partitions, write_slices
 from mdt.write.written_bytes import rewriting_warnings
 
 CHECKED = ("insert", "bulk_insert")
-"""Operations that take new keys only."""
+"""Operations that accept new keys only."""
 _NAMED_ROWS = 10
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is known of rows before they are assigned to file groups.
+    """Row counts and keys, determined before rows are assigned to file groups.
 
-    ``inserts``: place -> how many.  ``updates``, ``deletes``, ``returns``: file group -> how many
-    rows are replaced there, go, and have keys that return.  ``falls``: file groups in which rows
-    get a smaller ordering value.  ``groups``: all file groups that were looked into.  ``counts``
-    and ``left``: as those of a plan.  ``row_bytes``: mean bytes of a row in Arrow.  ``absent``:
-    keys that were found absent, as a footprint has them; others are known when they are written.
-    ``tombstones``: of deleted keys, schema TOMBSTONES.  ``refused``: why the rows of an insert are
-    not all new.  ``looked``: what a merge has looked at.
+    Attributes:
+        inserts: Place -> number of rows.
+        updates: File group -> number of replaced rows.
+        deletes: File group -> number of deleted rows.
+        returns: File group -> number of re-inserted keys.
+        falls: File groups with rows whose ordering value decreases.
+        groups: All file groups that were read.
+        counts: As in :class:`mdt.commit.operation.WritePlan`.
+        row_bytes: Mean bytes of a row in Arrow.
+        absent: Keys found absent, in the form of a footprint. Further keys may be found during the
+            write.
+        left: As in :class:`mdt.commit.operation.WritePlan`.
+        tombstones: Tombstones of deleted keys, schema TOMBSTONES.
+        refused: Reason if the rows of an insert are not all new.
+        looked: Scan statistics of a merge.
     """
 
     inserts: Mapping[Place, int]
@@ -73,7 +80,7 @@ class Findings:
 
 
 class DecidedRows(ABC):
-    """Rows of which it is known what becomes of them, with whoever will write them."""
+    """Rows with their outcome, and the ability to write them."""
 
     __slots__ = ()
 
@@ -83,29 +90,34 @@ class DecidedRows(ABC):
     def written(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
-        """Write the rows as ``plan`` says; return what to commit."""
+        """Write the rows according to ``plan``. Return the changes to commit."""
 
     def close(self) -> None:
-        """Give back what is held outside this process."""
+        """Release resources outside this process."""
         return
 
 
 class Rows(ABC):
-    """Rows as they were given, and what finds out what becomes of them."""
+    """Input rows of an operation, in this process or on an engine."""
 
     __slots__ = ()
 
     writers: int
-    """How many files can be written at a time; 0: as many as the options say."""
+    """Number of files that can be written at a time. 0 takes it from the options."""
 
     @abstractmethod
     def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedRows:
-        """Return the rows with what becomes of each."""
+        """Return the rows with their outcome on ``snapshot``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan(WritePlan):
-    """What ``rows`` do to a snapshot.  ``work``: what each file group takes."""
+    """The plan of an operation on rows.
+
+    Attributes:
+        work: Assignment of each file group.
+        rows: The rows with their outcome.
+    """
 
     work: Sequence[Assignment] = ()
     rows: DecidedRows = field(kw_only=True)
@@ -117,20 +129,23 @@ class RowPlan(WritePlan):
 
     @property
     def looked(self) -> Looked | None:
-        """What a merge has looked at."""
+        """Scan statistics of a merge."""
         return self.rows.findings.looked
 
     def close(self) -> None:
-        """Give back what the rows hold."""
+        """Release resources of the rows."""
         self.rows.close()
 
 
 @dataclass(frozen=True, slots=True)
 class RowOperation(Operation[RowPlan]):
-    """Write what becomes of ``rows``, or end it.
+    """Write or delete rows.
 
-    ``bulk_insert`` differs from ``insert`` in that it fills new file groups, but for keys that were
-    deleted: these return.  ``progress`` is called with the number of written files and of all.
+    ``bulk_insert`` differs from ``insert`` in that it only fills new file groups. Re-inserted keys
+    still go to the file groups of their deleted rows.
+
+    Attributes:
+        progress: Called with the number of written files and the total.
     """
 
     metadata: Metadata
@@ -141,7 +156,7 @@ class RowOperation(Operation[RowPlan]):
     progress: Progress | None = None
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
-        """Return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
+        """Return the plan for ``snapshot``. Raises Invalid if an insert has existing keys."""
         with self._decided(snapshot) as rows:
             if rows.findings.refused is not None:
                 raise not_new(self.name, rows.findings.refused)
@@ -157,7 +172,7 @@ class RowOperation(Operation[RowPlan]):
 
     @contextmanager
     def _decided(self, snapshot: Snapshot) -> Iterator[DecidedRows]:
-        """Give what becomes of the rows, and close it if what is done with it fails."""
+        """Provide the rows with their outcome. Closes them if the block fails."""
         rows = self.rows.decided(self, snapshot)
         try:
             yield rows
@@ -182,7 +197,9 @@ def planned(
     writers: int = 0,
     use_small_files: bool = True,
 ) -> RowPlan:
-    """Return which file groups take ``rows``; the rest is as in :func:`mdt.write.assign.assign`."""
+    """Return the plan with the file groups for ``rows``. Arguments as for
+    :func:`mdt.write.assign.assign`.
+    """
     known = rows.findings
     work = assign(
         snapshot,
@@ -210,30 +227,32 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class RowsHere(Rows):
-    """The rows of one batch, which the calling thread and threads of this process write: they are
-    passed on as they are, and what becomes of them as numbers of rows.
-    """
+    """A batch of rows in this process."""
 
     batch: Batch
     rule: Rule
     writers: int = 0
 
     def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedHere:
-        """Return the rows with what becomes of each."""
+        """Return the rows with their outcome."""
         outcome = self.rule.outcome(operation.metadata, operation.options, snapshot, self.batch)
         return DecidedHere.of(snapshot, outcome, refuses=operation.name in CHECKED)
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedHere(DecidedRows):
-    """The rows of one batch, by the file groups that take them."""
+    """The rows of a batch, grouped by file group."""
 
     grouped: GroupedRows
     findings: Findings
 
     @classmethod
     def of(cls, snapshot: Snapshot, outcome: Outcome, *, refuses: bool) -> DecidedHere:
-        """Return the rows of ``outcome`` by file group.  ``refuses``: keys must be new."""
+        """Return the rows of ``outcome`` by file group.
+
+        Args:
+            refuses: True if keys must be new.
+        """
         batch, places = outcome.batch, outcome.places
         gone = np.append(outcome.moves, outcome.ends)
         rows = GroupedRows(
@@ -280,7 +299,11 @@ class DecidedHere(DecidedRows):
 
 
 def _refused(batch: Batch, known: Int64Array) -> str | None:
-    """Return why the rows of an insert are refused.  ``known``: those whose keys live."""
+    """Return the reason to refuse an insert, or None.
+
+    Args:
+        known: Rows with existing keys.
+    """
     if len(known):
         named = batch.keys.take(pa.array(known[:_NAMED_ROWS])).to_pylist()
         return f"{len(known)} keys exist already: {named}"
@@ -290,12 +313,12 @@ def _refused(batch: Batch, known: Int64Array) -> str | None:
 
 
 def sizes(rows: Mapping[Key, Sized]) -> dict[Key, int]:
-    """Return how many rows there are of each."""
+    """Return key -> number of rows."""
     return {of: len(some) for of, some in rows.items()}
 
 
 def not_new(operation: str, what: str) -> Invalid:
-    """Return the refusal of rows that an insert does not take."""
+    """Return the error for an insert of existing or repeated keys."""
     return Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
 
 
@@ -306,7 +329,12 @@ def footprint_of(
     work: Sequence[Assignment],
     absent: Mapping[str, KeyHashes],
 ) -> Footprint:
-    """Return the footprint of everything that was read.  ``groups``: numbers of file groups."""
+    """Return the footprint of an operation on rows.
+
+    Args:
+        groups: Numbers of the file groups that were read.
+        absent: Keys found absent.
+    """
     read = sorted({*groups, *(one.group for one in work if one.group > NEW)})
     return Footprint(
         txn, frozenset(snapshot.file_groups.names(read)), absent, opens=opened_by(work)
@@ -314,19 +342,19 @@ def footprint_of(
 
 
 def opened_by(work: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
-    """Return the buckets, by partition, of which ``work`` makes the file group."""
+    """Return (partition path, bucket) of the buckets whose file group ``work`` creates."""
     return frozenset((one.partition, buckets.number(one.group)) for one in work if one.group < NEW)
 
 
 def partitions_of(work: Sequence[Assignment]) -> list[str]:
-    """Return the paths of the partitions of ``work``."""
+    """Return the sorted partition paths of ``work``."""
     return sorted({w.partition for w in work})
 
 
 def write_rows(
     job: WriteJob, work: Sequence[Assignment], rows: GroupedRows, progress: Progress | None
 ) -> Changes:
-    """Write the files of ``work``, and the metadata of new partitions meanwhile."""
+    """Write the files of ``work``. The metadata of new partitions are written concurrently."""
     make_partitions = partial(
         new_partitions, job.metadata, job.snapshot, job.claim, partitions_of(work)
     )

@@ -1,12 +1,11 @@
-"""Overwriting: file groups end with all their rows, and new ones may stand in their place; Hudi's
-``replacecommit``.
+"""Overwrite, delete partition and truncate: replace whole file groups, Hudi's ``replacecommit``.
 
-No row that goes is read, and under partition scope no key is looked up.  Under table scope keys of
-the new rows are: one that lives in a partition that stays moves, as with an upsert.
+Deleted rows are not read. Under partition scope no key is looked up. Under table scope the keys of
+new rows are looked up, because a key that is live in a remaining partition moves, as in an upsert.
 
-An overwrite replaces what it has seen: whoever writes into one of its partitions before it commits,
-sends it back to the start.  Readers of version 6 take a pending ``replacecommit`` for a
-clustering's, so nothing is announced before the commit.
+An overwrite replaces only rows that it has seen. A concurrent commit into one of its partitions
+makes it start again. Hudi readers of version 6 take a pending ``replacecommit`` for a clustering,
+so nothing is announced before the commit.
 """
 
 from __future__ import annotations
@@ -45,8 +44,11 @@ _EVERYWHERE = frozenset((TABLE,))
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What ends.  ``groups``: numbers of file groups, int64, rising.  ``rows``: how many live rows
-    they have.
+    """File groups to be removed.
+
+    Attributes:
+        groups: int64, sorted numbers of the file groups.
+        rows: Number of their live rows.
     """
 
     groups: Int64Array
@@ -56,10 +58,10 @@ class Ending:
 
     @classmethod
     def of(cls, snapshot: Snapshot, partitions: frozenset[str]) -> Ending:
-        """Return the file groups of ``partitions``, or of the whole table if TABLE is among them.
+        """Return the file groups of ``partitions``, or all file groups if TABLE is among them.
         O(files).
 
-        Raises Unsupported if they are more than a commit record can name.
+        Raises Unsupported if there are more than a commit record can name.
         """
         names = None
         if TABLE not in partitions:
@@ -84,8 +86,8 @@ class Ending:
         }
 
     def added_to(self, snapshot: Snapshot, changes: Changes) -> Changes:
-        """Return ``changes``, to be committed on ``snapshot``, with everything that ends: files
-        leave, and their live rows die.
+        """Return ``changes`` with the removal of the file groups added. Their live rows go into
+        deletion vectors.
         """
         segments = snapshot.segment_ids[self._files].tolist()
         died = {
@@ -111,8 +113,10 @@ def _live_positions(snapshot: Snapshot, file: int) -> BitMap:
 
 
 def is_whole(name: str, definition: TableDefinition) -> bool:
-    """Return whether an overwrite with rows replaces the whole table.  ``name``: one of
-    WITH_ROWS.
+    """Return True if an overwrite with rows replaces the whole table.
+
+    Args:
+        name: One of WITH_ROWS.
     """
     return name == INSERT_OVERWRITE_TABLE or not definition.partition_by
 
@@ -120,11 +124,14 @@ def is_whole(name: str, definition: TableDefinition) -> bool:
 def overwritten(
     name: str, snapshot: Snapshot, partitions: Sequence[str], ends: Sequence[str] | None = None
 ) -> frozenset[str]:
-    """Return which partitions an overwrite with rows replaces, (TABLE,) for all, as
-    :attr:`mdt.commit.conflicts.Footprint.overwrites` has them.
+    """Return the partitions that an overwrite with rows replaces, in the form of
+    :attr:`mdt.commit.conflicts.Footprint.overwrites`.
 
-    ``partitions``: those that occur in the rows.  ``ends``: patterns of those that end, None: those
-    that occur.  Raises Invalid for rows of a partition that does not end.
+    Args:
+        partitions: Partitions that occur in the rows.
+        ends: Patterns of the partitions to replace. None for the partitions that occur.
+
+    Raises Invalid if ``ends`` does not include the partition of a row.
     """
     if is_whole(name, snapshot.definition):
         return _EVERYWHERE
@@ -141,16 +148,19 @@ def overwritten(
 
 
 def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
-    """Return the paths of the partitions with rows that match one of ``patterns``, and these, for
-    partitions that others make meanwhile.
+    """Return the patterns, and the partitions with rows that match them.
+
+    The patterns are included for partitions that other writers create concurrently.
     """
     return frozenset(patterns) | among(live_paths(snapshot), patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class Drop(Operation[WritePlan]):
-    """Rows of partitions go, with their file groups.  ``patterns``: of partition paths; None: the
-    whole table, ``name`` is TRUNCATE then.
+    """Delete partitions with their file groups, or truncate the table.
+
+    Attributes:
+        patterns: Patterns of partition paths. None for the whole table, with the name TRUNCATE.
     """
 
     patterns: Sequence[str] | None
@@ -158,7 +168,7 @@ class Drop(Operation[WritePlan]):
     action: str = ACTION
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return the plan; nothing is needed where nothing stands."""
+        """Return the plan. It is not needed if there are no file groups."""
         partitions = _EVERYWHERE
         if self.patterns is not None:
             partitions = _named(snapshot, self.patterns)
@@ -169,26 +179,30 @@ class Drop(Operation[WritePlan]):
         )
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write nothing; the record says it."""
+        """Return the removal of the file groups. Writes no files."""
         return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, Changes())
 
 
 @dataclass(frozen=True, slots=True)
 class Placing(Rule):
-    """Rows are inserts, whatever stands in their partitions.  ``name``: of the operation; under
-    table scope keys that live in partitions that stay, move.
+    """A rule that inserts all rows without comparing them to the rows of their partition.
+
+    Under table scope keys that are live in remaining partitions move.
+
+    Attributes:
+        name: Name of the operation.
     """
 
     name: str
 
     def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-        """Return the rows of ``data`` that are written as a batch."""
+        """Return the rows of ``data`` as a batch, without rows that delete their key."""
         return normalize(data, definition, numbered=numbered).without_deletes()
 
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
-        """Return the rows as inserts, and where they have stood in other partitions."""
+        """Return all rows as inserts, and the locations of their keys in other partitions."""
         definition = snapshot.definition
         batch = as_altered(batch, definition)
         located, names = Located.absent(len(batch)), partition_names(batch)
@@ -216,15 +230,18 @@ class Placing(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Overwrite(RowOperation):
-    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS;
-    ``ends``: as for :func:`overwritten`.
+    """Replace partitions, or the whole table, by new rows.
+
+    Attributes:
+        name: One of WITH_ROWS.
+        ends: Partition patterns, as for :func:`overwritten`.
     """
 
     ends: Sequence[str] | None = None
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
-        """Return the plan for ``snapshot``.  Raises Invalid for rows of a partition that does not
-        end.
+        """Return the plan for ``snapshot``. Raises Invalid for rows of a partition that is not
+        replaced.
         """
         with self._decided(snapshot) as rows:
             known = rows.findings
@@ -254,7 +271,7 @@ class Overwrite(RowOperation):
 def footprint_of(
     snapshot: Snapshot, txn: str, partitions: frozenset[str], groups: Int64Array
 ) -> Footprint:
-    """Return the footprint of whoever ends ``partitions`` and changes the file groups
+    """Return the footprint of an operation that replaces ``partitions`` and changes the file groups
     ``groups``.
     """
     return Footprint(
@@ -265,9 +282,7 @@ def footprint_of(
 def assigned(
     operation: RowOperation, snapshot: Snapshot, known: Findings, moved: Collection[int] = ()
 ) -> list[Assignment]:
-    """Return what each file group takes: inserts fill new ones, those that ``moved`` names lose
-    rows.
-    """
+    """Return the assignments: inserts fill new file groups, the groups ``moved`` lose rows."""
     return assign(
         snapshot,
         operation.options,

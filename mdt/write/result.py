@@ -1,4 +1,4 @@
-"""What a write returns."""
+"""Results of writes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """How a write ended.
+    """The result of a write.
 
-    ``seq``: number of its commit, or of the newest one if nothing had to change.  ``instant``: its
-    Hudi instant, or "". ``inserted``, ``updated``, ``deleted``: rows.  ``late``: rows dropped
-    because the table had a larger ordering value, or the batch a newer row of the same key.
-    ``missing``: keys to delete that did not exist.  ``attempts``: how often it was tried.
-    ``engine``: "arrow" or "spark".  ``warnings``: what else the caller should know.
+    Attributes:
+        seq: Number of its commit, or of the newest commit if nothing changed.
+        instant: Its Hudi instant, or "" if nothing changed.
+        inserted: Number of inserted rows.
+        updated: Number of updated rows.
+        deleted: Number of deleted rows.
+        late: Number of rows ignored because the table had a larger ordering value, or the batch a
+            newer row of the same key.
+        missing: Number of keys to delete that did not exist.
+        attempts: Number of attempts to commit.
+        engine: "arrow" or "spark".
+        warnings: Messages for the caller.
+        files_written: Number of new data files.
+        files_rewritten: Number of new base files that replace a file group, including its rows.
+        bytes_written: Size of data files, key maps, page maps and summaries. The commit record
+            takes about 10 KB more.
 
-    ``files_written``: new data files; ``files_rewritten``: those of them that are base files in the
-    place of a file group, whose rows they hold. ``bytes_written``: of data files with key maps,
-    page maps and summaries; the commit itself takes some 10 KB more.
+    >>> rows = {"id": ["a", "d"], "city": ["Oslo", "Rome"], "fare": [10.0, 3.5], "ts": [2, 2]}
+    >>> result = t.upsert(rows)
+    >>> result.inserted, result.updated
+    (1, 1)
     """
 
     seq: int
@@ -42,8 +54,8 @@ class WriteResult:
 
     @classmethod
     def of(cls, done: CommitResult[Any], engine: str = "arrow") -> Self:
-        """Return what to tell of a transaction that ended; without a record nothing had to change,
-        or it was a dry run.
+        """Return the result of a transaction. There is no record if nothing changed, or in a dry
+        run.
         """
         seq, instant, counts = done.snapshot.seq, "", done.plan.counts
         if done.record is not None:
@@ -74,11 +86,14 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a merge has looked at.
+    """Scan statistics of a merge.
 
-    ``source_rows``: of the source, with ``dedupe`` one for each key; ``scanned``: how many of the
-    ``files`` of the table; ``microseconds``: of finding out which clause holds for which row;
-    ``engine``: where.
+    Attributes:
+        source_rows: Rows of the source, after ``dedupe``.
+        scanned: Number of table files that were read.
+        files: Number of files of the table.
+        microseconds: Time to determine the clause of each row.
+        engine: "arrow" or "spark".
     """
 
     source_rows: int
@@ -90,13 +105,21 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult(WriteResult):
-    """How a merge ended.
+    """The result of a merge.
 
-    ``source_rows``: rows of the source, with ``dedupe`` one for each key.  ``files_scanned``: files
-    of the table that were looked into, ``files_skipped``: those that indexes, statistics and the
-    key index ruled out.  ``match_ms``: of finding out which clause holds for which row,
-    ``write_ms``: of all else, ``total_ms``: of both, attempts that met a conflict included in the
-    latter.
+    Attributes:
+        source_rows: Rows of the source, after ``dedupe``.
+        files_scanned: Number of table files that were read.
+        files_skipped: Number of table files that indexes, statistics or the key index ruled out.
+        match_ms: Time to determine the clause of each row.
+        write_ms: Time for everything else, including attempts that ended in a conflict.
+        total_ms: Sum of both.
+
+    >>> source = {"id": ["a", "x"], "city": ["Oslo", "Rome"], "fare": [8.0, 4.0], "ts": [2, 2]}
+    >>> merge = t.merge(source).when_matched().update({"fare": "source.fare"})
+    >>> result = merge.when_not_matched().insert().execute()
+    >>> result.updated, result.inserted, result.source_rows
+    (1, 1, 2)
     """
 
     source_rows: int = 0
@@ -108,7 +131,7 @@ class MergeResult(WriteResult):
 
     @classmethod
     def of_merge(cls, done: CommitResult[Any], looked: Looked, microseconds: int) -> MergeResult:
-        """Return what to tell of a merge that took so many ``microseconds``."""
+        """Return the result of a merge that took ``microseconds``."""
         return replace(
             cls.of(done, looked.engine),
             source_rows=looked.source_rows,

@@ -1,8 +1,8 @@
-"""Rows that stand in files already and move into new ones: read as they are, dead ones too, and
-taken once, in the order that they get.
+"""Rows moved from existing files into new files.
 
-What all rows of a file have in common, its partition and its name, is not read and not moved: the
-new file gets its own.
+Files are read completely, including deleted rows, and rows are gathered once, in their new order.
+The partition path and the file name are the same for all rows of a file. They are not read but
+replaced by those of the new file.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from mdt.parquet.segment_rows import live_mask
 from mdt.schema.definition import TableDefinition
 
 _THREADS_ROWS_MIN = 1 << 17
-"""Of a file whose columns are read by several threads; 64 files of 15,625 rows took a fifth more
-CPU so, and their writers are threads.
+"""Minimum rows of a file to read its columns on several threads. For smaller files threads cost
+more CPU than they save, as their writers already run on threads.
 """
 _CONSTANT = (PARTITION_PATH, FILE_NAME)
 
 Moved = tuple[pa.Table, npt.NDArray[np.bool_] | None]
-"""All rows of a file, and which of them move: bool[rows], None for all."""
+"""All rows of a file, and a mask of the rows to move: bool[rows], None for all."""
 
 
 def moved_schema(definition: TableDefinition) -> pa.Schema:
-    """Return the columns that move: meta columns too, but not those of which a file has one
-    value.
+    """Return the columns to move: data and meta columns without the columns that are constant in a
+    file.
     """
     return pa.schema(
         [field for field in with_meta(definition.schema) if field.name not in _CONSTANT]
@@ -44,8 +44,8 @@ def moved_schema(definition: TableDefinition) -> pa.Schema:
 def moved_rows(
     metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None
 ) -> Moved:
-    """Return the rows of file ``i``, verified, and which of them live and do not stand at the
-    positions ``ended``.
+    """Return the verified rows of file ``i`` and a mask of live rows outside the positions
+    ``ended``.
     """
     segment = snapshot.segment(i)
     table = read_columns(
@@ -65,18 +65,16 @@ def live_rows(metadata: Metadata, snapshot: Snapshot, i: int) -> pa.Table:
 
 
 def positions(parts: Iterable[Moved]) -> Int64Array:
-    """Return where the rows that move stand among all rows of ``parts``, one part after the other
-    -> int64[m].
-    """
+    """Return the indices of the rows to move within the concatenation of ``parts`` -> int64[m]."""
     masks = [np.ones(len(table), np.bool_) if live is None else live for table, live in parts]
     return np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *masks]))
 
 
 def taken(table: pa.Table, at: Int64Array) -> pa.Table:
-    """Return the rows at the positions ``at``, each once: the table itself if these are all, in
-    their order.
+    """Return the rows at the distinct positions ``at``. Returns ``table`` itself for all rows in
+    order.
 
-    Column by column, which takes a quarter of the time of Table.take.
+    Works column by column, which takes a quarter of the time of Table.take.
     """
     if len(at) == len(table) and bool(np.all(at[1:] > at[:-1])):
         return table
@@ -85,8 +83,10 @@ def taken(table: pa.Table, at: Int64Array) -> pa.Table:
 
 
 def with_constants(rows: pa.Table, definition: TableDefinition, values: Sequence[str]) -> pa.Table:
-    """Return rows of :func:`moved_schema` with all columns; ``values``: the partition path and the
-    file name of all of them.
+    """Return rows of :func:`moved_schema` with all columns.
+
+    Args:
+        values: Partition path and file name of all rows.
     """
     zeros = pa.array(np.zeros(len(rows), np.int32))
     for at, name in enumerate(with_meta(definition.schema).names):

@@ -1,4 +1,4 @@
-"""Rows of one batch by the file group or partition that takes them."""
+"""Rows of a batch grouped by file group or partition."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from mdt.write.slices import Fates, Slice, slice_of
 
 _MANY_SLICES = 8
 _GATHERED_BYTES_MAX = 64 << 20
-"""The rows of so many slices are gathered together if they are no more than this: they are in
-memory twice then.
+"""Maximum bytes of a batch whose rows are gathered for many slices at a time. They are then in
+memory twice.
 """
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedRows:
-    """Rows of ``batch``, of which ``located`` says where older ones are.
+    """Rows of ``batch`` by their target. See :class:`mdt.write.slices.Fates`.
 
-    ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: place ->
-    rows, in the order in which they are stored.  See :class:`mdt.write.slices.Fates`.
+    Attributes:
+        located: Locations of older rows with the same keys.
+        updates: File group -> rows that replace rows there.
+        deletes: File group -> rows whose keys are deleted there.
+        returns: File group -> rows with re-inserted keys.
+        inserts: Place -> rows, in storage order.
     """
 
     batch: Batch
@@ -41,7 +45,7 @@ class GroupedRows:
     inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
 
     def fates(self, one: Assignment) -> Fates:
-        """Return what one assignment does with which rows."""
+        """Return the rows of an assignment by their effect."""
         inserts = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
         updates, returns, deletes = (
             of.get(one.group, _NO_ROWS) for of in (self.updates, self.returns, self.deletes)
@@ -49,8 +53,10 @@ class GroupedRows:
         return Fates(updates, inserts, returns, deletes)
 
     def slices_of(self, work: Sequence[Assignment]) -> Callable[[Assignment], Slice]:
-        """Return a function that makes the slice of one assignment of ``work``; the rows of many
-        small ones are gathered together, for one alone takes as long as many.
+        """Return a function that gathers the rows of an assignment in ``work``.
+
+        The rows of many small assignments are gathered in a single batch, which takes as long as
+        for one of them.
         """
         batch = self.batch if len(work) < 2 else self.batch.in_one_chunk()
         if len(work) < _MANY_SLICES or batch.table.nbytes > _GATHERED_BYTES_MAX:
@@ -62,7 +68,11 @@ class GroupedRows:
 
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
-    """Return value -> the ``rows`` that have it, in order.  ``of``: int64[len(rows)]."""
+    """Return value -> the ``rows`` with this value, in order.
+
+    Args:
+        of: int64[len(rows)], the values.
+    """
     if not len(rows):
         return {}
     if of.min() == of.max():
@@ -76,17 +86,17 @@ def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
 
 
 def by_partition(batch: Batch, rows: Int64Array) -> dict[int, Int64Array]:
-    """Return number of a partition of ``batch`` -> those of the ``rows`` that belong there, in
-    order.
-    """
+    """Return partition number in ``batch`` -> the ``rows`` in this partition, in order."""
     if len(batch.partitions) == 1 and len(rows):
         return {0: rows}
     return by_value(rows, batch.partition[rows])
 
 
 def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
-    """Return ``rows`` by rising key, so that key ranges of files are narrow.  ``keys``: as in
-    ``Batch.sort_keys``.
+    """Return ``rows`` sorted by key, so that files have narrow key ranges.
+
+    Args:
+        keys: Keys as in ``Batch.sort_keys``.
     """
     if len(rows) < 2:
         return rows
@@ -101,10 +111,11 @@ def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
 def inserts_of(
     batch: Batch, rows: Int64Array, homes: Int64Array | None = None
 ) -> dict[Place, Int64Array]:
-    """Return place -> those of the ``rows`` that belong there, in the order in which they are
-    stored.
+    """Return place -> the ``rows`` that belong there, in storage order.
 
-    ``homes``: int64[len(batch)], where the keys belong in their partitions; None: anywhere.
+    Args:
+        homes: int64[len(batch)], required file group or bucket of each key. None if keys can go
+            anywhere in their partitions.
     """
     parts = by_partition(batch, rows)
     return {
@@ -115,8 +126,8 @@ def inserts_of(
 
 
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
-    """Return the hashes of ``rows``, each once, by partition path (TABLE under table scope), as a
-    footprint holds them.
+    """Return partition path (TABLE under table scope) -> hashes of ``rows``, in the form of a
+    footprint.
     """
     if not len(rows):
         return {}

@@ -1,6 +1,6 @@
-"""What operations do with rows: how data become a batch, and what becomes of each of its rows.
+"""Rules of operations: conversion of data to a batch, and the outcome for each row.
 
-A rule is the same in the calling thread and in the tasks of an engine, to which it is sent.
+Engines send rules to their tasks. They are the same as in the calling thread.
 """
 
 from __future__ import annotations
@@ -42,15 +42,20 @@ def _none() -> Int64Array:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of the n rows of ``batch``; of each kind the numbers of its rows, int64.
+    """The outcome for the n rows of ``batch``. Row numbers are int64 arrays.
 
-    ``inserts``, ``returns`` and ``updates`` are written: keys that are new, keys that return to
-    where a dead row of theirs stands, keys that live.  ``moves`` and ``ends`` are entries of
-    :attr:`places`: rows of the table that written ones leave behind, and rows that end.  ``late``:
-    rows that are left out, because the table has newer ones.  ``missing``: rows that only delete
-    their key, which does not live.  ``absent``: all rows whose keys were found to live nowhere.
-    ``repeated``: how many more rows had a key of the batch.  ``tombstones``: of deleted keys,
-    schema TOMBSTONES.
+    Attributes:
+        located: Locations of the keys.
+        inserts: Rows to write whose keys are new.
+        returns: Rows to write whose keys are re-inserted where their deleted row is.
+        updates: Rows to write whose keys are live.
+        moves: Entries of :attr:`places`, table rows that are replaced by rows in another partition.
+        ends: Entries of :attr:`places`, table rows that are deleted.
+        late: Rows that are ignored because the table has newer rows.
+        missing: Deletes of keys that are not live.
+        absent: All rows whose keys are not live.
+        repeated: Number of dropped rows with the same key as a row of the batch.
+        tombstones: Tombstones of deleted keys, schema TOMBSTONES.
     """
 
     batch: Batch
@@ -68,12 +73,14 @@ class Outcome:
 
     @property
     def places(self) -> Located:
-        """Where the keys live, with an entry for each further row of a key."""
+        """Locations of the keys, with an entry for each additional row of a repeated key."""
         return self.located.with_further()
 
     def left(self, snapshot: Snapshot) -> dict[int, BitMap] | None:
-        """Return the rows of the table for which those of the batch are late: segment ->
-        positions; None where a key has several.
+        """Return segment id -> positions of the table rows that are newer than a late row of the
+        batch.
+
+        None if such keys may have several rows.
         """
         rows = self.late[self.located.file[self.late] >= 0]
         if len(rows) and len(self.located.further.key):
@@ -86,33 +93,34 @@ class Outcome:
 
 
 class Rule(ABC):
-    """What an operation does with rows."""
+    """The effect of an operation on rows."""
 
     __slots__ = ()
 
     def columns(self, definition: TableDefinition) -> pa.Schema:
-        """Return the columns that rows need to be written; by default those of the table."""
+        """Return the columns required to write rows, by default those of the table."""
         return definition.schema
 
     @abstractmethod
     def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-        """Return ``data`` as a batch; raises Invalid and takes ``numbered`` as
-        :func:`mdt.write.normalize.normalize` does.
+        """Return ``data`` as a batch. Argument and errors as for
+        :func:`mdt.write.normalize.normalize`.
         """
 
     @abstractmethod
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
-        """Return what becomes of the rows of ``batch``, which may be of an older version of the
-        schema.
-        """
+        """Return the outcome for the rows of ``batch``, which may have an older schema version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upserting(Rule):
-    """Keys that live get their new rows.  ``refuses``: whether they must not live, as for inserts;
-    where some do, only these count.
+    """Replace live keys and insert new keys.
+
+    Attributes:
+        refuses: True if live keys are an error, as for inserts. The outcome then contains only
+            these keys.
     """
 
     refuses: bool = False
@@ -124,7 +132,7 @@ class Upserting(Rule):
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
-        """Return what becomes of the rows."""
+        """Return the outcome for the rows."""
         batch = as_altered(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
         if self.refuses:
@@ -137,13 +145,13 @@ class Upserting(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Deleting(Rule):
-    """Keys end; absent ones are ``missing``.
+    """Delete keys. Absent keys are counted as ``missing``.
 
-    Where a batch has ordering values, keys with a newer row live on, and are ``late``.
+    If the batch has ordering values, keys with newer rows survive and are counted as ``late``.
     """
 
     def columns(self, definition: TableDefinition) -> pa.Schema:
-        """Return the columns of the key."""
+        """Return the key columns."""
         return pa.schema(map(definition.schema.field, definition.key))
 
     def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
@@ -153,7 +161,7 @@ class Deleting(Rule):
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
-        """Return what becomes of the keys."""
+        """Return the outcome for the keys."""
         batch = rehashed(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
         late = np.zeros(len(batch), np.bool_)
@@ -174,8 +182,11 @@ class Deleting(Rule):
 def upserted(
     snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray, moved: BoolArray
 ) -> Outcome:
-    """Return what becomes of rows to upsert, of which :func:`decide` has said which come late and
-    which move; both bool[n].
+    """Return the outcome for rows to upsert.
+
+    Args:
+        late: bool[n], late rows as found by :func:`decide`.
+        moved: bool[n], moved rows as found by :func:`decide`.
     """
     found, deletes = located.found, batch.deletes
     late = late | outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, found)
@@ -202,18 +213,19 @@ def upserted(
 
 
 def _further(located: Located, late: BoolArray) -> Int64Array:
-    """Return the further entries of :meth:`Located.with_further` of keys that are not ``late``."""
+    """Return the additional entries of :meth:`Located.with_further` for keys that are not
+    ``late``.
+    """
     return np.flatnonzero(~late[located.further.key]) + len(located.file)
 
 
 def decide(
     metadata: Metadata, snapshot: Snapshot, batch: Batch, located: Located
 ) -> tuple[BoolArray, BoolArray]:
-    """Return which rows come late (the table has a larger ordering value) and which move here from
-    another partition.
+    """Return (late, moved), both bool[n].
 
-    Both bool[n]; a row that moves is deleted where it is and inserted where it belongs (table scope
-    only).
+    Late rows have a smaller ordering value than the table. Moved rows have a live row in another
+    partition. It is deleted there and inserted here, under table scope only.
     """
     late = older_than_there(metadata, snapshot, batch, located)
     if not snapshot.definition.is_global or not len(snapshot):
@@ -225,8 +237,8 @@ def decide(
 
 
 def new_here(located: Located, late: BoolArray, moved: BoolArray) -> tuple[Int64Array, Int64Array]:
-    """Return the rows whose key is new to its partition, and those whose key returns to where a
-    dead row of it stands; none that is late.
+    """Return (rows whose key is new to its partition, rows whose key is re-inserted). Late rows are
+    in neither.
     """
     is_new = (~located.found & ~late) | moved
     return np.flatnonzero(is_new & (located.dead_in < 0)), np.flatnonzero(
@@ -235,7 +247,7 @@ def new_here(located: Located, late: BoolArray, moved: BoolArray) -> tuple[Int64
 
 
 def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
-    """Return where the keys of ``batch`` live, each in its scope."""
+    """Return the locations of the keys of ``batch``, each in its scope."""
     definition, partition = snapshot.definition, partition_names(batch)
     keys = key_indexes.keys_for(definition.key_index, batch.keys, batch.sort_keys)
     proposed, options = None, metadata.options(definition)

@@ -1,6 +1,4 @@
-"""What an update by condition makes of rows: columns get values, which constants say or expressions
-over the row.
-"""
+"""The assignments of an update by condition: columns set to constants or SQL expressions."""
 
 from __future__ import annotations
 
@@ -23,13 +21,16 @@ from mdt.schema.nested import is_list, with_fields
 from mdt.stores.clock import now_us
 
 Value = Callable[[pa.Table], Any]
-"""Gives a column of n values for n rows of the table, as it keeps them."""
+"""Returns a column of n values, in a stored type, for n rows of the table."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """``values``: column -> its new values.  ``definition``: of the table.  ``said``: what
-    :func:`setting` was told; it travels to tasks so.
+    """Parsed assignments. They are pickled as their text, ``said``.
+
+    Attributes:
+        values: Column -> function that computes its new values.
+        said: The arguments of :func:`setting`.
     """
 
     values: Mapping[str, Value]
@@ -45,8 +46,8 @@ class Setting:
         return frozenset(self.values)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Return ``rows``, all columns as the table keeps them, with their new values.  Raises
-        Invalid for one that does not fit.
+        """Return ``rows``, all columns in stored types, with their new values. Raises Invalid for a
+        value that does not fit.
         """
         made = fitted(
             pa.table({name: value(rows) for name, value in self.values.items()}), self.definition
@@ -61,12 +62,14 @@ class Setting:
 
 
 def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
-    """Return values of some columns as the table keeps them; ``key``: as for
-    :func:`mdt.schema.conform.conform`.  Raises Invalid for one that does not fit.
+    """Return columns converted to their stored types. Raises Invalid for a value that does not fit.
 
-    They are such as callers have, or as expressions make them of stored ones: those have moments
-    where the table was declared with local times, and counts where it was declared with times of
-    day and durations.
+    The values come from callers or from expressions over stored values. Expressions return UTC
+    timestamps for columns declared with local times, and integers for columns declared with times
+    of day or durations.
+
+    Args:
+        key: As for :func:`mdt.schema.conform.conform`.
     """
     declared, kept = definition.forms(made.column_names)
     columns = [
@@ -88,8 +91,8 @@ def _as_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
-    """Return the type ``made`` with local times where it has moments for them, and with times of
-    day and durations where it has counts.
+    """Return the type ``made`` with local times, times of day and durations as in the type
+    ``declared``.
     """
     kinds = pa.types
     if is_encoded(declared):
@@ -117,14 +120,17 @@ def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
 def setting(
     definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]
 ) -> Setting:
-    """Return what an update sets.  ``values``: column -> value of Python; ``expressions``: column
-    -> SQL over the row.
+    """Parse the assignments of an update.
 
-    Raises Invalid for unknown columns, for those that say where a row belongs, and for values that
-    no row could take.
+    Args:
+        values: Column -> Python value.
+        expressions: Column -> SQL over the row.
+
+    Raises Invalid for unknown columns, for key and partition columns, and for values that never
+    fit.
     """
     values = by_column("values", values, definition.schema.names)
-    known, now = definition.schema.names, now_us()  # the same moment in all columns
+    known, now = definition.schema.names, now_us()  # the same timestamp in all columns
     given = by_column("set", expressions, known)
     expressions = {name: pinned(text, known, now) for name, text in given.items()}
     both = values.keys() & expressions.keys()
@@ -154,7 +160,7 @@ def _require_settable(definition: TableDefinition, name: str) -> None:
 
 
 def constant(definition: TableDefinition, name: str, value: Any) -> Value:
-    """Return one value of Python for every row.  Raises Invalid if it is none of the column
+    """Return a Python value for every row. Raises Invalid if it is not a value of the column
     ``name``.
     """
     type = definition.declared.field(name).type

@@ -1,6 +1,4 @@
-"""From slices to what a transaction commits: data files, made on threads, and one object with what
-describes them.
-"""
+"""Writes the slices of a transaction: data files on threads, and an object with their metadata."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ T = TypeVar("T", bound=Placed)
 
 _MANY_FILES = 64
 _SMALL_FILE_ROWS = 1000
-"""Files of fewer rows, if they are :data:`_MANY_FILES`, are made one after the other."""
+"""If at least :data:`_MANY_FILES` files have fewer rows on average, a single thread makes them."""
 
 
 def write_slices(
@@ -50,15 +48,19 @@ def write_slices(
     part: str = "",
     rows: int | None = None,
 ) -> Changes:
-    """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
+    """Write the slices of ``work`` on a thread pool, then the summaries. Return the changes to
+    commit.
 
-    ``read``: the file groups of which rows are read for that.  ``rows``: about how many the slices
-    have together, if that is known. Many small files are made by one thread, while others store
-    them: the making is Python, and threads that take turns at it cost more than one.  Where their
-    rows are read from afar, threads wait, and take turns after all.
+    Many small files are made by one thread while others store them. Making them is mostly Python
+    code, and threads that share the GIL cost more than a single one. If rows are read from remote
+    storage, all threads are used, because they mostly wait.
 
-    ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it
-    is their turn. ``part``: as for :func:`collect`.
+    Args:
+        slice_of: Called in the writing thread, so that the rows of a slice are gathered only when
+            needed.
+        read: File groups whose rows are read.
+        part: As for :func:`collect`.
+        rows: Approximate number of rows in all slices, if known.
     """
     threads = _threads(shared, read)
     shared.marked.mark(enumerate(work))
@@ -67,15 +69,15 @@ def write_slices(
         return shared.run(task, slice_of(one))
 
     try:
-        if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
+        if len(work) == 1:  # avoids the start of a thread, about 1 ms
             return collect(
                 shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part
             )
         are_small = (
             rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
         )
-        # Where nothing is read, and what is written is in memory anyhow, one more thread costs no
-        # memory to speak of.
+        # If no rows are read, the rows to write are in memory already, so another thread costs
+        # hardly any memory.
         more = rows is not None and not read and not are_small and _waits_for_disk(shared)
         with ThreadPoolExecutor(threads + more) as pool:
             done: Iterable[Written]
@@ -86,22 +88,25 @@ def write_slices(
                 done = pool.map(written, range(len(work)), work)
             return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
     except Exception:
-        with suppress(MdtError):  # whoever removes what was written must not be overtaken
+        with suppress(MdtError):  # uploads must end before their files are removed
             shared.stopped()
         raise
 
 
 def _waits_for_disk(shared: WriteJob) -> bool:
-    """Return whether each thread that makes files waits until the disk has them, while another one
-    could go on, and nobody has said how many there are to be.
+    """Return True if each writing thread waits for disk flushes and the number of threads is not
+    set by an option.
     """
     storage = shared.metadata.storage
     return not storage.is_remote and storage.is_durable and not shared.options.writer_threads
 
 
 def _threads(shared: WriteJob, read: Sequence[int]) -> int:
-    """Return how many threads make files of which rows of the file groups ``read`` are part: where
-    these are small and far, a thread waits most of its time.
+    """Return the number of writing threads. More threads read small remote files, because they
+    mostly wait.
+
+    Args:
+        read: File groups whose rows are read.
     """
     options, snapshot = shared.options, shared.snapshot
     threads = options.threads("writer")
@@ -117,9 +122,7 @@ def _threads(shared: WriteJob, read: Sequence[int]) -> int:
 def new_partitions(
     metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]
 ) -> None:
-    """Put Hudi's partition metadata where it does not stand yet; harmless if the transaction
-    fails.
-    """
+    """Put Hudi's partition metadata where missing. Harmless if the transaction fails."""
     missing = [
         partition for partition in partitions if not snapshot.file_groups.has_partition(partition)
     ]
@@ -137,10 +140,11 @@ def new_partitions(
 
 
 def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: str = "") -> Changes:
-    """Write the summaries of finished slices beside the data files; return what to commit.
+    """Write the summaries and maps of finished slices. Return the changes to commit.
 
-    ``done``: consumed as they finish, so that what their indexes put aside does not pile up.
-    ``part`` distinguishes the objects of a transaction that writes several.
+    Args:
+        done: Finished slices. Consumed one by one, so that their index input does not accumulate.
+        part: Suffix of the object name, for transactions that write several.
     """
     claim = shared.claim
     objects = AttachmentWriter(
@@ -173,7 +177,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     key_parts = []
     grown = [w for w in kept if len(w.gained)]
     if grown and key_indexes.is_kept_in_table(shared.snapshot.definition.key_index):
-        # what only moves rows goes on where the package of the key index is missing
+        # Without gained keys the package of the key index need not be installed.
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
     storage = shared.metadata.storage
     awaited([storage.begin_storing(partial(objects.write, storage)), shared.uploaded])
@@ -181,7 +185,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
 
 
 def _key_part(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> KeyPart:
-    """Return the key part of the keys that the slices ``grown``, at least one, have gained."""
+    """Return the key part with the keys gained by the slices ``grown``, at least one."""
     data = index.build_of_groups([w.gained for w in grown], [w.gained_hashes for w in grown])
     groups = tuple(w.file.file_id for w in grown)
     if len(data) <= INLINE_SUMMARY_BYTES_MAX:

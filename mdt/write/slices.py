@@ -1,14 +1,13 @@
-"""What the write core takes: file slices to be, each said in three parts: where its rows come from,
-what is new, what dies.
+"""Slices, the input of the write core. A slice has carried-over rows, new rows and deleted rows.
 
-Every operation and service that writes rows says what it wants in this form, and
-:mod:`mdt.write.new_files` makes files of it:
+All operations and services that write rows create slices, and :mod:`mdt.write.new_files` makes
+files of them:
 
-- an upsert: a slice has new rows, and the positions that they replace die;
-- a delete: positions die, and a log file names their keys;
-- a compaction: nothing is new and nothing dies, the live rows of a file group become one base file;
-- a log compaction: the live rows of some log files (``replaced``) become one log file;
-- a service that arranges rows anew gives them itself (``carried``), for a new file group.
+- An upsert has new rows, and deletes the positions that they replace.
+- A delete has positions, and the keys for a log file.
+- A compaction has neither. The live rows of a file group become a base file.
+- A log compaction replaces some log files (``replaced``) by a single log file with their live rows.
+- A service that rearranges rows passes them (``carried``) for a new file group.
 """
 
 from __future__ import annotations
@@ -27,18 +26,21 @@ from mdt.metadata.keys.locate import Located
 from mdt.write.assign import Assignment
 
 Carried = Callable[[], Sequence[pa.Table]]
-"""Gives rows that stand in the table already, with the columns of
-:func:`mdt.write.rewrite_rows.moved_schema`, in the order in which a file is to hold them.
+"""Returns existing rows in the order of the new file, with the columns of
+:func:`mdt.write.rewrite_rows.moved_schema`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """n rows with what the table needs to know of their keys.
+    """n rows with their keys.
 
-    ``table``: the data columns.  ``keys``: string[n] record keys, and ``hashes`` of them.
-    ``sort_keys``: string or binary[n], what rows are ordered by and key ranges hold.  ``ordering``:
-    uint64[n], None without an ordering field.
+    Attributes:
+        table: Data columns.
+        keys: string[n], record keys.
+        sort_keys: string or binary[n], keys that define the row order and key ranges.
+        hashes: Hashes of the record keys.
+        ordering: uint64[n], ordering words. None without an ordering field.
     """
 
     table: pa.Table
@@ -56,15 +58,15 @@ class KeyedRows:
         return self.table.nbytes / max(1, len(self))
 
     def in_one_chunk(self) -> Self:
-        """Return the same rows, of which it then costs little to take a few: Arrow joins all chunks
-        of a column whenever some rows are taken.
+        """Return the rows in a single chunk. Arrow otherwise joins all chunks of a column for each
+        take.
         """
         if max((column.num_chunks for column in self.table.columns), default=0) <= 1:
             return self
         return replace(self, table=self.table.combine_chunks())
 
     def rows(self, rows: Int64Array) -> KeyedRows:
-        """Return the rows at positions ``rows``; those that follow each other are not copied."""
+        """Return the rows at the positions ``rows``. Consecutive rows are not copied."""
         if (
             len(rows)
             and int(rows[-1]) - int(rows[0]) == len(rows) - 1
@@ -89,7 +91,7 @@ class KeyedRows:
 
 
 def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:
-    """Return rows of one table, in at least one part, one part after the other."""
+    """Concatenate rows of the same table, at least one part."""
     if len(parts) == 1:
         return parts[0]
     ordering, of_parts = None, [part.ordering for part in parts if part.ordering is not None]
@@ -106,7 +108,12 @@ def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """n keys whose rows are deleted: string[n] record keys, and their hashes."""
+    """n deleted keys.
+
+    Attributes:
+        keys: string[n], record keys.
+        hashes: Their hashes.
+    """
 
     keys: pa.Array
     hashes: KeyHashes
@@ -115,23 +122,24 @@ class Keys:
         return len(self.keys)
 
     def rows(self, rows: Int64Array) -> Keys:
-        """Return the keys at positions ``rows``."""
+        """Return the keys at the positions ``rows``."""
         return Keys(self.keys.take(pa.array(rows)), self.hashes.take(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The next file of one file group.
+    """The next file of a file group.
 
-    ``group``: number of the file group in the snapshot, or :data:`mdt.write.assign.NEW`.
-    ``is_log``: whether the file stands beside those of the group, or is a base file in their place.
-
-    ``carried``: rows that move into the file; None: the live rows of the group into a base file.
-    ``replaced``: numbers of the log files in whose place a log file stands; a base file stands in
-    the place of all.  ``new``: rows that are written; the first ``updates`` of them replace rows of
-    this group, the keys of the others are new to it.  ``dead``: file number -> live positions that
-    are replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file
-    names.
+    Attributes:
+        group: Number of the file group in the snapshot, or :data:`mdt.write.assign.NEW`.
+        is_log: True for a log file, False for a base file that replaces the files of the group.
+        carried: Existing rows to move into the file. None for a base file with the live rows of the
+            group.
+        replaced: Numbers of the log files that a log file replaces.
+        new: Rows to write. The first ``updates`` replace rows of this group, the keys of the rest
+            are new to it.
+        dead: File number -> live positions that are updated or deleted.
+        deleted: Keys of the deleted rows, for a log file.
     """
 
     partition: str
@@ -146,12 +154,12 @@ class Slice:
 
     @property
     def deletes(self) -> int:
-        """How many rows die without a successor in this group."""
+        """Number of rows deleted without an update in this group."""
         return sum(map(len, self.dead.values())) - self.updates
 
     @property
     def inserts(self) -> int:
-        """How many keys the group gains."""
+        """Number of keys that the group gains."""
         if self.new is None:
             return 0
         return len(self.new) - self.updates
@@ -159,12 +167,15 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """Rows of a batch, int64, by what one file group does with them.
+    """Rows of a batch, int64, by their effect on a file group.
 
-    ``updates`` replace rows of the group.  ``inserts`` are new to it, and ``returns`` too, where a
-    dead row of their key stands. ``deletes`` end rows of the group: the batch deletes them, they
-    move to another partition, or replace a row elsewhere; these are entries of
-    :meth:`mdt.metadata.keys.locate.Located.with_further`.
+    Attributes:
+        updates: Replace rows of the group.
+        inserts: Are new to the group.
+        returns: Are new to the group, where a deleted row has their key.
+        deletes: End rows of the group: deletes, moves to another partition, and updates of a
+            repeated key elsewhere. Entries of
+            :meth:`mdt.metadata.keys.locate.Located.with_further`.
     """
 
     updates: Int64Array
@@ -174,7 +185,7 @@ class Fates:
 
     @property
     def new(self) -> Int64Array:
-        """The rows that are written, in the order in which they are stored."""
+        """The rows to write, in storage order."""
         return np.concatenate([self.updates, self.inserts, self.returns])
 
 
@@ -185,11 +196,13 @@ def slice_of(
     fates: Fates,
     gathered: tuple[KeyedRows, Int64Array] | None = None,
 ) -> Slice:
-    """Return the slice in which rows of a batch find what they do to one file group.  ``located``:
-    of all rows of ``batch``.
+    """Return the slice of an assignment.
 
-    ``gathered``: rows of the batch in the order of the slices, and where each stands there ->
-    int64[len(batch)].
+    Args:
+        located: Locations of the keys of ``batch``.
+        one: The assignment.
+        gathered: Rows of the batch in slice order, and the index of each batch row there ->
+            int64[len(batch)].
     """
     new = deleted = None
     if len(fates.new) and gathered is None:

@@ -1,11 +1,11 @@
-"""Summaries of what was just written, from the same rows: column statistics and the table's
-skipping indexes.
+"""Column statistics and index summaries of new files.
 
-Column statistics are of a file; an index has one summary of a *shard*: the files of one commit (or
-of one task) that follow each other, up to a million rows, so that a plan asks a few large summaries
-instead of many small ones. :func:`summarize_indexes` looks at a file and puts aside what its
-indexes need of it, :func:`sharded` cuts the shards, and :func:`summaries_of_shard` makes their
-summaries; an index build makes them later in the same way.
+Column statistics describe a file. An index summary describes a *shard*: consecutive files of a
+commit or task with up to a million rows in all. A plan thus reads few large summaries instead of
+many small ones.
+
+:func:`summarize_indexes` extracts the index input of a file, :func:`sharded` forms shards, and
+:func:`summaries_of_shard` summarizes them. Later index builds use the same functions.
 """
 
 from __future__ import annotations
@@ -37,22 +37,24 @@ from mdt.session import memo
 
 T = TypeVar("T")
 LeafStats = Mapping[str, Sequence[column_stats.Stats]]
-"""Statistics of the row groups of one segment, by the leaves that have some."""
+"""Leaf column -> statistics of each row group of a segment."""
 _SMALL_FILE_ROWS = 1000
 _FEW_LEAVES = 100
-"""Of a small file with so few leaves statistics wait for those of others: a table of them takes as
-long to make as all of its values.
+"""Maximum number of leaves of a small file whose statistics are collected with those of other
+files. Creating a table of them takes as long as computing all its values.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What the summaries of a shard need of one file, by index specification.
+    """Index input from a file, by index specification.
 
-    ``columns``: what an index that finds rows summarizes.  ``parts``: of another one, the first row
-    of each part of the file, and its summary.  ``rows``: of the file.  ``widest``: bytes of its
-    largest column.  ``finished``: the summaries of a file that is a shard alone, of which nothing
-    is put aside.
+    Attributes:
+        columns: Values for indexes that find rows.
+        parts: (first row, summary) of each part of the file, for the other indexes.
+        rows: Number of rows of the file.
+        widest: Bytes of its largest column.
+        finished: Summaries, if the file is a shard of its own.
     """
 
     columns: Mapping[str, pa.Array] = field(default_factory=dict)
@@ -63,14 +65,17 @@ class Indexed:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the file is a shard of its own: a large one, or one without rows."""
+        """True if the file is a shard of its own because it is large or empty."""
         return not 0 < self.rows <= SHARD_SEGMENT_ROWS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """``stats``: rows of STATS without segment numbers, or None.  ``few``: of a small file in the
-    place of these, for :func:`stats_of_small_files`.
+    """Column statistics and index input of a segment.
+
+    Attributes:
+        stats: Rows of STATS without segment numbers, or None.
+        few: Replaces ``stats`` for a small file. Input of :func:`stats_of_small_files`.
     """
 
     stats: pa.Table | None = None
@@ -81,7 +86,11 @@ class Summaries:
 def summarize(
     definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]
 ) -> Summaries:
-    """Return the summaries of one segment.  ``row_groups``: rows of each row group."""
+    """Return the summaries of a segment.
+
+    Args:
+        row_groups: Number of rows in each row group.
+    """
     leaves = _leaf_stats(definition, options, table, row_groups)
     found = _alone(definition, summarize_indexes(definition.indexes, table, row_groups))
     if len(row_groups) == 1 and len(table) < _SMALL_FILE_ROWS and len(leaves) <= _FEW_LEAVES:
@@ -92,9 +101,7 @@ def summarize(
 def stats_of_small_files(
     definition: TableDefinition, files: Sequence[LeafStats]
 ) -> list[pa.Table | None]:
-    """Return what :attr:`Summaries.stats` is of each of the ``files``, which have one row group
-    each.
-    """
+    """Return :attr:`Summaries.stats` of each file. The files have a single row group each."""
     if not files:
         return []
     names = {
@@ -113,7 +120,7 @@ def stats_of_small_files(
 
 
 def _alone(definition: TableDefinition, found: Indexed) -> Indexed:
-    """Return ``found`` with summaries, if its file is a shard of its own."""
+    """Return ``found`` with summaries if its file is a shard of its own."""
     if not found.is_alone or not found.rows:
         return found
     return replace(
@@ -124,10 +131,10 @@ def _alone(definition: TableDefinition, found: Indexed) -> Indexed:
 def summarize_columns(
     definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]
 ) -> pa.Table | None:
-    """Return the column statistics of one segment, STATS without segment numbers; single row groups
-    are not kept apart.
+    """Return the column statistics of a segment: STATS without segment numbers and without rows for
+    single row groups.
 
-    Fields of structs have statistics like columns; choosing a struct chooses all in it.
+    Fields of structs have their own statistics. Selecting a struct selects all its fields.
     """
     return _stats_table(definition, _leaf_stats(definition, options, table, row_groups))
 
@@ -135,7 +142,7 @@ def summarize_columns(
 def _leaf_stats(
     definition: TableDefinition, options: Options, table: pa.Table, row_groups: Sequence[int]
 ) -> dict[str, list[column_stats.Stats]]:
-    """Return the statistics of each row group, by the leaves that have some."""
+    """Return leaf column -> statistics of each row group."""
     chosen = options.column_stats_columns
     wanted = {*(chosen or ()), *definition.key, *definition.partition_by}
     found: dict[str, list[column_stats.Stats]] = {}
@@ -171,29 +178,31 @@ def _table_of(
 
 @memo(16)
 def _leaves(schema: pa.Schema) -> tuple[tuple[str, pa.Field], ...]:
-    """Return path and field of every column that is no struct; looked for once, and not for each of
-    many small files.
+    """Return (path, field) of every non-struct column. Cached, because many small files ask for the
+    same schema.
     """
     return tuple(paths.leaf_paths(schema))
 
 
 def _is_chosen(path: str, wanted: set[str]) -> bool:
-    """Return whether ``path``, or a struct that it leads through, is wanted."""
+    """Return True if ``wanted`` contains ``path`` or a struct that contains it."""
     return any(path == name or path.startswith(name + ".") for name in wanted)
 
 
 def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequence[int]) -> Indexed:
-    """Look at a file with every index in ``specs`` whose class is installed; others leave its shard
-    uncovered.
+    """Extract the input of all indexes in ``specs`` from a file.
 
-    So does an index that fails: it may be of any package, and a broken index costs time, never a
-    write. ``row_groups``: rows of each row group.
+    Indexes that are not installed or that fail leave the shard uncovered. A broken third-party
+    index costs query time but never fails a write.
+
+    Args:
+        row_groups: Number of rows in each row group.
     """
     columns, parts = {}, {}
     for text in specs:
         spec, index = index_of(text)
         if isinstance(index, SkippingIndex):
-            with suppress(Exception):  # foreign code may fail in any way
+            with suppress(Exception):  # third-party indexes may raise anything
                 if index.finds_rows:
                     columns[text] = values_of(table, spec.columns, index)
                 else:
@@ -203,11 +212,10 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequenc
 
 
 class RowGroupSummaries:
-    """The summaries of a segment whose row groups come one by one, as :func:`summarize` makes them
-    of all rows.  For one thread.
+    """Summaries of a segment whose row groups arrive one by one. Same result as :func:`summarize`.
+    Not thread-safe.
 
-    Columns are held until the end only where an index finds rows, or has one summary of all row
-    groups.
+    Columns are kept in memory only for indexes that find rows or need all row groups at a time.
     """
 
     def __init__(self, definition: TableDefinition, options: Options) -> None:
@@ -228,7 +236,7 @@ class RowGroupSummaries:
         self._columns = sorted({definition.schema.names[way[0]] for way in ways if way is not None})
 
     def add(self, group: pa.Table) -> None:
-        """Take the rows of the next row group."""
+        """Add the rows of the next row group."""
         first, rows = sum(self._row_groups), [len(group)]
         self._row_groups += rows
         for path, stats in _leaf_stats(self._definition, self._options, group, rows).items():
@@ -240,7 +248,7 @@ class RowGroupSummaries:
         self._held.append(group.select(self._columns))
 
     def finished(self) -> Summaries:
-        """Return the summaries of all rows, of which there is at least one."""
+        """Return the summaries of all rows, at least one."""
         found = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
         self._held.clear()
         whole = {
@@ -260,29 +268,30 @@ class RowGroupSummaries:
 
 
 def _is_by_group(index: SkippingIndex | str) -> bool:
-    """Return whether each row group has a summary that asks for no other."""
+    """Return True if the index summarizes each row group independently."""
     return isinstance(index, SkippingIndex) and not index.finds_rows and index.row_groups
 
 
 def summaries_of_shard(
     specs: Iterable[str], files: Sequence[tuple[int, Indexed]]
 ) -> dict[str, bytes]:
-    """Return the summaries of a shard by ``specs``, without those of indexes that fail.
+    """Return specification -> summary of a shard, without failing indexes.
 
-    ``files``: of each file, in order, the position of its first row in the shard, and what was put
-    aside.  A gap between them is that of files that have left: nulls to an index that finds rows.
+    Args:
+        files: (position of the first row in the shard, index input) of each file, in order. Gaps
+            are files that were removed. An index that finds rows gets nulls there.
     """
     found = {}
     for text in specs:
         _, index = index_of(text)
         if isinstance(index, SkippingIndex):
-            with suppress(Exception):  # as above
+            with suppress(Exception):  # third-party indexes may raise anything
                 found[text] = _joined(index, text, files)
     return found
 
 
 def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]]) -> bytes:
-    """Return one summary of all files.  Raises KeyError if the index has failed on one of them."""
+    """Return the summary of all files. Raises KeyError if the index has failed on any of them."""
     if not index.finds_rows:
         return pack_parts(
             [(first + at, part) for first, file in files for at, part in file.parts[spec]]
@@ -302,7 +311,9 @@ def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]
 
 
 def _nulls(rows: int, type: pa.DataType) -> pa.Array:
-    """Return rows that match no test; a struct of several columns is never null itself."""
+    """Return rows that match no predicate. A struct of several columns has null fields, but is not
+    null itself.
+    """
     if not pa.types.is_struct(type):
         return pa.nulls(rows, type)
     return pa.StructArray.from_arrays(
@@ -311,8 +322,8 @@ def _nulls(rows: int, type: pa.DataType) -> pa.Array:
 
 
 def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
-    """Return a summary as a commit record holds it: a small one itself, of a larger one where it
-    stands.
+    """Return a summary as stored in a commit record: inline if small, else as a reference to
+    ``objects``.
     """
     if len(summary) <= INLINE_INDEX_BYTES_MAX:
         return summary
@@ -322,11 +333,12 @@ def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
 def sharded(
     objects: AttachmentWriter, files: Iterable[tuple[T, Indexed]], *, threads: int
 ) -> Iterator[tuple[T, Shard, int]]:
-    """Cut shards; yield each file with its shard, of which every index has a summary, and the
-    position of its first row there.
+    """Form shards. Yield (file, its shard, position of its first row in the shard).
 
-    ``files``: in order, each with anything that names it; of what they put aside only that of the
-    last few shards is in memory.  ``threads``: how many shards are summarized at a time.
+    Args:
+        files: (any id, index input) of each file, in order. Only the input of the last few shards
+            is in memory.
+        threads: Number of shards to summarize concurrently.
     """
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[_Open[T]] = deque()
@@ -340,7 +352,7 @@ def sharded(
 
 @dataclass(slots=True)
 class _Open(Generic[T]):
-    """A shard that is being made."""
+    """A shard under construction."""
 
     files: list[tuple[T, Indexed]] = field(default_factory=list)
     rows: int = 0
@@ -348,7 +360,7 @@ class _Open(Generic[T]):
     summaries: Future[dict[str, bytes]] | None = None
 
     def takes(self, found: Indexed) -> bool:
-        """Return whether one more file is within the limits."""
+        """Return True if another file is within the limits."""
         if not self.files:
             return True
         if found.is_alone or self.files[0][1].is_alone:
@@ -363,7 +375,7 @@ class _Open(Generic[T]):
         self.size += file[1].widest
 
     def started(self, pool: Executor) -> _Open[T]:
-        """Summarize in ``pool``; what was put aside goes when that is done."""
+        """Summarize in ``pool``. The index input is released afterwards."""
         found = [indexed for _, indexed in self.files]
         if specs := {*found[0].columns, *found[0].parts}:
             starts = accumulate((one.rows for one in found), initial=0)
@@ -373,7 +385,7 @@ class _Open(Generic[T]):
         return self
 
     def finished(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:
-        """Yield what :func:`sharded` does, when the summaries are done."""
+        """Wait for the summaries and yield the results of :func:`sharded`."""
         summaries = self.files[0][1].finished
         if self.summaries is not None:
             summaries = self.summaries.result()
@@ -385,7 +397,7 @@ class _Open(Generic[T]):
 
 
 def _cut(files: Iterable[tuple[T, Indexed]]) -> Iterator[_Open[T]]:
-    """Cut files that follow each other into shards within the limits."""
+    """Form shards of consecutive files within the limits."""
     shard: _Open[T] = _Open()
     for file in files:
         if not shard.takes(file[1]):

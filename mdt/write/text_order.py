@@ -1,7 +1,7 @@
-"""Ordering fields of text: what words of key maps leave open is told by the values themselves.
+"""Comparison of ordering fields, with exact comparison of text values.
 
-Text is ordered by its bytes in UTF-8, which is the order of code points, as Hudi's readers compare
-it.  Key maps have the first eight bytes; where these are the same, the values of the rows are read.
+Text is ordered by its UTF-8 bytes, which is the order of code points and the order of Hudi readers.
+Key maps contain the first eight bytes. If these are equal, the values of the rows are read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mdt.write.slices import KeyedRows
 
 
 def ordering_ranks(rows: KeyedRows, definition: TableDefinition) -> UInt64Array:
-    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an
-    ordering field.
+    """Return numbers with the same order as the ordering values of rows -> uint64[n]. Zeros without
+    an ordering field.
     """
     if rows.ordering is None or definition.ordering is None:
         return np.zeros(len(rows), np.uint64)
@@ -33,19 +33,19 @@ def ordering_ranks(rows: KeyedRows, definition: TableDefinition) -> UInt64Array:
 
 
 def text_ranks(values: pa.ChunkedArray) -> UInt64Array:
-    """Return numbers that compare as texts do, nulls above all -> uint64[n]."""
+    """Return numbers with the same order as texts, nulls last -> uint64[n]."""
     return np.asarray(pc.rank(values, tiebreaker="dense").to_numpy()).astype(np.uint64)
 
 
 def is_below(new: pa.ChunkedArray, old: pa.ChunkedArray) -> BoolArray:
-    """Return which of the new texts stand before the old ones beside them -> bool[n]."""
+    """Return True where the new text sorts before the old text -> bool[n]."""
     return flags(pc.less(new, old))
 
 
 def older_than_there(
     metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, located: Located
 ) -> BoolArray:
-    """Return which rows have a smaller ordering value than the row that they would replace ->
+    """Return True where a row has a smaller ordering value than the row that it would replace ->
     bool[n].
     """
     late = np.zeros(len(batch), np.bool_)
@@ -67,9 +67,7 @@ def older_than_there(
 
 
 def fall(old: pa.Table, new: KeyedRows, definition: TableDefinition) -> bool:
-    """Return whether any of the new rows has a smaller ordering value than the old one beside
-    it.
-    """
+    """Return True if any new row has a smaller ordering value than its old row."""
     name = definition.ordering
     if name is None or new.ordering is None:
         return False

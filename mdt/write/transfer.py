@@ -1,8 +1,8 @@
-"""What a task of an engine has written, as bytes for the driver: the sections of a commit record
+"""The result of an engine task as bytes for the driver, with the sections of a commit record
 (:mod:`mdt.metadata.log.commit_log`).
 
-Segments and shards are numbered by each task from 0.  The bytes live for the length of one job and
-are no format.
+Each task numbers segments and shards from 0. The bytes are only used within a job and are not a
+stable format.
 """
 
 from __future__ import annotations
@@ -30,19 +30,23 @@ _SAME = [
     for name in FILES.names
     if name not in _OF_OTHERS and not name.startswith(("key_map", "page_map"))
 ]
-"""Columns of FILES that a new file has under the same name."""
+"""Columns of FILES that are fields of NewFile with the same name."""
 
 
 def encode(done: Changes) -> bytes:
-    """Return files, key parts, removed segments, additions to deletion vectors, tombstones and
-    counts as bytes: what a task may have written.
+    """Encode the changes of a task: files, key parts, removed segments, deletion vectors,
+    tombstones and counts.
     """
     sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
     return b"".join(map(bytes, codec.pack(dict(done.counts), sections)))
 
 
 def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:
-    """Return what :func:`encode` was given, with what else goes into the record's header."""
+    """Decode the changes of a task.
+
+    Args:
+        extra: Additional header fields of the commit record.
+    """
     counts, sections = codec.unpack(data, path=_WHERE)
     tables = {
         name: codec.decode_ipc(sections[name], schema, path=_WHERE)
@@ -88,7 +92,7 @@ def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:
 
 
 def _shards(files: pa.Table, summaries: pa.Table) -> dict[int, Shard]:
-    """Return the shards of ``files`` by their numbers; those without summaries, too."""
+    """Return shard number -> shard of ``files``, including shards without summaries."""
     found: dict[int, list[tuple[str, SummaryRef]]] = defaultdict(list)
     for row in summaries.to_pylist():
         summary = summary_of(row)

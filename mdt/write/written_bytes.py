@@ -1,5 +1,5 @@
-"""How many files and bytes a write makes: counted from its record, or estimated from its plan; and
-the warning where file groups are written anew.
+"""Files and bytes of a write, counted from its record or estimated from its plan, and warnings for
+rewritten base files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mdt.write.assign import Assignment
 
 _KEPT_BYTES = 12
-"""Of a row in key maps and page maps, about."""
+"""Approximate bytes of a row in key maps and page maps."""
 _DELETE_BYTES = 64
-"""Of a key in a delete block, about."""
+"""Approximate bytes of a key in a delete block."""
 _FILE_BYTES = 4_000
-"""Of a data file without its rows, about: footer, Hudi's schema and Bloom filter."""
+"""Approximate bytes of a data file without its rows: footer, Hudi schema and Bloom filter."""
 _MEGABYTE = 1_000_000
 _RETURNING = (
     "keys come back that were deleted, and Hudi's readers would compare rows of a log file with the"
@@ -33,8 +33,12 @@ _RETURNING = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """``files``: data files.  ``rewritten``: those of them that are base files in the place of a
-    file group.  ``bytes``: of data files and what is kept of their keys and pages.
+    """Amount of written data.
+
+    Attributes:
+        files: Number of data files.
+        rewritten: Number of base files that replace a file group.
+        bytes: Size of data files, key maps, page maps, key parts and summaries.
     """
 
     files: int = 0
@@ -43,7 +47,7 @@ class Written:
 
 
 def written_by(record: CommitRecord) -> Written:
-    """Return what a commit has written."""
+    """Return the amount of data written by a commit."""
     files, slices = record.table("files"), record.table("slices")
     kinds, previous = files["kind"].to_pylist(), slices["previous_instant"].to_pylist()
     rewritten = sum(
@@ -58,9 +62,7 @@ def written_by(record: CommitRecord) -> Written:
 
 
 def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
-    """Return about what a plan will write: the bytes of file groups that are written anew, and of
-    as many rows as change.
-    """
+    """Return the estimated amount of data for a plan: rewritten file groups and changed rows."""
     work, moved = [_assignment(one) for one in getattr(plan, "work", ())], plan.moved()
     rewritten = [one.group for one in work if one.group >= 0 and not one.is_log]
     size, rows = snapshot.file_groups.weight(None)
@@ -70,7 +72,7 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     new = plan.counts.get("inserted", 0) + plan.counts.get("updated", 0)
     groups = snapshot.file_groups
     old = sum(int(snapshot.rows[groups.members(group)].sum()) for group in (*rewritten, *moved))
-    # Where file groups end as a whole, no delete is written.
+    # Replaced file groups need no delete blocks.
     deleted = 0 if plan.footprint.overwrites else plan.counts.get("deleted", 0)
     files = len(work) + len(moved)
     guess = (
@@ -93,7 +95,7 @@ def _bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
 
 
 def _live_bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
-    """Return the bytes of file groups without those of deleted rows, about."""
+    """Return the approximate bytes of live rows in file groups."""
     found = 0.0
     for group in groups:
         members = snapshot.file_groups.members(group)
@@ -109,11 +111,12 @@ def rewriting_warnings(
     falls: Collection[int] = (),
     returns: Collection[int] = (),
 ) -> tuple[str, ...]:
-    """Return a warning for file groups of a merge-on-read table that are written anew though few of
-    their rows change.
+    """Return warnings for merge-on-read file groups that are rewritten although few of their rows
+    change.
 
-    ``falls``: numbers of groups in which rows get a smaller ordering value, ``returns``: of groups
-    to which deleted keys return.
+    Args:
+        falls: Numbers of groups with rows whose ordering value decreases.
+        returns: Numbers of groups that get re-inserted keys.
     """
     ordering = snapshot.definition.ordering
     if ordering is None or not snapshot.definition.is_mor:
@@ -127,7 +130,7 @@ def rewriting_warnings(
 
 
 def falling(ordering: str) -> str:
-    """Return why file groups are written anew where the ordering field gets a smaller value."""
+    """Return the reason to rewrite file groups if an ordering value decreases."""
     return (
         f"rows get a smaller value of the ordering field {ordering!r}, and Hudi's readers would"
         " prefer their older rows to those of a log file"
@@ -135,8 +138,10 @@ def falling(ordering: str) -> str:
 
 
 def rewriting_warning(files: int, size: int, reason: str) -> tuple[str, ...]:
-    """Return the warning for base files of ``size`` bytes together that are written anew; small
-    ones are not worth one.
+    """Return the warning for rewritten base files. Empty if they have few bytes.
+
+    Args:
+        size: Total bytes of the files.
     """
     if not files or size < REWRITTEN_BYTES_MIN:
         return ()
