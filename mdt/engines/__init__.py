@@ -1,1 +1,1 @@
-"""Where work runs: each engine runs the same pure functions over rows; Spark is one."""
+"""Engines: the same pure functions over rows, run in this process or on Spark."""

@@ -1,5 +1,5 @@
-"""Which keys the tasks of a write have found absent, for conflict checks: brought to the driver
-when one asks, which is only when somebody else committed meanwhile.
+"""Keys that the tasks of a write did not find, for conflict checks. They are fetched only if
+another transaction has committed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from mdt.metadata.files.file_group import NewFile
 
 
 class WrittenKeys(Mapping[str, KeyHashes]):
-    """The keys of the files that a transaction has written, by partition: a superset of those it
-    found absent.
-
-    Loaded from their key maps.
+    """The keys of the files that a transaction has written, by partition: a superset of its absent
+    keys that it inserted. Loaded from key maps.
     """
 
     def __init__(self, objects: ObjectReader, files: Sequence[NewFile], is_global: bool) -> None:
@@ -50,9 +48,7 @@ class WrittenKeys(Mapping[str, KeyHashes]):
 
 
 class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
-    """The keys that tagged rows tell to be absent (tasks.ABSENT), and those of ``written``: 16
-    bytes a key.
-    """
+    """The absent keys of tagged rows (tasks.ABSENT), and those of ``written``. 16 bytes per key."""
 
     def __init__(
         self,
@@ -61,7 +57,7 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
         everywhere: bool,
         written: Mapping[str, KeyHashes] | None = None,
     ) -> None:
-        """``everywhere``: whether they are absent from the whole table."""
+        """``everywhere``: True if the keys are absent from the whole table."""
         self._engine, self._tagged, self._everywhere = engine, tagged, everywhere
         self._written = written or {}
         self._told: dict[str, KeyHashes] | None = None
@@ -87,14 +83,16 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
 
 
 def hashes_of(rows: pa.Table) -> KeyHashes:
-    """Return the hashes whose words rows have as segment and position."""
+    """Return the hashes whose two words are the columns segment and position."""
     return KeyHashes(
         *(rows[name].to_numpy().view(np.uint64) for name in ("__mdt_segment", "__mdt_position"))
     )
 
 
 def _by_partition(rows: pa.Table, everywhere: bool) -> dict[str, KeyHashes]:
-    """Return ABSENT rows as hashes by partition; under TABLE all of them, if ``everywhere``."""
+    """Return the hashes of ABSENT rows by partition, or all of them under TABLE if
+    ``everywhere``.
+    """
     hashes = hashes_of(rows)
     if everywhere:
         return {TABLE: hashes} if len(hashes) else {}

@@ -1,20 +1,23 @@
-"""Rows in blocks: what an engine of rows hands on between tasks, so that a row is taken apart once
-and put together once.
+"""Row blocks: the form in which engines pass rows between tasks, so that rows are split once and
+reassembled once.
 
-A block is bytes: a head, which says whither its rows go and what a driver asks of them, and the
-rows, an Arrow stream.  Whoever moves blocks, a JVM for one, needs to know of them no more than
-where the head ends and whether a bucket takes the rows.
+A block is bytes: a header (target, row counts, sampled keys) and the rows as an Arrow IPC stream.
+Code that moves blocks, such as the JVM, only reads where the header ends and whether a bucket takes
+the rows.
 
-Integers little-endian: uint8 kind, 1 if no bucket takes the rows and else 0; uint32 bytes of the
-head; the head, JSON in UTF-8 with spaces behind it, so that the stream begins at a multiple of 8.
+Layout, with little-endian integers: uint8 kind (1 if no bucket takes the rows, else 0); uint32 size
+of the header in bytes; the header, JSON in UTF-8, padded with spaces so that the stream begins at a
+multiple of 8.
 
-* Rows that come together: ``from`` says where they stood in the input, [part, number in it].
-* Tagged rows: ``place``, ``number``, as :class:`mdt.engines.engine.Deal` has them, null for rows
-  that no bucket takes; ``counts``, a list for each combination of the columns COUNTED with their
-  values, how many rows have it, and their sum of ``__mdt_n``; ``marks``: of inserts, which stand by
-  rising key, the sort keys of the first row, of every MARK_ROWS-th and of the last, in base 64;
-  ``from``, where equal keys have not met yet: [part, number of the block in it], else null.
-* Dealt rows: ``bucket``; ``first``: the first of the marks, null without them; ``from`` as above.
+The fields of the header:
+
+* Grouped rows: ``from``, their origin in the input as [part, number within the part].
+* Tagged rows: ``place`` and ``number`` as in :class:`mdt.engines.engine.Deal`, null for rows that
+  no bucket takes. ``counts``, a list per combination of the columns COUNTED: their values, the
+  number of rows, and the sum of ``__mdt_n``. ``marks``, for inserts, which are sorted by key: the
+  sort keys of the first row, of every MARK_ROWS-th row and of the last row, in base64. ``from``:
+  [part, block number within the part] if other parts may have equal keys, else null.
+* Rows assigned to buckets: ``bucket``; ``first``, the first mark or null; ``from`` as above.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from mdt.hudi.record_keys import rising, sort_keys
 
 MARK_ROWS = 4096
 Counts = dict[tuple[Any, ...], tuple[int, int]]
-"""Values of the columns COUNTED -> how many rows have them, and their sum of ``__mdt_n``."""
+"""Values of the columns COUNTED -> (number of rows, sum of ``__mdt_n``)."""
 _DEALT, _TOLD = 0, 1
 _FRONT = struct.Struct("<BI")
 _ALIGNED = 8
@@ -51,7 +54,7 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def block(head: Mapping[str, Any], rows: pa.Table, kind: int = _DEALT) -> bytes:
-    """Return a block of ``rows``, compressed where that pays."""
+    """Encode ``rows`` as a block. The stream is compressed if it is large enough to benefit."""
     sink = pa.BufferOutputStream()
     options = _COMPRESSED if rows.nbytes >= _COMPRESSED_BYTES_MIN else None
     with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
@@ -66,7 +69,7 @@ def _joined(head: Mapping[str, Any], stream: pa.Buffer, kind: int = _DEALT) -> b
 
 
 def head_of(data: bytes) -> dict[str, Any]:
-    """Return the head of a block, of which no more need be given."""
+    """Decode the header of a block. ``data`` may end after the header."""
     found: dict[str, Any] = json.loads(data[_FRONT.size : _end_of_head(data)])
     return found
 
@@ -86,11 +89,12 @@ def rows_in(data: bytes) -> pa.RecordBatchReader:
 
 
 def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of blocks: of those that come together in the order of the input, of others in
-    any.
+    """Yield the rows of blocks. Grouped rows keep the order of the input, tagged rows have no
+    order.
 
-    Of dealt ones with their bucket, in its order, and there those whose keys may be equal in the
-    order of the input, other inserts in runs that rise where they can.
+    Rows assigned to buckets are sorted by bucket, with the bucket as a column. Within a bucket,
+    rows whose keys may be equal keep the order of the input, and inserts are sorted by key as far
+    as possible.
     """
     left = iter(blocks)
     first = next(left, None)
@@ -113,10 +117,10 @@ def brought_together(
     parts: int,
     key_hash: KeyHash | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield rows in blocks, each with the number of the part to which it goes: equal values of the
-    columns ``names`` go to one of ``parts``.
+    """Yield (target part, block) so that rows with equal values of the columns ``names`` get the
+    same one of ``parts`` targets.
 
-    ``part``: which part of the input these are; ``key_hash``: as for
+    ``part``: the number of the input part. ``key_hash``: as for
     :meth:`mdt.engines.engine.Engine.grouped`.
     """
     for number, table in enumerate(tasks.gathered(batches)):
@@ -129,8 +133,8 @@ def brought_together(
 def blocks_of(
     batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int | None = None
 ) -> Iterator[bytes]:
-    """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order; ``part``:
-    which one of the input these are, if other parts may have equal keys.
+    """Encode tagged rows as blocks. ``key``: the columns that sort inserts. ``part``: the number of
+    the input part if other parts may have equal keys.
     """
     numbers = count()
     for batch in batches:
@@ -163,7 +167,7 @@ def _head(
 
 
 def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
-    """Yield the rows of each place in their order, none empty."""
+    """Yield (place, file group, rows) in the order of the input. No entry is empty."""
     is_insert = rows["__mdt_kind"].to_numpy() == INSERT
     paths = rows["__mdt_partition"].combine_chunks().dictionary_encode()
     code = np.where(is_insert, paths.indices.to_numpy(zero_copy_only=False), -1)
@@ -185,7 +189,7 @@ def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
 def _cut(
     rows: pa.Table, key: Sequence[str]
 ) -> Iterator[tuple[list[list[Any]], list[bytes], pa.Table]]:
-    """Yield the rows of one place in parts of a size that moves well, each with its counts and
+    """Yield the rows of one place in pieces of a transferable size, each with its counts and
     marks.
     """
     rows = rows.combine_chunks()
@@ -209,7 +213,7 @@ def _marks(keys: pa.Array) -> list[bytes]:
 
 
 def _counts(rows: pa.Table) -> list[list[Any]]:
-    """Return the counts of rows of one place; those of one kind have one partition and one file
+    """Return the counts of rows of one place. All rows of a kind have the same partition and file
     group.
     """
     kind, size = rows["__mdt_kind"].to_numpy(), rows["__mdt_n"].to_numpy()
@@ -222,7 +226,7 @@ def _counts(rows: pa.Table) -> list[list[Any]]:
 
 
 def counts(heads: Iterable[bytes]) -> Counts:
-    """Return how many rows tagged blocks have in all; ``heads``: theirs."""
+    """Sum the counts of tagged blocks, given their headers."""
     found: Counts = {}
     for data in heads:
         for *of, rows, total in head_of(data)["counts"]:
@@ -231,12 +235,12 @@ def counts(heads: Iterable[bytes]) -> Counts:
 
 
 def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """Return the sums of two entries of Counts."""
+    """Add two entries of Counts."""
     return one[0] + other[0], one[1] + other[1]
 
 
 def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the marks of inserts into ``partitions``, with the partition."""
+    """Yield (partition, mark) for the inserts into ``partitions``."""
     wanted = frozenset(partitions)
     for head in map(head_of, heads):
         if head["place"] in wanted:
@@ -244,8 +248,8 @@ def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tupl
 
 
 def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of tagged blocks that some bucket takes, in blocks of one bucket each, with
-    its number.
+    """Yield (bucket, block) for the rows of tagged blocks that a bucket takes. Each block has rows
+    of one bucket.
     """
     places = {
         (one["place"], one["number"]): (one["bounds"], one["takers"])
@@ -280,8 +284,8 @@ def _split(
     bounds: Sequence[bytes],
     takers: Sequence[int],
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the inserts of a block, which stand by rising key, cut at ``bounds``; ``takers``: the
-    bucket before the first of these, and those behind.
+    """Yield the inserts of a block, which are sorted by key, cut at ``bounds``. ``takers``: the
+    bucket before each bound, and the one after the last.
     """
     keys = sort_keys(rows, deal.key).cast(pa.binary())
     ends = [_below(keys, bound) for bound in bounds]
@@ -298,13 +302,13 @@ def _split(
 
 
 def _below(keys: pa.Array, bound: bytes) -> int:
-    """Return how many of rising ``keys`` are less than ``bound``."""
+    """Return the number of sorted ``keys`` that are less than ``bound``."""
     return int(pc.sum(pc.less(keys, pa.scalar(bound, pa.binary()))).as_py() or 0)
 
 
 def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of dealt blocks with their bucket, in its order; within it as :func:`rows_of`
-    says.
+    """Yield the rows of bucketed blocks with their bucket, in the order that :func:`rows_of`
+    documents.
     """
     found = [(_order(head_of(data)), data) for data in blocks]
     found.sort(key=lambda one: one[0])
@@ -326,6 +330,6 @@ def _order(head: Mapping[str, Any]) -> tuple[int, list[int], bool, bytes]:
 def chosen(
     wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns ``names`` of the rows of blocks whose values are ``wanted``."""
+    """Yield the columns ``names`` of the rows whose values are in ``wanted`` (column -> values)."""
     for batch in rows_of(blocks):
         yield tasks.chosen(batch, wanted, names)

@@ -1,7 +1,7 @@
-"""The choice of an engine for the objects of a caller.
+"""The choice of an engine for a caller's object.
 
-Only this module lists engines, by the packages whose objects they recognise.  Each is loaded when
-it is given such an object; everything else is for the calling thread.
+Only this module lists engines, by the packages of the objects that they accept. An engine's module
+is imported on first use. The calling thread handles all other objects.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from mdt.engines.engine import Engine, Given
 
 DOORS = {"pyspark": "mdt.engines.spark.given"}
-"""Package of callers' objects -> module with three functions for them.
+"""Package of a caller's object -> module with three functions for such objects.
 
-``given(data, known)``: rows as :class:`mdt.engines.engine.Given`, None for other objects;
-``engine_of(session)``: the engine of a session, Invalid or Unsupported for other objects;
-``schema(schema)``: a schema as one of Arrow, other objects as they are.
+``given(data, known)``: rows as a :class:`mdt.engines.engine.Given`, or None for other objects.
+``engine_of(session)``: the engine of a session. Raises Invalid or Unsupported for other objects.
+``schema(schema)``: a schema as an Arrow schema. Other objects are returned unchanged.
 """
 
 
 def _door(value: object) -> Any:
-    """Return the module for an object, None if no engine recognises it."""
+    """Return the module that accepts an object, or None if no engine does."""
     for kind in type(value).__mro__:
         name = DOORS.get(kind.__module__.partition(".")[0])
         if name is not None:
@@ -31,9 +31,10 @@ def _door(value: object) -> Any:
 
 
 def given(data: Any, known: Sequence[str]) -> Given[Any] | None:
-    """Return ``data`` as rows of the engine that holds them, None if the calling thread takes them.
+    """Return ``data`` as rows of the engine that holds them, or None if the calling thread reads
+    them.
 
-    ``known``: names of the table's columns.  Columns of ``data`` take these names.
+    ``known``: the table's column names. Matching columns of ``data`` are renamed to them.
     """
     door = _door(data)
     found: Given[Any] | None = None if door is None else door.given(data, known)
@@ -41,9 +42,9 @@ def given(data: Any, known: Sequence[str]) -> Given[Any] | None:
 
 
 def engine_of(spark: Any) -> Engine[Any] | None:
-    """Return the engine of a session that a caller gave as ``spark``, None for the calling thread.
+    """Return the engine of a session passed as ``spark``, or None for the calling thread.
 
-    Raises Invalid and Unsupported for objects that are not a session.
+    Raises Invalid or Unsupported if ``spark`` is not a session.
     """
     if spark is None:
         return None
@@ -53,11 +54,11 @@ def engine_of(spark: Any) -> Engine[Any] | None:
 
 
 def name_of(engine: Engine[Any] | None) -> str:
-    """Return the name of an engine in results; ``None`` is the calling thread."""
+    """Return the name of an engine in results. ``None`` is the calling thread."""
     return "arrow" if engine is None else engine.name
 
 
 def arrow_schema(schema: Any) -> Any:
-    """Return the schema of an engine's rows as one of Arrow, and any other object as it is."""
+    """Convert an engine's schema to an Arrow schema. Other objects are returned unchanged."""
     door = _door(schema)
     return schema if door is None else door.schema(schema)

@@ -1,7 +1,7 @@
-"""Deletes and updates by a condition on an engine: the driver plans, tasks test the rows of files,
-and write file groups; the driver commits.
+"""Conditional deletes and updates on an engine: the driver plans and commits, tasks evaluate the
+condition and write file groups.
 
-Which rows match comes to the driver as a bitmap of each file, as deletion vectors do.
+Tasks return the matching rows as one bitmap per file, like deletion vectors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mdt.write.new_files import WriteJob
 def tested(
     source: Source, predicate: Predicate, scans: Sequence[SegmentScan], attempt: int
 ) -> dict[int, bytes]:
-    """Return which rows of files match: file -> bitmap of positions."""
+    """Return the matching rows: file -> serialized bitmap of positions."""
     metadata, snapshot = opened(source)
     found = matching_of(metadata, snapshot, predicate, scans, threads=1)
     return {file: BitMap(rows.astype("uint32")).serialize() for file, rows in found}
@@ -37,14 +37,16 @@ def tested(
 
 @dataclass(frozen=True, slots=True)
 class EngineConditional(Conditional):
-    """A delete or an update by a condition, whose rows are tested and written in tasks of
+    """A conditional delete or update whose rows are evaluated and written in tasks of
     ``engine``.
     """
 
     engine: Engine[Any] = field(kw_only=True)
 
     def found(self, snapshot: Snapshot) -> Matches:
-        """Return the rows that match; where every row does, or none, no file is looked into."""
+        """Return the matching rows. No file is read if the condition is always true or always
+        false.
+        """
         asked = simplify(self.predicate)
         if asked in (And(()), Or(())):
             return Conditional.found(self, snapshot)

@@ -1,13 +1,12 @@
-"""What runs pure functions over Arrow batches somewhere: threads of this process, tasks of Spark,
-or something else.
+"""The engine protocol: run pure functions over Arrow batches in threads, Spark tasks or elsewhere.
 
-The functions (:mod:`mdt.engines.tasks`) know no engine, and what is built on engines
-(:mod:`mdt.engines.write`, :mod:`mdt.engines.indexing`) knows none of them by name.  To add one,
-implement :class:`Engine`: a folder or a module of its own.
+The functions (:mod:`mdt.engines.tasks`) do not depend on an engine. Code that uses engines
+(:mod:`mdt.engines.write`, :mod:`mdt.engines.indexing`) does not depend on a particular engine. To
+add one, implement :class:`Engine` in a module or folder of its own.
 
-An engine holds rows in parts, in whatever form it likes, ``R``.  It may start a task more than
-once, and lose what an attempt returned: tasks write under names that carry the number of their
-attempt, and what the last attempt did not return is deleted.
+An engine holds rows in parts, in a form ``R`` of its choice. It may run a task more than once and
+discard the result of an attempt. Tasks therefore put the number of their attempt into file names,
+and the files of discarded attempts are deleted.
 """
 
 from __future__ import annotations
@@ -27,24 +26,22 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
-"""What a task makes of its batches.  The number is that of the attempt; no other attempt of the
-same write has it.
-"""
+"""Maps the batches of one part to batches. The int is the attempt number, unique within a write."""
 ResultFunction = Callable[[Iterator[pa.RecordBatch], int], "bytes | None"]
-"""What a task returns to the driver for its batches, None if it has nothing to say; the number as
-above.
+"""Maps the batches of one part to a result for the driver, or None. The int is the attempt
+number.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """Which bucket takes which rows, and how many tasks share the buckets.
+    """An assignment of rows to buckets, and the number of tasks that share the buckets.
 
-    ``places``: table (place: string, number: int64, bounds: list<binary>, takers: list<int32>).  A
-    row belongs to the place of its partition path if it is an insert, else to ``""``, and of its
-    file group's number.  Of several takers, the one that follows all bounds up to the row's sort
-    key (:func:`mdt.hudi.record_keys.sort_keys`) by the columns ``key``.  ``carried``: bucket ->
-    bytes and number of the rows that its task reads from the table to write them anew.
+    ``places``: table (place: string, number: int64, bounds: list<binary>, takers: list<int32>). The
+    place of an insert is its partition path, that of any other row is ``""``. ``number`` is the
+    row's file group. Where an entry has several takers, ``takers[i]`` gets the rows with ``bounds[i
+    - 1] <= sort key < bounds[i]``, with sort keys (:func:`mdt.hudi.record_keys.sort_keys`) of the
+    columns ``key``. ``carried``: bucket -> (bytes, rows) that its task copies from existing files.
     """
 
     places: pa.Table
@@ -54,91 +51,89 @@ class Deal:
 
 
 class Given(Protocol[R]):
-    """Rows of a caller that an engine holds (:func:`mdt.engines.choice.given`)."""
+    """Rows of a caller that are held by an engine (:func:`mdt.engines.choice.given`)."""
 
     @property
     def engine(self) -> Engine[R]:
-        """The engine."""
+        """The engine that holds the rows."""
 
     @property
     def rows(self) -> R:
-        """The rows as the engine takes them."""
+        """The rows in the engine's own form."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns.  Raises Invalid for types that Arrow lacks."""
+        """The columns. Raises Invalid for types that Arrow does not have."""
 
     def few(self, options: Options, *, looks: bool = False) -> pa.Table | None:
-        """Return the rows if they are so few that the calling thread is faster, else None.
+        """Return the rows as a table if the calling thread processes them faster than tasks, else
+        None.
 
-        ``looks``: whether to look at the first rows where an estimate says that they are many.
+        ``looks``: also fetch the first rows if an estimate exceeds the limit.
         """
 
     def narrowed(self, names: Sequence[str]) -> Given[R]:
-        """Return the rows without columns that are not in ``names``."""
+        """Return the rows with only the columns in ``names``."""
 
     def evolved_schema(self, known: pa.Schema) -> pa.Schema:
-        """Return :attr:`schema`.  Raises Invalid, too, for columns that are not ``known`` and that
+        """Return :attr:`schema`. Also raises Invalid for columns that are not in ``known`` and that
         a new table could not have.
         """
 
     def completed(self, definition: TableDefinition) -> Any:
-        """Return the rows, as a caller gives them, with null in columns that only the table has."""
+        """Return the caller's rows with null columns added for table columns that they lack."""
 
 
 class Engine(Protocol[R]):
-    """Rows in parts, functions over parts, and the few questions that a driver asks; all of them
-    leave ``rows`` as they are.
+    """Rows in parts, functions over parts, and the aggregates that a driver needs. No method
+    changes ``rows``.
 
-    What a function raises of :mod:`mdt.errors` is raised to the caller as it is.
+    Errors of :mod:`mdt.errors` that a function raises reach the caller unchanged.
     """
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """The name of the engine in results."""
 
     @property
     def is_here(self) -> bool:
-        """Whether tasks run in this process, so that they can be given the open table; others open
-        it themselves.
+        """True if tasks run in this process and can use the open table. Other tasks open it
+        themselves.
         """
 
     @property
     def processors(self) -> int:
-        """How many tasks can run at a time."""
+        """The number of tasks that can run at the same time."""
 
     def spread(self, table: pa.Table) -> R:
-        """Return the rows of a small table of the driver, in as many parts as there shall be
-        tasks.
-        """
+        """Return the rows of a small table of the driver, split into one part per task."""
 
     def joined(self, rows: R, more: R) -> R:
-        """Return the rows of both, which have the same columns; what :meth:`mapped` keeps of either
-        is kept as long as that one.
+        """Return the rows of both inputs, which have the same columns. Rows that :meth:`mapped`
+        retains for an input are retained until that input is dropped.
         """
 
     def grouped(self, rows: R, names: Sequence[str], key_hash: KeyHash | None = None) -> R:
-        """Return the rows with equal values of the columns ``names`` in one part; without names, as
-        they are, in no more parts than tasks pay for.
+        """Return the rows with equal values of the columns ``names`` in the same part. Without
+        names, only reduce the number of parts if there are more than tasks pay for.
 
-        ``key_hash``: that of the table, if ``names`` are its key columns.  Each part may have a
-        range of these hashes then, so that its task looks into a part of each key map, and not into
-        all of it.
+        ``key_hash``: the key hash of the table if ``names`` are its key columns. An engine may then
+        give each part a range of hashes, so that its task reads only this range of each key map.
         """
 
     def mapped(self, rows: R, function: BatchFunction, schema: pa.Schema, key: Sequence[str]) -> R:
-        """Return what ``function`` makes of each part, tagged rows in ``schema``; kept, so that it
-        runs once, until it is dropped.
+        """Return the tagged rows that ``function`` makes of each part, in ``schema``. They are
+        retained until :meth:`dropped` is called, so ``function`` runs once.
 
-        ``key``: the columns by which inserts may be sampled and dealt.
+        ``key``: the columns by which inserts may be sampled and assigned to buckets.
         """
 
     def dropped(self, rows: R) -> None:
-        """Give back what :meth:`mapped` keeps."""
+        """Release the rows that :meth:`mapped` retained."""
 
     def counted(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``:
-        columns rows and total.
+        """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the
+        sum of the column ``total``.
         """
 
     def selected(
@@ -148,28 +143,28 @@ class Engine(Protocol[R]):
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return CONTROL columns ``names`` of the tagged rows whose values are among the chosen
-        ones; of these at most ``rows_max``.
+        """Return the CONTROL columns ``names`` of the tagged rows whose values are in ``chosen``
+        (column -> values), at most ``rows_max`` rows.
         """
 
     def sampled(
         self, rows: R, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
-        """Return some of the inserts into ``partitions``, about ``share`` of them:
+        """Return a sample of the inserts into ``partitions``, about the fraction ``share`` ->
         tasks.SAMPLED.
         """
 
     def dealt(self, rows: R, deal: Deal) -> R:
-        """Return the rows that belong to a bucket, with its number (column tasks.BUCKET); all of a
-        bucket in one part.
+        """Return the rows that belong to a bucket, with its number in the column tasks.BUCKET. The
+        rows of a bucket are in one part.
         """
 
     def results(self, rows: R, function: ResultFunction) -> list[bytes]:
-        """Return what ``function`` says of each part.  Raises Unavailable if tasks fail and may
-        still be writing.
+        """Return the results of ``function`` over all parts, without None. Raises Unavailable if
+        tasks fail and may still be writing.
         """
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return what ``function`` says of each share, in their order.  Raises Unavailable as
+        """Return the result of ``function`` for each share, in order. Raises Unavailable as
         :meth:`results` does.
         """

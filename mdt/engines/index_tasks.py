@@ -1,23 +1,21 @@
-"""Large summaries of indexes are read in tasks where a query would ask many of them, each
-task for its segments.
+"""Index look-ups in tasks, for queries that would read very many large summaries.
 
-The driver plans as ever until column statistics and small summaries have spoken.  If the segments
-that are left have more than eight thousand bitmap and text summaries (option
-``mdt.spark.driver.summaries.max``), they are dealt out: a task opens the table at the same commit,
-runs the same code on its share, and returns which segments are left.  A Python worker keeps the
-snapshot and what it has parsed for the next query, as the driver does; tasks write nothing, so
-Spark may repeat them.  If the job fails, the driver does the work.
+The driver plans as usual until column statistics and small summaries have pruned files. If the
+remaining segments have more than eight thousand bitmap and text summaries (option
+``mdt.spark.driver.summaries.max``), they are split among tasks. A task opens the table at the same
+commit, runs the same code on its share, and returns the segments that remain. A Python worker
+caches the snapshot and parsed summaries for the next query, as the driver does. Tasks write
+nothing, so Spark may repeat them. If the job fails, the driver does the work.
 
-What it buys, by the clock on two processors: 8,000 summaries that nobody has read yet take as long
-in tasks as in the driver (1.7 and 2.0 s), 4,000 bitmaps more than twice as long (0.9 and 0.4 s),
-and what the driver has parsed before it answers three times as fast itself.  So tasks are for
-tables of terabytes on clusters, whose summaries no driver could hold.
+Wall times on two processors: 8,000 summaries that are not cached take as long in tasks as in the
+driver (1.7 and 2.0 s). 4,000 bitmaps take more than twice as long in tasks (0.9 and 0.4 s).
+Summaries that the driver has already parsed are three times as fast in the driver. Tasks are
+therefore for tables of terabytes on clusters, with more summaries than a driver can hold.
 
-PlanState happens inside the optimizer of another query, in whatever thread of the JVM that runs in.
-A job may be started there: Spark does so itself for broadcasts and subqueries.  It is one of RDDs,
-so that no query is planned within a query and none of the pools of Catalyst is needed; it takes the
-local properties of the thread that waits for it, job group and SQL execution among them; and
-nothing that runs in a task waits for the driver.
+PlanState runs inside the optimizer of another query, in any JVM thread. Starting a job there is
+allowed: Spark does so for broadcasts and subqueries. The job uses RDDs, so that it plans no nested
+query and needs no thread pool of Catalyst. It inherits the local properties of the waiting thread,
+such as job group and SQL execution. No code in a task waits for the driver.
 """
 
 from __future__ import annotations
@@ -46,10 +44,10 @@ from mdt.scan.warm import read_heads
 from mdt.session import memo
 
 SUMMARY_BYTES = 256 << 10
-"""A summary counts once for each of so many bytes: one of LIKE reads most of them."""
+"""A summary counts once per this many bytes, because a LIKE query reads most of them."""
 SUMMARIES_PER_TASK = 128
-"""A task takes some 20 ms of its own, a summary 0.1 to 0.2 ms where it is read, a fifth of that
-where it has been parsed.
+"""A task costs about 20 ms, reading a summary 0.1 to 0.2 ms, and a parsed summary a fifth of
+that.
 """
 _TASKS_PER_PROCESSOR = 2
 
@@ -60,7 +58,7 @@ class PlannerWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What all tasks of a job are told.  ``indexes``: specifications."""
+    """Input that all tasks of a job share. ``indexes``: specifications."""
 
     source: Source
     predicate: Predicate
@@ -70,8 +68,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Files of one task: int64[n], their numbers, and the only rows that may match, where that is
-    known.
+    """Files of one task: their numbers, int64[n], and the candidate positions of files for which
+    they are known.
     """
 
     files: Int64Array
@@ -82,14 +80,16 @@ class IndexTasks:
     """A :data:`mdt.plan.position_search.RemotePruner` on an engine."""
 
     def __init__(self, engine: Engine[Any], *, with_positions: bool = False) -> None:
-        """``with_positions``: whether tasks return the rows that may match, too; Spark's scans do
-        without them.
+        """``with_positions``: also return the positions of candidate rows. Spark's scans do not
+        need them.
         """
         self._engine = engine
         self._with_positions = with_positions
 
     def __call__(self, work: PlanState, indexes: Indexes) -> Sequence[Answer] | None:
-        """Answer for the segments that are left; None if they are few, or if the job fails."""
+        """Return the answers for the remaining segments, or None if there are few or the job
+        fails.
+        """
         options = work.metadata.options(work.snapshot.definition)
         snapshot = work.snapshot
         asked = np.flatnonzero(work.maybe)
@@ -119,14 +119,15 @@ class IndexTasks:
 
 
 def _weights(sizes: Int64Array) -> Int64Array:
-    """Return what summaries of so many bytes weigh, -1: none -> int64[n]."""
+    """Return the weights of summaries of these sizes -> int64[n]. Size -1 means no summary."""
     return np.where(sizes >= 0, 1 + sizes // SUMMARY_BYTES, 0)
 
 
 def dealt(shards: ShardRows, weights: Int64Array, cores: int) -> list[Int64Array]:
-    """Deal out files, those of a shard to one task -> for each task int64[k], their numbers.
+    """Split files among tasks, all files of a shard to one task -> file numbers of each task,
+    int64[k].
 
-    ``weights``: int64[m], the work of each of the m shards.
+    ``weights``: the work per shard, int64[m].
     """
     count = max(1, min(_TASKS_PER_PROCESSOR * cores, -(-int(weights.sum()) // SUMMARIES_PER_TASK)))
     before = np.cumsum(weights)
@@ -135,15 +136,15 @@ def dealt(shards: ShardRows, weights: Int64Array, cores: int) -> list[Int64Array
 
 
 def share(work: PlanState, files: Int64Array) -> Share:
-    """Return what a task is told of ``files``."""
+    """Return the share of a task for ``files``."""
     return Share(
         files, {i: work.positions[i].serialize() for i in files.tolist() if i in work.positions}
     )
 
 
 def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
-    """Return what the indexes say of a share.  Raises Unsupported if this worker sees another
-    table, or none.
+    """Evaluate the indexes for a share. Raises Unsupported if this worker finds another table, or
+    none.
     """
     metadata, snapshot = opened(question.source)
     maybe = np.zeros(snapshot.numbered, np.bool_)
@@ -154,7 +155,7 @@ def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
 
 
 def large(metadata: Metadata, snapshot: Snapshot) -> list[str]:
-    """Return the indexes whose summaries queries of all files would ask for in tasks."""
+    """Return the indexes whose summaries a query of all files would read in tasks."""
     options = metadata.options(snapshot.definition)
     shards = np.unique(snapshot.shards.of_file[snapshot.has_rows])
     each = {
@@ -167,11 +168,10 @@ def large(metadata: Metadata, snapshot: Snapshot) -> list[str]:
 def warm(
     engine: Engine[Any], metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]
 ) -> tuple[int, int, int]:
-    """Let tasks open the table and these indexes; return the number of summaries, of bytes that
-    were read of them, and of tasks.
+    """Load the table and these indexes in tasks; return (summaries, bytes read, tasks).
 
-    A Python worker keeps them.  Spark says of no task in which worker it runs, so some queries meet
-    workers that know other summaries.
+    Python workers cache them. Spark does not choose the worker of a task, so some queries use
+    workers that have cached other summaries.
     """
     source = source_of(metadata, snapshot, metadata.options(snapshot.definition))
     shards = ShardRows.of(snapshot, np.flatnonzero(snapshot.has_rows))
@@ -187,9 +187,7 @@ def warm(
 def _warmed(
     source: Source, specs: Sequence[str], files: Int64Array, attempt: int = 0
 ) -> tuple[int, int]:
-    """Open the summaries of ``files``, int64[n], in a task; return how many, and the bytes that
-    were read.
-    """
+    """Load the summaries of ``files``, int64[n], in a task; return (summaries, bytes read)."""
     metadata, snapshot = opened(source)
     asked = np.zeros(snapshot.numbered, np.bool_)
     asked[files] = True
@@ -199,7 +197,7 @@ def _warmed(
 
 @memo(4)
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
-    """Return the table at a commit; the worker keeps it, so that the next query need not look for
+    """Return the table at a commit. The worker caches it, so that the next query does not look for
     newer commits.
     """
     return tasks.opened(source)

@@ -1,5 +1,5 @@
-"""Building indexes on an engine: files are summarized in tasks, each with an object of its own; the
-driver commits.
+"""Index builds on an engine: tasks summarize files, each into an object of its own, and the driver
+commits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IndexRunner:
         work: Sequence[UncoveredShard],
         claim: Claim,
     ) -> Iterator[tuple[UncoveredShard, Found]]:
-        """Summarize ``work`` in tasks; yields when all of them have ended."""
+        """Summarize ``work`` in tasks. Yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         task = partial(tasks.summarize, source, claim)
         found: dict[int, dict[str, SummaryRef]] = {}

@@ -1,8 +1,8 @@
-"""Loads on an engine: rows that meet none of the table need no look-up, so they are labelled where
-they are, and seen once more where they are written.
+"""Loads on an engine: rows that cannot match existing rows are labelled without a look-up and
+normalized by the tasks that write them.
 
-The driver learns how many rows each partition gets and, where a partition is cut, a sample of their
-keys.  Equal keys so meet in one task, which normalizes its rows as a tagging one does.
+The driver gets the number of rows per partition and, if a partition is cut, a sample of its keys.
+Equal keys reach the same task, which normalizes rows as a tagging task does.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ _UPSERTS = (*CHECKED, "upsert")
 
 
 def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Schema) -> bool:
-    """Return whether rows of the operation ``name`` meet none of the table, wherever their keys
-    are; ``columns``: theirs.
+    """Return True if rows with ``columns`` cannot match existing rows in the operation ``name``.
 
-    Not so where a key may move between partitions, a bucket takes a key, deletes are remembered, or
-    rows may be deletes; nor where keys and partitions are of other types than the table's, so that
-    only tasks can tell them.
+    False if a key may move between partitions, if a bucket takes a key, if the table keeps deletes,
+    or if rows may be deletes. Also False if key or partition columns differ in type from the
+    table's, because only tasks can convert them.
     """
     definition = snapshot.definition
     if name not in (*WITH_ROWS, INSERT_UNCHECKED) and (name not in _UPSERTS or len(snapshot)):
@@ -64,14 +63,14 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
 
 
 def labelled(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:
-    """Return the rows as inserts, with CONTROL columns.  ``columns``: theirs."""
+    """Return the rows as inserts, with CONTROL columns. ``columns``: the schema of ``rows``."""
     kept = labelled_schema(definition, columns)
     return engine.mapped(engine.grouped(rows, ()), partial(label, definition), kept, definition.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the tasks of a load share.  ``name``: of the operation."""
+    """Input that all tasks of a load share. ``name``: the operation."""
 
     source: Source
     claim: Claim
@@ -80,11 +79,11 @@ class Load:
 
 
 def counted(rows: int, changes: Changes) -> Changes:
-    """Return what was written of so many ``rows`` with their number set right: of rows that repeat
-    a key one is written, the others are late.
+    """Return the changes with the number of inserts corrected for duplicates. Of ``rows`` with the
+    same key one is written, the others count as late.
 
-    Raises Conflict if rows were lost or came twice, as of an input that is another one whenever it
-    is read.
+    Raises Conflict if rows are missing or duplicated, as when the input changes each time it is
+    read.
     """
     left = rows - sum(file.rows for file in changes.files)
     if left != changes.counts.get("late", 0):
@@ -93,23 +92,23 @@ def counted(rows: int, changes: Changes) -> Changes:
 
 
 def changed() -> Conflict:
-    """Return the refusal of rows that were not the same when they were read again."""
+    """Return the error for rows that differed when they were read again."""
     return Conflict(
         "the rows changed while they were read", hint="keep them, as by DataFrame.cache"
     )
 
 
 def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets among the rows of one part, as they were given; return what was written,
-    see :mod:`mdt.write.transfer`.
+    """Write the buckets of the rows of one part; return the encoded changes
+    (:mod:`mdt.write.transfer`).
     """
     given = [batch for batch in batches if batch.num_rows]
     return encode(_write(load, given, attempt)) if given else None
 
 
 def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``given``, which is emptied: what became a file's rows nobody else needs
-    while it is made.
+    """Write the rows of ``given`` and empty the list, so that their memory is free while files are
+    made.
     """
     metadata, snapshot = opened(load.source)
     shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
@@ -129,7 +128,7 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
 
 
 def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the number of each bucket and its rows."""
+    """Yield (bucket, rows)."""
     table, places = by_bucket(table.select([*definition.schema.names, BUCKET]))
     for number, rows in places.items():
         yield number, table.slice(rows.start, len(rows)).select(definition.schema.names)
@@ -138,8 +137,8 @@ def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[
 def slice_of_bucket(
     load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]
 ) -> Slice:
-    """Return what the file of a bucket gets; ``late``: gets the number of rows that repeat a
-    key.
+    """Return the slice for the file of a bucket. Appends the number of duplicate rows to
+    ``late``.
     """
     batch = _unique(load, definition, rows)
     late.append(batch.duplicates)

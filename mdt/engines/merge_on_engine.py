@@ -1,4 +1,4 @@
-"""Merges on an engine: each task matches its rows of the source, by key; the driver counts, assigns
+"""Merges on an engine: each task matches its rows of the source by key; the driver counts, assigns
 and commits as for an upsert.
 """
 
@@ -41,8 +41,8 @@ def merge(
     schema: pa.Schema,
     progress: Progress | None = None,
 ) -> Merge:
-    """Return the operation that merges ``data``, which have these ``columns``.  ``schema``: of the
-    table, as it was when clauses were read.
+    """Return the operation that merges ``data`` with schema ``columns``. ``schema``: of the table
+    when the clauses were parsed.
     """
     definition = metadata.newest().definition
     _, on, _ = said.read(columns.empty_table(), definition)
@@ -54,8 +54,8 @@ def merge(
 
 @dataclass(frozen=True, slots=True)
 class EngineSource(Rows, Generic[R]):
-    """Rows to merge on an engine.  ``key``: the columns of the source that are equal to those of
-    the table's key, ``columns``: all of them.
+    """Rows to merge on an engine. ``key``: the source columns that equal the table's key columns.
+    ``columns``: all source columns.
     """
 
     engine: Engine[R]
@@ -66,7 +66,7 @@ class EngineSource(Rows, Generic[R]):
     writers: int
 
     def decided(self, operation: RowOperation, snapshot: Snapshot) -> TaggedMerge[R]:
-        """Find out in tasks what becomes of each row."""
+        """Decide in tasks the action for each row."""
         engine, metadata, definition = self.engine, operation.metadata, snapshot.definition
         since = metadata.storage.now_us()
         source = source_of(metadata, snapshot, operation.options, is_here=engine.is_here)
@@ -103,10 +103,10 @@ class EngineSource(Rows, Generic[R]):
     def _files(
         self, operation: RowOperation, snapshot: Snapshot, tagged: R, others: SaidMerge
     ) -> R | None:
-        """Return the files in which tasks look for rows that no row of the source matches; None
-        where no clause can hold.
+        """Return the files that tasks search for rows without a match in the source, or None if no
+        clause can hold.
 
-        Which rows are matched comes here as a bitmap of each file, as deletion vectors do.
+        Tasks return the matched rows as one bitmap per file, like deletion vectors.
         """
         read = others.read(self.columns.empty_table(), snapshot.definition)
         merge = MergedRows(operation.metadata, operation.options, *read)
@@ -124,21 +124,22 @@ class EngineSource(Rows, Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class TaggedMerge(TaggedRows[R]):
-    """``kept``: what the engine keeps for ``tagged``.  ``finds_everywhere``: whether keys were
-    found absent from the whole table.  Rows may have been looked at that stay as they are.
+    """Tagged rows of a merge. ``kept``: the rows that the engine retains for ``tagged``.
+    ``finds_everywhere``: True if keys were absent from the whole table. The merge may have read
+    rows that do not change.
     """
 
     kept: Sequence[R] = ()
     finds_everywhere: bool = False
 
     def close(self) -> None:
-        """Let the engine drop the tagged rows."""
+        """Release the tagged rows."""
         for rows in self.kept:
             self.engine.dropped(rows)
 
     def keys_absent(
         self, metadata: Metadata, snapshot: Snapshot, files: Sequence[NewFile]
     ) -> Mapping[str, KeyHashes]:
-        """Return the keys that were found absent."""
+        """Return the keys that were not found."""
         written = WrittenKeys(metadata.objects, files, self.finds_everywhere)
         return AbsentKeys(self.engine, self.tagged, self.finds_everywhere, written)

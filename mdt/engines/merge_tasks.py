@@ -1,6 +1,4 @@
-"""What tasks of any engine do for a merge: match their rows of the source, and say what becomes of
-every row.
-"""
+"""Merge tasks of any engine: match rows of the source and decide the action for every row."""
 
 from __future__ import annotations
 
@@ -40,8 +38,8 @@ from mdt.write.slices import KeyedRows
 
 _MATCHED = pa.array([UPDATE, FALLING, FURTHER, DELETE, MATCHED], pa.int32())
 FILES = pa.schema([("file", pa.int64()), ("matched", pa.binary())])
-"""Files of the table in which rows are looked for that no row of the source matches: number, and
-bitmap of the positions that are matched.
+"""Files of the table that are searched for rows without a match in the source: number, and bitmap
+of the matched positions.
 """
 
 
@@ -52,11 +50,11 @@ def tag_merged(
     batches: Iterator[pa.RecordBatch],
     attempt: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of rows of the source and of those that they match, with CONTROL columns;
-    equal keys must be in one part.
+    """Yield rows of the source and the rows that they match, tagged with CONTROL columns. Equal
+    keys must be in one part.
 
-    ``keeps_pairs``: whether places are told of matched rows for which no clause holds.  Raises
-    Invalid as :meth:`mdt.write.merge.Merge.prepare` does, of the rows of this part.
+    ``keeps_pairs``: also yield the locations of matched rows for which no clause holds. Raises
+    Invalid for rows of this part as :meth:`mdt.write.merge.Merge.prepare` does.
     """
     additions = [batch for batch in batches if batch.num_rows]
     if additions:
@@ -97,7 +95,7 @@ def _opened(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[MergedRows
 
 
 def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None:
-    """Return which rows of the table are matched, of tagged rows of the source: FILES, as an Arrow
+    """Return the rows of the table that tagged rows of the source match: FILES as an Arrow
     stream.
     """
     found: dict[int, BitMap] = {}
@@ -112,12 +110,12 @@ def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None
 
 
 def files_of(matched: Mapping[int, BitMap]) -> pa.Table:
-    """Return FILES; ``matched``: number of the file -> positions."""
+    """Return FILES. ``matched``: file number -> positions."""
     return pa.table([list(matched), [rows.serialize() for rows in matched.values()]], schema=FILES)
 
 
 def bitmaps_of(files: pa.Table) -> dict[int, BitMap]:
-    """Return what :func:`files_of` was given."""
+    """Convert FILES back to the argument of :func:`files_of`."""
     return {row["file"]: BitMap.deserialize(row["matched"]) for row in files.to_pylist()}
 
 
@@ -128,8 +126,8 @@ def tag_alone(
     batches: Iterator[pa.RecordBatch],
     attempt: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of rows that no row of the source matches, with CONTROL columns.
-    ``columns``: of the source; the batches are FILES.
+    """Yield the rows of the table without a match in the source, tagged with CONTROL columns.
+    ``columns``: of the source. The batches are FILES.
     """
     files = [batch for batch in batches if batch.num_rows]
     if files:
@@ -149,7 +147,7 @@ def _tag_alone(
 
 
 def _changed(merge: MergedRows, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
-    """Yield the rows of the table that change where they stand, and those that end."""
+    """Yield the rows of the table that are updated in place, end, or move."""
     stays, falls = done.updates & ~done.acted.moved, done.falls
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
         some = done.acted.take(which)
@@ -168,7 +166,7 @@ def _changed(merge: MergedRows, snapshot: Snapshot, done: Decided) -> Iterator[p
 
 
 def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
-    """Return rows that end: their keys, and null in columns that may be."""
+    """Return rows that end: their keys, and null in every nullable column."""
     definition = snapshot.definition
     needed = {field.name for field in definition.schema if not field.nullable} | {*definition.key}
     names = [
@@ -179,7 +177,7 @@ def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
 
 
 def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.Table:
-    """Return rows beside where those stand that they replace or end."""
+    """Return rows with the locations of the rows that they replace or end."""
     groups = snapshot.file_groups.of_files(acted.pairs.file)
     places = Located(acted.pairs.file, acted.pairs.position, groups, np.empty(0, np.uint64))
     return tagged(
@@ -192,7 +190,7 @@ def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.T
 
 
 def _new(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
-    """Yield the rows that get a new place, and those that are left out."""
+    """Yield the rows that get a new location, and the count of late rows."""
     if done.batch is None:
         return
     names = partition_names(done.batch)
@@ -203,16 +201,14 @@ def _new(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
 
 
 def _read(schema: pa.Schema, files: Int64Array, groups: Int64Array) -> pa.Table:
-    """Return the files that were looked into; ``groups``: what is read of their file groups must
-    not change meanwhile, -1 where it may.
+    """Return the files that were read. ``groups``: file groups that must not change until the
+    commit, -1 for no restriction.
     """
     return without_data(schema, READ, __mdt_group=groups, __mdt_segment=files, __mdt_n=0 * files)
 
 
 def _absent(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
-    """Yield the hashes of the keys that were found absent, but for those that new files will
-    have.
-    """
+    """Yield the hashes of absent keys, without those that new files will contain."""
     definition, written = snapshot.definition, dict[str, KeyHashes]()
     if done.batch is not None:
         written = absent_keys(

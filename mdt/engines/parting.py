@@ -1,4 +1,4 @@
-"""How rows are parted among tasks: by the hashes of keys, so that equal keys meet in one."""
+"""Partitioning of rows among tasks by key hash, so that equal keys reach the same task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mdt.hudi.record_keys import record_keys
 
 
 def thinned(table: pa.Table, share: float) -> pa.Table:
-    """Return about ``share`` of the rows, at even distances, at least one of some."""
+    """Return a fraction ``share`` of the rows at even distances, rounded up."""
     return table.take(
         pa.array(
             np.linspace(
@@ -27,8 +27,8 @@ def thinned(table: pa.Table, share: float) -> pa.Table:
 
 
 def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as
-    any other value here.
+    """Hash the columns ``names``, equal values to equal numbers -> uint64[n]. Null is a value like
+    any other.
     """
     texts = [
         pc.fill_null(pc.cast(_without_negative_zero(table[name]), pa.string()), "")
@@ -38,9 +38,7 @@ def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.d
 
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return numbers with 0.0 in the place of -0.0, which is the same key in a column of whole
-    numbers.
-    """
+    """Replace -0.0 by 0.0, because an integer column of the table stores both as the same key."""
     if not pa.types.is_floating(column.type):
         return column
     wide = pc.cast(column, pa.float64())  # Arrow adds no half floats
@@ -50,11 +48,11 @@ def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def part_of(
     table: pa.Table, names: Sequence[str], parts: int, key_hash: KeyHash | None = None
 ) -> Int64Array:
-    """Return which of ``parts``, at most 2^31, each row belongs to, the same for equal values of
-    the columns ``names`` -> int64[n].
+    """Return the part of each row, equal for equal values of the columns ``names`` -> int64[n].
 
-    ``key_hash``: that of the table, if ``names`` are its key columns: each part has a range of them
-    then, where rows say keys as the table does. Raises Invalid for keys that are null.
+    ``parts``: the number of parts, at most 2^31. ``key_hash``: the key hash of the table if
+    ``names`` are its key columns. Each part then has a range of hashes, provided that the columns'
+    types yield the table's record keys. Raises Invalid for null keys.
     """
     if key_hash is None or not all(_is_plain(table.schema.field(name).type) for name in names):
         return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
@@ -63,15 +61,13 @@ def part_of(
 
 
 def _is_plain(type: pa.DataType) -> bool:
-    """Return whether equal values of a column are equal in record keys, however the table stores
-    them.
-    """
+    """Return True if equal values of a column make equal record keys in any storage type."""
     return bool(pa.types.is_string(type) or pa.types.is_integer(type))
 
 
 def by_part(table: pa.Table, part: Int64Array) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of each part that has some, in their order; ``part``: int64[n], of each row.
-    O(n log n).
+    """Yield (part, rows) for each part that has rows, in their order. ``part``: the part of each
+    row, int64[n]. O(n log n).
     """
     order = stable_order(part)
     parts, first = np.unique(part[order], return_index=True)

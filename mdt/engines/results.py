@@ -1,5 +1,5 @@
-"""What the tasks of a write have in common, whatever they write: how work is shared out, how
-results become one, what lost attempts left.
+"""Helpers for the tasks of any write: split work, merge results, delete the files of lost
+attempts.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ TASKS_PER_PROCESSOR = 3
 
 
 def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
-    """Return ``work`` cut into as many shares as there shall be tasks, a few a processor; none is
-    empty.
-    """
+    """Split ``work`` into non-empty shares, one per task, with a few tasks per processor."""
     count = min(len(work), TASKS_PER_PROCESSOR * engine.processors)
     ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
     return [work[start:end] for start, end in pairwise(ends) if end > start]
 
 
 def merged(done: Sequence[Changes]) -> Changes:
-    """Return what several tasks have written as one; lists in ``extra`` are concatenated."""
+    """Merge the changes of several tasks into one. Lists in ``extra`` are concatenated."""
     extra: dict[str, list[Any]] = {}
     buried = of_table(
         pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0
@@ -61,7 +59,7 @@ def merged(done: Sequence[Changes]) -> Changes:
 def drop_lost_attempts(
     storage: Storage, claim: Claim, partitions: Sequence[str], changes: Changes
 ) -> None:
-    """Delete the files and summaries of task attempts whose result was not used."""
+    """Delete the data files and summaries of task attempts whose results were not used."""
     used = {paths.partition_file(f.partition, f.name) for f in changes.files}
     used |= {f.key_map.path for f in changes.files if f.key_map is not None}
     used |= {u.stored.path for u in changes.key_parts if u.stored is not None}

@@ -1,5 +1,5 @@
-"""Compaction and clustering on an engine: each task writes some units anew, with an object of
-summaries of its own; the driver commits.
+"""Compaction and clustering on an engine: each task rewrites units, with one object for its
+summaries, and the driver commits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EngineRewrite:
         work: Sequence[Any],
         progress: Progress | None,
     ) -> Changes:
-        """Write the units ``work`` in tasks; ``progress`` is called once, when all of them have
+        """Rewrite the units ``work`` in tasks. ``progress`` is called once, when all of them have
         ended.
         """
         source = source_of(shared.metadata, shared.snapshot, shared.options)

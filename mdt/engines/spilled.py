@@ -1,10 +1,9 @@
-"""An engine for rows that do not fit into memory: they lie in scratch files, and tasks on threads
-of this process take parts of them in turns.
+"""An engine for rows that do not fit into memory: they are stored in scratch files, and threads of
+this process take turns with parts of them.
 
-Rows are kept in parts, and a part in blocks, each a compressed Arrow batch.  What takes memory is
-bounded: rows that wait to be written, and the rows of the tasks that run at a time, as far as a
-single part is not larger.  Blocks of a part keep the order in which its rows came, so that of rows
-with one key the last one is the newest, as everywhere.
+A part is a list of blocks, each a compressed Arrow batch. Memory is bounded for rows that wait to
+be written and for the rows of running tasks, unless a single part is larger. The blocks of a part
+keep the order of its rows, so the last row of a key is the newest, as everywhere.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch
 
 PARTS = 256
-"""Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of
-8 GiB take no part by itself.
+"""Number of parts of rows that are grouped by key. With 1 GiB of memory a part may have 32 MiB, so
+inputs of up to 8 GiB need no oversized part.
 """
 SHARE = 8
-"""Part of the memory that rows may take of themselves; what is made of them takes the rest."""
+"""Divisor of the memory for rows themselves. Processing them takes the rest."""
 THREADS_MAX = SHARE
-"""Threads that take parts at a time: each has an equal share of that memory."""
+"""Maximum number of threads, each with an equal share of the memory for rows."""
 ROW_BYTES = 64
-"""What is made of a row besides its values, whatever its width (key, hashes, meta columns,
-positions), as a share of the rows' memory.
+"""Memory that a row of any width takes besides its values (key, hashes, meta columns, positions),
+counted as rows' memory.
 """
 _ARROW_TIMES = 3
-"""How many times its bytes in a file rows take as Arrow."""
+"""Size of rows as Arrow relative to their size in a file."""
 _CODEC = "lz4_raw"
 PartOf = Callable[[pa.Table], Int64Array]
-"""Which part each of n rows belongs to -> int64[n]."""
+"""Returns the part of each of n rows -> int64[n]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a batch lies: ``start`` and ``size`` in the scratch file; ``memory``: its bytes as
-    Arrow; ``rows``: how many it has.
+    """Location of a batch: ``start`` and ``size`` in the scratch file, ``memory`` in bytes of
+    Arrow, and the number of ``rows``.
     """
 
     start: int
@@ -62,8 +61,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """Rows on disk.  ``by``: columns by whose values rows are grouped into parts, () if they are
-    not.  ``names``: the columns that are shown.
+    """Rows on disk. ``by``: the columns that group rows into parts, or (). ``names``: the visible
+    columns, None for all.
 
     ``beside``: part -> bytes of other rows that its task holds.
     """
@@ -78,11 +77,11 @@ class Spilled:
 
     @property
     def shown(self) -> pa.Schema:
-        """The columns that are shown."""
+        """The visible columns."""
         return self.schema if self.names is None else pa.schema(map(self.schema.field, self.names))
 
     def add(self, part: int, table: pa.Table) -> None:
-        """Write rows behind those that the part has."""
+        """Append rows to a part."""
         for batch in table.combine_chunks().to_batches():
             plain = batch.serialize()
             data = pa.compress(plain, _CODEC)
@@ -101,18 +100,18 @@ class Spilled:
                 yield batch if self.names is None else batch.select(list(self.names))
 
     def table(self) -> pa.Table:
-        """Return all rows, in memory."""
+        """Return all rows as a table in memory."""
         return pa.Table.from_batches(self.batches(sorted(self.parts)), self.shown)
 
     def memory(self, part: int) -> int:
-        """Return the bytes that the rows of a part take, see :func:`weight`."""
+        """Return the memory of a part's rows in bytes (:func:`weight`)."""
         return self.beside.get(part, 0) + sum(
             weight(block.memory, block.rows) for block in self.parts[part]
         )
 
     def runs(self, memory_max: int) -> list[tuple[list[int], int]]:
-        """Return the parts, neighbours together as far as they take no more than ``memory_max``
-        bytes, and what each run takes.
+        """Return runs of adjacent parts with at most ``memory_max`` bytes, and the bytes of each
+        run. A single part may be larger.
         """
         found: list[tuple[list[int], int]] = []
         for part in sorted(self.parts):
@@ -125,13 +124,13 @@ class Spilled:
 
 
 def weight(memory: int, rows: int) -> int:
-    """Return the bytes that ``rows`` of ``memory`` bytes of Arrow count for."""
+    """Return the memory that ``rows`` rows of ``memory`` bytes of Arrow count for."""
     return memory + ROW_BYTES * rows
 
 
 class Spiller:
-    """Puts rows aside into the parts of ``rows`` that ``part_of`` names, holding some
-    ``memory_max`` bytes meanwhile.  For one thread.
+    """Appends rows to the parts of ``rows`` chosen by ``part_of``, and buffers about ``memory_max``
+    bytes. For one thread.
     """
 
     def __init__(self, rows: Spilled, part_of: PartOf, memory_max: int) -> None:
@@ -142,14 +141,14 @@ class Spiller:
         self._memory = 0
 
     def add(self, table: pa.Table) -> None:
-        """Take rows, in their order behind those before."""
+        """Add rows after all earlier ones."""
         self._waiting.append(table)
         self._memory += weight(table.nbytes, len(table))
         if self._memory > self._memory_max:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered rows."""
         if not self._waiting:
             return
         table = pa.concat_tables(self._waiting).combine_chunks()
@@ -161,7 +160,7 @@ class Spiller:
 
 
 class _Room:
-    """Lets tasks in as long as all that are in need no more than ``memory_max``; one alone may need
+    """Admits tasks while together they need at most ``memory_max`` bytes. A single task may need
     more.
     """
 
@@ -171,7 +170,7 @@ class _Room:
         self._changed = Condition()
 
     def enter(self, memory: int) -> None:
-        """Wait until there is room."""
+        """Wait until the memory is available."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._taken or self._taken + memory <= self._memory_max
@@ -179,7 +178,7 @@ class _Room:
             self._taken += memory
 
     def leave(self, memory: int) -> None:
-        """Make room."""
+        """Release memory."""
         with self._changed:
             self._taken -= memory
             self._changed.notify_all()
@@ -187,10 +186,10 @@ class _Room:
 
 @dataclass(frozen=True, slots=True)
 class SpillingEngine:
-    """An :class:`mdt.engines.engine.Engine` whose rows lie in scratch files in ``directory``.
+    """An :class:`mdt.engines.engine.Engine` whose rows are in scratch files in ``directory``.
 
-    ``memory_max``: bytes that rows may take, what is made of them included.  ``progress``: called
-    with the number of parts that were written, and of all.
+    ``memory_max``: memory in bytes for rows and their processing. ``progress``: called with the
+    number of parts written so far and in total.
     """
 
     memory_max: int
@@ -206,23 +205,25 @@ class SpillingEngine:
         return max(1, self.memory_max // SHARE)
 
     def empty(self, schema: pa.Schema, by: Sequence[str] = ()) -> Spilled:
-        """Return rows of which there are none yet."""
+        """Return an empty set of rows."""
         return Spilled(Scratch(self.directory), schema, tuple(by))
 
     def spiller(self, rows: Spilled, part_of: PartOf) -> Spiller:
-        """Return what puts rows aside."""
+        """Return a writer that distributes rows to parts."""
         # Sorting holds the rows three times: as they came, as one table, and in order.
         return Spiller(rows, part_of, self._rows_memory // 3)
 
     def spread(self, table: pa.Table) -> Spilled:
-        """Return the rows of ``table``, a part a processor."""
+        """Return the rows of ``table`` in one part per processor."""
         found = self.empty(table.schema)
         for part in range(min(len(table), self.processors)):
             found.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
         return found
 
     def joined(self, rows: Spilled, more: Spilled) -> Spilled:
-        """Return the rows of both: those of ``more`` are copied behind the others."""
+        """Return the rows of both inputs. Blocks of ``more`` are copied into the scratch file of
+        ``rows``.
+        """
         found = replace(rows, by=(), parts=dict(rows.parts), lock=Lock())
         first = max(rows.parts, default=-1) + 1
         for part in sorted(more.parts):
@@ -236,7 +237,7 @@ class SpillingEngine:
     def grouped(
         self, rows: Spilled, names: Sequence[str], key_hash: KeyHash | None = None
     ) -> Spilled:
-        """Return the rows with equal values of the columns ``names`` in one part."""
+        """Return the rows with equal values of the columns ``names`` in the same part."""
         if not names or rows.by == tuple(names):
             return rows
         found = self.empty(rows.schema, names)
@@ -246,7 +247,7 @@ class SpillingEngine:
     def mapped(
         self, rows: Spilled, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Spilled:
-        """Return what ``function`` makes of each part."""
+        """Return the rows that ``function`` makes of each part."""
         found = self.empty(schema)
 
         def one(parts: list[int], attempt: int) -> None:
@@ -257,13 +258,11 @@ class SpillingEngine:
         return found
 
     def dropped(self, rows: Spilled) -> None:
-        """Give the space of ``rows`` back."""
+        """Delete the scratch file of ``rows``."""
         rows.scratch.close()
 
     def counted(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of
-        ``total``.
-        """
+        """Count the rows of each combination of ``by``, with the sum of ``total``."""
         named = [*by, "rows", "total"]
         found = [
             pa.table(
@@ -288,7 +287,7 @@ class SpillingEngine:
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return columns of the rows whose values are chosen, at most ``rows_max``."""
+        """Return columns of the rows whose values are in ``chosen``, at most ``rows_max`` rows."""
         found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
         for batch in self._all(rows):
             found.append(pa.Table.from_batches([tasks.chosen(batch, chosen, names)]))
@@ -299,7 +298,7 @@ class SpillingEngine:
     def sampled(
         self, rows: Spilled, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
-        """Return about ``share`` of the inserts into ``partitions``."""
+        """Return about the fraction ``share`` of the inserts into ``partitions``."""
         parts = (
             tasks.insert_keys(pa.Table.from_batches([batch]), partitions, key)
             for batch in self._all(rows)
@@ -309,7 +308,7 @@ class SpillingEngine:
         )
 
     def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
-        """Return the rows of buckets, a part for each."""
+        """Return the rows of buckets, one part per bucket."""
         kept = pa.schema([field for field in rows.schema if field.name not in tasks.DECIDED])
         found = self.empty(kept.append(pa.field(tasks.BUCKET, pa.int32())))
         spiller = self.spiller(found, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64))
@@ -324,7 +323,7 @@ class SpillingEngine:
         return replace(found, beside=stored)
 
     def results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
-        """Return what ``function`` says of each part."""
+        """Return the results of ``function`` over all parts, without None."""
         runs = rows.runs(self._rows_memory // self.processors)
         done = self._run(
             lambda parts, attempt: function(rows.batches(parts), attempt), runs, self.progress
@@ -332,7 +331,7 @@ class SpillingEngine:
         return [result for result in done if result is not None]
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return what ``function`` says of each share."""
+        """Return the result of ``function`` for each share."""
 
         def task(share: S, attempt: int) -> T:
             try:
@@ -363,8 +362,8 @@ class SpillingEngine:
         runs: Sequence[tuple[list[int], int]],
         progress: Progress | None = None,
     ) -> list[T]:
-        """Call ``function`` for each run of parts, in a task of its own; all tasks have ended when
-        this does, or when it raises.
+        """Call ``function`` for each run of parts, in one task per run. All tasks have ended when
+        this returns or raises.
         """
         room, total = _Room(self._rows_memory), sum(len(parts) for parts, _ in runs)
         done: list[int] = []
@@ -396,5 +395,5 @@ class SpillingEngine:
 
 
 def part_by(names: tuple[str, ...], table: pa.Table) -> Int64Array:
-    """Return parts of equal rows by the columns ``names`` -> int64[n]."""
+    """Return the part of each row by the columns ``names`` -> int64[n]."""
     return part_of(table, names, PARTS)

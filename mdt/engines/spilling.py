@@ -1,8 +1,8 @@
-"""Writes whose input is read piece by piece: what is small becomes a table, what is not is checked
-on its way into scratch files.
+"""Writes whose input is read piece by piece: small input becomes a table, large input is validated
+and written to scratch files.
 
-A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows lie on disk, so
-what it means is the same; only who holds the rows differs.
+Such a write is that of :mod:`mdt.engines.write` on an engine with rows on disk, so its result is
+the same.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.operations import RowOperation
 
 _FILE_SHARE = 32
-"""Part of the memory that a new file may have: its rows have some three times its bytes, and are
-held more than once while it is made.
+"""Divisor of the memory for a new file. Its rows take about three times its bytes, and are held
+more than once while it is made.
 """
 _FILE_BYTES_MIN = 1 << 20
-"""Smaller files would cost more than the memory that they save."""
+"""Smaller files would cost more than they save in memory."""
 
 
 def engine_of(options: Options, progress: Progress | None = None) -> SpillingEngine:
@@ -61,11 +61,10 @@ def read(
     *,
     partial_rows: bool = False,
 ) -> pa.Table | Spilled:
-    """Return the rows of ``pieces`` as one table, or put aside by their keys if they are too large.
+    """Return the rows of ``pieces`` as one table, or spilled by key if they are too large.
 
-    ``partial_rows``: whether columns may be missing from all pieces.  Raises Invalid if pieces do
-    not fit each other, or, of what is put aside, the table; rows are counted from the first piece
-    on.
+    ``partial_rows``: True if all pieces may lack columns. Raises Invalid if pieces do not fit each
+    other or, for spilled rows, the table. Row numbers in errors count from the first piece.
     """
     held, is_all = _held(pieces, engine)
     if is_all:
@@ -84,7 +83,7 @@ def read(
 def read_keys(
     pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition
 ) -> pa.Table | Spilled:
-    """Return rows to delete as :func:`read` does, without columns that no delete looks at."""
+    """Return rows to delete as :func:`read` does, with only the columns that deletes use."""
     needed, more = columns_of_deletes(definition)
     names = list(dict.fromkeys([*needed, *more]))
     held, is_all = _held((_only(piece, names) for piece in pieces), engine)
@@ -97,18 +96,17 @@ def read_keys(
 
 
 def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return those columns that have one of ``names``."""
+    """Return the columns of ``piece`` whose name is in ``names``."""
     return piece.select([at for at, name in enumerate(piece.column_names) if name in names])
 
 
 def looked_through(
     pieces: Iterator[pa.Table], engine: SpillingEngine
 ) -> tuple[pa.Schema, Iterator[pa.Table]]:
-    """Return the columns that ``pieces`` have together, and these pieces behind one without rows
-    that has all columns.
+    """Return the combined columns of ``pieces``, and the pieces after an empty one with all
+    columns.
 
-    They are put aside meanwhile if they are too large.  Raises Invalid if they do not fit each
-    other.
+    Large input is spilled meanwhile. Raises Invalid if pieces do not fit each other.
     """
     held, is_all = _held(pieces, engine)
     if is_all:
@@ -126,8 +124,8 @@ def looked_through(
 
 
 def _plain(piece: pa.Table) -> pa.Table:
-    """Return rows without dictionaries and metadata, which a single batch does not carry, and
-    without views.
+    """Return rows without dictionaries, metadata and view types, because a single batch cannot
+    carry them.
     """
     schema = pa.schema(
         [pa.field(field.name, movable(field.type), field.nullable) for field in piece.schema]
@@ -140,9 +138,7 @@ def _plain(piece: pa.Table) -> pa.Table:
 
 
 def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
-    """Yield the rows of ``runs``, which share a scratch file, in their order, then give its space
-    back.
-    """
+    """Yield the rows of ``runs``, which share a scratch file, in order; then delete the file."""
     with closing(runs[0].scratch):
         for rows in runs:
             for batch in rows.batches(sorted(rows.parts)):
@@ -150,8 +146,8 @@ def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
 
 
 def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:
-    """Return the rows of ``pieces``, of any columns, as one table, or put aside if they are too
-    large, and all of them have the same plain columns.
+    """Return the rows of ``pieces``, with any columns, as one table. They are spilled if they are
+    too large and all have the same plain columns.
     """
     held, is_all = _held(pieces, engine)
     schema = held[0].schema.remove_metadata()
@@ -178,7 +174,7 @@ def merge_source(
     schema: pa.Schema,
     progress: Progress | None,
 ) -> Merge:
-    """Return the operation that merges rows that were put aside; otherwise as
+    """Return the operation that merges spilled rows. Arguments as for
     :func:`mdt.engines.merge_on_engine.merge`.
     """
     return merge(
@@ -194,8 +190,8 @@ def merge_source(
 
 @contextmanager
 def _or_closed(rows: Spilled) -> Iterator[None]:
-    """Give the space of ``rows`` back if what puts them aside fails: whoever keeps the error, or
-    tries again at once, does not need it twice.
+    """Delete the scratch file of ``rows`` if the block raises, so that a retained error or an
+    immediate retry does not double the disk space.
     """
     try:
         yield
@@ -205,7 +201,7 @@ def _or_closed(rows: Spilled) -> Iterator[None]:
 
 
 def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.Table], bool]:
-    """Return the first pieces, as many as are held in memory, and whether these are all."""
+    """Return the first pieces, as many as memory allows, and True if these are all."""
     held: list[pa.Table] = []
     memory_max = engine.memory_max // SHARE
     for piece in pieces:
@@ -225,11 +221,11 @@ def _put_aside(
     may_lack: bool,
     marks: bool = False,
 ) -> Spilled:
-    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be
-    without some of them.
+    """Spill rows with the table's columns ``names``. ``may_lack``: True if all pieces may lack some
+    of them.
 
-    ``marks``: whether a column says which rows are deletes, which need not have what every row has;
-    tasks look once more.
+    ``marks``: True if a column marks deletes. Their other columns may be null, so tasks validate
+    them again.
     """
     declared, stored = definition.forms(names)
     if marks:
@@ -260,14 +256,14 @@ def _put_aside(
 
 
 def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """Return the columns of all pieces so far.  Raises Invalid where two pieces do not fit, as
+    """Return the columns of all pieces so far. Raises Invalid if two pieces do not fit, as
     :func:`mdt.schema.input.joined` does.
     """
     return joined([without_rows(seen), without_rows(given)]).schema
 
 
 def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:
-    """Return ``stored`` with columns that may be null where they are not ``given``."""
+    """Return ``stored`` with the columns nullable that are not in ``given``."""
     have = frozenset(given)
     return pa.schema(
         [field if field.name in have else field.with_nullable(True) for field in stored]
@@ -275,7 +271,7 @@ def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:
 
 
 def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
-    """Return rows with nulls for the columns that they lack: another piece may have these."""
+    """Add null columns that ``piece`` lacks, because another piece may have them."""
     for field in declared:
         if field.name not in piece.column_names:
             piece = piece.append_column(field.name, pa.nulls(len(piece)))
@@ -283,8 +279,8 @@ def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
 
 
 def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
-    """Return parts by the hash of the record key, of which each has a range: so has what key maps
-    are asked for.
+    """Return the part of each row by its key hash. Each part has a range of hashes, and so reads a
+    range of each key map.
     """
     return part_of(table, definition.key, PARTS, definition.key_hash)
 
@@ -298,8 +294,8 @@ def write(
     kept: Kept | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
-    """Return the operation that writes or deletes rows which were put aside, as
-    :func:`mdt.engines.write.write` does; the caller drops them then.
+    """Return the operation that writes or deletes spilled rows, as :func:`mdt.engines.write.write`
+    does. The caller drops the rows afterwards.
     """
     return writes.write(
         engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept, ends=ends
@@ -307,6 +303,6 @@ def write(
 
 
 def _bounded(options: Options) -> Options:
-    """Return options with files that are made in bounded memory."""
+    """Return options that limit the size of new files to the memory for writes."""
     file_bytes = max(_FILE_BYTES_MIN, options.write_memory_max // _FILE_SHARE)
     return replace(options, max_file_bytes=min(options.max_file_bytes, file_bytes))

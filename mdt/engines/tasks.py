@@ -1,8 +1,8 @@
-"""What tasks of any engine do: tag rows with where their key lives, write a bucket, write file
-groups anew, summarize files.
+"""Functions that tasks of any engine run: tag rows with the location of their key, write a bucket,
+rewrite file groups, summarize files.
 
-Plain functions over Arrow batches around the same code that writes in process.  A task opens the
-table at the transaction's snapshot; a process keeps it for the next task.
+They are plain functions over Arrow batches around the code that writes in process. A task opens the
+table at the transaction's snapshot, and its process caches it for the next task.
 """
 
 from __future__ import annotations
@@ -46,16 +46,19 @@ from mdt.write.transfer import encode
 B = TypeVar("B", pa.Table, pa.RecordBatch)
 
 INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT, BURIED = range(11)
-"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row
-stood that moves; FURTHER: a row that ends and has no successor; FALLING: an update to a smaller
-ordering value, for which its file group gets a base file.
+"""Kinds of tagged rows. RETURN: an insert whose key has a deleted row in the table. DELETE: the old
+location of a row that moves. FURTHER: a row that ends without a successor. FALLING: an update to a
+smaller ordering value, for which its file group gets a base file.
 
-The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry
-no data, and no bucket takes them: DROPPED says how many rows ``n`` were late in a file group; READ
-names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
-names a row of the table that is matched, but stays as it is; ABSENT says in ``segment`` and
-``position`` the two words of the hash of a key that was found absent in a partition, and is not
-inserted; BURIED says there those of a tombstone, and as ``key`` the digits of its ordering value.
+The column ``n`` is the mean size of the task's rows in bytes of Arrow. Kinds from DROPPED on carry
+no data and no bucket takes them:
+
+* DROPPED: ``n`` rows of a file group were late.
+* READ: the file ``segment`` was read, or the source has ``n`` rows.
+* MATCHED: a row of the table that matches but does not change.
+* ABSENT: a key that was not found in a partition and is not inserted; ``segment`` and ``position``
+  are the two words of its hash.
+* BURIED: a tombstone, with its hash as for ABSENT, and its ordering value as text in ``key``.
 """
 
 CONTROL = pa.schema(
@@ -72,28 +75,28 @@ CONTROL = pa.schema(
 COUNTED = pa.schema(
     [CONTROL.field(name) for name in ("__mdt_kind", "__mdt_partition", "__mdt_group")]
 )
-"""By what rows are counted: the columns that say what becomes of them, and where."""
+"""The columns by which rows are counted: kind, partition and file group."""
 _AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1}
-"""CONTROL of a row that meets none of the table; its partition and size aside."""
+"""CONTROL values of a row that matches no row of the table, without partition and size."""
 REPEATED = -2
-"""In the place of a file group, of DROPPED rows whose key occurs again in the input."""
+"""The file group of DROPPED rows whose key occurs again in the input."""
 SAMPLED = pa.schema([CONTROL.field("__mdt_partition"), ("key", pa.binary())])
 """Columns of a sample of inserts."""
 BUCKET = "__mdt_bucket"
 _TOGETHER_BYTES = 64 << 20
 DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
-"""Columns of CONTROL that nobody needs once buckets are dealt."""
+"""CONTROL columns that are not needed once rows are assigned to buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this
+    """The location of a table for tasks: path or URL, table id, seq of the snapshot, and this
     writer's options.
 
-    ``instant``: the newest one in the snapshot: that of a copy which was put back and went on to
-    the same seq is another one.  ``checkpoint_seq``: the checkpoint of the driver's snapshot, on
-    which the numbers of files and file groups depend.  ``storage_options``: those that are no
-    secrets; a task takes credentials from the environment of its own machine.
+    ``instant``: the newest instant of the snapshot. It differs if a copy of the table was put back
+    and has reached the same seq again. ``checkpoint_seq``: the checkpoint of the driver's snapshot,
+    which determines the numbers of files and file groups. ``storage_options``: those without
+    secrets; a task takes credentials from its own machine's environment.
     """
 
     url: str
@@ -105,15 +108,15 @@ class Source:
     storage_options: tuple[tuple[str, str], ...] = ()
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Return whether ``snapshot`` is the driver's, or one of its table that has the same newest
-        commit.
+        """Return True if ``snapshot`` is of the same table and has the same newest commit as the
+        driver's.
         """
         return (
             snapshot.definition.table_id == self.table_id and snapshot.last_instant == self.instant
         )
 
     def parsed(self) -> Options:
-        """Return the options."""
+        """Return the parsed options."""
         return parse_options(dict(self.options))
 
 
@@ -126,14 +129,14 @@ class Here(Source):
     given: Options = field(kw_only=True)
 
     def parsed(self) -> Options:
-        """Return the options."""
+        """Return the parsed options."""
         return self.given
 
 
 def source_of(
     metadata: Metadata, snapshot: Snapshot, options: Options, *, is_here: bool = False
 ) -> Source:
-    """Return where tasks find ``snapshot``; ``is_here``: tasks of this process."""
+    """Return the source for tasks on ``snapshot``. ``is_here``: True for tasks of this process."""
     storage = metadata.storage
     place = (
         storage.url,
@@ -156,8 +159,8 @@ def _metadata(
     options: tuple[tuple[str, str], ...],
     storage_options: tuple[tuple[str, str], ...],
 ) -> Metadata:
-    """Return what a worker keeps of a table; a table that replaced another at the same path has
-    another id.
+    """Return a worker's cached metadata of a table. The id distinguishes tables that replaced each
+    other at one path.
     """
     durable = parse_options(dict(options)).durable
     return Metadata(
@@ -166,8 +169,8 @@ def _metadata(
 
 
 def kept(source: Source, *, anew: bool = False) -> Metadata:
-    """Return what this worker keeps of a table, of whatever state; ``anew``: as storage has it now,
-    because what was kept may be of an older copy.
+    """Return this worker's cached metadata of a table, at any state. ``anew``: read it from storage
+    again, because the cache may belong to an older copy.
     """
     if anew:
         _metadata.cache_clear()
@@ -177,8 +180,8 @@ def kept(source: Source, *, anew: bool = False) -> Metadata:
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.
 
-    What this worker keeps may be of a copy that stands there no more, so the table is opened anew
-    before an error is raised.  Raises Unsupported if this worker sees another table, or none.
+    If the cached metadata do not lead to this snapshot, the table is opened again before an error
+    is raised. Raises Unsupported if this worker finds another table, or none.
     """
     if isinstance(source, Here):
         return source.metadata, source.snapshot
@@ -198,7 +201,7 @@ def opened(source: Source) -> tuple[Metadata, Snapshot]:
 
 
 def elsewhere(source: Source) -> Unsupported:
-    """Return the error of a worker that sees another table than the driver, or none."""
+    """Return the error of a worker that finds another table than the driver, or none."""
     return Unsupported(
         f"a worker does not find at {source.url} the table that the driver sees",
         hint=(
@@ -209,12 +212,12 @@ def elsewhere(source: Source) -> Unsupported:
 
 
 def tagged_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of tagged rows: the data, nullable, and CONTROL."""
+    """Return the columns of tagged rows: ``schema``, nullable, and CONTROL."""
     return pa.schema([*(pa.field(field.name, field.type) for field in schema), *CONTROL])
 
 
 def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
-    """Return the columns of labelled rows: those of the table, as ``columns`` has them, and
+    """Return the columns of labelled rows: the table's columns with the types of ``columns``, and
     CONTROL.
     """
     return pa.schema(
@@ -225,8 +228,8 @@ def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schem
 def label(
     definition: TableDefinition, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they were given, with CONTROL columns of inserts, many together.  Raises
-    Invalid for null keys, which have no place.
+    """Yield the rows unchanged, in large batches, with the CONTROL columns of inserts. Raises
+    Invalid for null keys.
     """
     for table in gathered(batches):
         table = table.select(definition.schema.names)
@@ -245,7 +248,7 @@ def label(
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of all batches, some _TOGETHER_BYTES at a time."""
+    """Yield the rows of all batches as tables of about _TOGETHER_BYTES."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -262,8 +265,8 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def tag(
     rule: Rule, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of the rows of one part by ``rule``, with CONTROL columns; equal keys must
-    be in one part.
+    """Yield the rows of one part as ``rule`` decides, with CONTROL columns. Equal keys must be in
+    one part.
     """
     given = [batch for batch in batches if batch.num_rows]
     if given:
@@ -304,7 +307,7 @@ def tagged(
     kind: int,
     partition: np.ndarray[tuple[int], np.dtype[np.object_]],
 ) -> pa.Table:
-    """Return entries ``rows`` of ``located`` with the data of their keys in ``batch``.
+    """Return the entries ``rows`` of ``located`` with the data of their keys in ``batch``.
     ``partition``: the path of each entry.
     """
     schema = tagged_schema(batch.table.schema)
@@ -327,7 +330,9 @@ def tagged(
 
 
 def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
-    """Return tagged rows with columns of CONTROL, at least one, and nulls."""
+    """Return tagged rows with the given CONTROL columns, at least one, and null in all other
+    columns.
+    """
     found = tagged_schema(schema)
     size = len(next(iter(control.values())))
     known = {"__mdt_kind": np.full(size, kind), **control}
@@ -340,7 +345,7 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
 
 
 def hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
-    """Return one row without data for each of ``hashes``, whose words it says."""
+    """Return one row without data for each hash, with its two words as segment and position."""
     words = {"__mdt_segment": hashes.hi.view(np.int64), "__mdt_position": hashes.lo.view(np.int64)}
     nothing = np.zeros(len(hashes), np.int64)
     return without_data(columns, kind, **words, **control, __mdt_group=nothing - 1, __mdt_n=nothing)
@@ -355,7 +360,9 @@ def buried(columns: pa.Schema, stones: pa.Table) -> pa.Table:
 
 
 def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
-    """Return columns ``names`` of the rows whose values are among the ``wanted`` ones."""
+    """Return the columns ``names`` of the rows whose values are in ``wanted`` (column ->
+    values).
+    """
     for name, values in wanted.items():
         rows = rows.filter(
             pc.is_in(rows[name], pa.array(list(values), rows.schema.field(name).type))
@@ -364,16 +371,16 @@ def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str])
 
 
 def counted(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
-    """Return how many rows there are of each combination of ``by``, and their sum of ``total``:
-    columns rows and total.
+    """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the sum of
+    the column ``total``.
     """
     found = rows.group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
     return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
 
 
 def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -> pa.Table:
-    """Return of the tagged ``rows`` the inserts into ``partitions``: SAMPLED, with their sort keys
-    by the columns ``key``.
+    """Return the tagged inserts into ``partitions`` as SAMPLED, with their sort keys by the columns
+    ``key``.
     """
     mine = pc.is_in(rows["__mdt_partition"], pa.array(list(partitions), pa.string()))
     rows = rows.filter(pc.and_(pc.equal(rows["__mdt_kind"], INSERT), mine))
@@ -385,8 +392,8 @@ def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -
 def bucketed(
     deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows
-    natively.  O(rows log rows) a batch.
+    """Yield the rows that belong to a bucket, with its number, for engines without native shuffles.
+    O(n log n) for a batch of n rows.
     """
     places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
     for batch in batches:
@@ -413,8 +420,8 @@ def bucketed(
 
 
 def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray[np.int32]:
-    """Return the number of the bucket that takes each of the rows of one place -> int32[1] if it is
-    the same for all, else int32[n].
+    """Return the bucket of each row of one place -> int32[n], or int32[1] if it is the same for all
+    rows.
     """
     takers = np.array(place["takers"], np.int32)
     if not place["bounds"]:
@@ -427,7 +434,7 @@ def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray
 
 
 def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
-    """Return how many of the sorted ``bounds`` each key does not precede -> int64[n].  O(n log
+    """Return the number of sorted ``bounds`` that are at most each key -> int64[n]. O(n log
     bounds).
     """
     low, high = np.zeros(len(keys), np.int64), np.full(len(keys), len(bounds), np.int64)
@@ -442,8 +449,8 @@ def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
 def rewrite(
     source: Source, claim: Claim, function: Rewrite[Any], work: Sequence[Any], attempt: int
 ) -> tuple[bytes, dict[str, list[Any]]]:
-    """Write units anew by ``function``, on one thread; return what was written, see
-    :mod:`mdt.write.transfer`, and what goes into the record's header.
+    """Rewrite units with ``function`` on one thread; return the encoded changes
+    (:mod:`mdt.write.transfer`) and the fields for the header of the record.
     """
     metadata, snapshot = opened(source)
     options = replace(source.parsed(), writer_threads=1)
@@ -455,8 +462,8 @@ def rewrite(
 def summarize(
     source: Source, claim: Claim, work: Sequence[UncoveredShard], attempt: int
 ) -> pa.Table:
-    """Summarize shards, larger summaries in one object of their own -> SUMMARIES, with the
-    snapshot's numbers of shards.
+    """Summarize shards -> SUMMARIES, with the snapshot's shard numbers. Large summaries go into one
+    object per task.
     """
     metadata, snapshot = opened(source)
     objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}-{attempt}"))

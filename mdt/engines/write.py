@@ -1,9 +1,8 @@
-"""Writes on an engine: rows are located and written in its tasks, the driver decides and commits.
+"""Writes on an engine: tasks locate and write rows, the driver decides and commits.
 
-The driver sees how many rows there are of each kind, partition and file group, a sample of keys
-where inserts of a partition are cut, and what tasks have written; never a row.  Where the table
-keeps the ordering values of deletes it sees what the commit record will say of them, 24 bytes a
-key.
+The driver never reads rows. It gets the number of rows per kind, partition and file group, a sample
+of keys where the inserts of a partition are split, and the changes that tasks wrote. If the table
+keeps the ordering values of deletes, it also gets their tombstones, 24 bytes per key.
 """
 
 from __future__ import annotations
@@ -73,10 +72,10 @@ def write(
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
     """Return the operation that upserts, inserts, overwrites with or deletes ``data`` on an engine.
-    ``schema``: of ``data``; refused as that of a table is.
+    ``schema``: of ``data``, validated as that of a table.
 
-    ``kept``: of an upsert, what stays of older rows.  ``ends``: of insert_overwrite, patterns of
-    the partitions that end.
+    ``kept``: for upsert, the parts of older rows to retain. ``ends``: for insert_overwrite,
+    patterns of the partitions to replace.
     """
     definition = metadata.newest().definition
     rule = rule_of(name, definition, schema.names, kept)
@@ -88,7 +87,7 @@ def write(
 
 @dataclass(frozen=True, slots=True)
 class EngineRows(Rows, Generic[R]):
-    """``data`` on an engine.  ``columns``: of the data, if these are the table's."""
+    """``data`` on an engine. ``columns``: the schema of the data, or None for partial rows."""
 
     engine: Engine[R]
     data: R
@@ -97,7 +96,7 @@ class EngineRows(Rows, Generic[R]):
     writers: int
 
     def decided(self, operation: RowOperation, snapshot: Snapshot) -> TaggedRows[R]:
-        """Tag every row in tasks; rows of a load come as they were given."""
+        """Tag every row in tasks. Rows of a load are only labelled."""
         definition, engine, columns = snapshot.definition, self.engine, self.columns
         metadata, options = operation.metadata, operation.options
         if columns is not None and loading.meets_none(metadata, snapshot, operation.name, columns):
@@ -114,7 +113,7 @@ class EngineRows(Rows, Generic[R]):
 
 
 def counted(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
-    """Return how many rows there are of each kind, partition and file group, and their sum of
+    """Return the number of rows per kind, partition and file group, and their sum of
     ``__mdt_n``.
     """
     return engine.counted(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
@@ -122,7 +121,7 @@ def counted(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
 
 @contextmanager
 def or_dropped(engine: Engine[R], kept: Sequence[R]) -> Iterator[None]:
-    """Let the engine drop tagged rows if what is done with them fails."""
+    """Release tagged rows if the block raises."""
     try:
         yield
     except BaseException:
@@ -133,9 +132,9 @@ def or_dropped(engine: Engine[R], kept: Sequence[R]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TaggedRows(DecidedRows, Generic[R]):
-    """``tagged``: the rows with what becomes of each, which ``engine`` keeps until they are closed.
+    """Rows tagged with their kind, retained by ``engine`` until :meth:`close`.
 
-    ``is_load``: whether they are as they were given, and meet no row of the table
+    ``is_load``: True if the rows are only labelled and match no row of the table
     (:mod:`mdt.engines.loading`).
     """
 
@@ -148,7 +147,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     def of(
         cls, engine: Engine[R], tagged: R, *, refuses: bool, is_load: bool = False
     ) -> TaggedRows[R]:
-        """Return tagged rows with what the driver knows of them.  ``refuses``: keys must be new."""
+        """Return tagged rows with the driver's findings. ``refuses``: True if keys must be new."""
         with or_dropped(engine, [tagged]):
             rows = counted(engine, tagged)
             findings = replace(
@@ -159,15 +158,15 @@ class TaggedRows(DecidedRows, Generic[R]):
         return cls(engine, tagged, findings, is_load)
 
     def close(self) -> None:
-        """Let the engine drop the tagged rows."""
+        """Release the tagged rows."""
         self.engine.dropped(self.tagged)
 
     def written(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
-        """Bring the rows of each bucket to one task, which writes its files.
+        """Write the files, with the rows of each bucket in one task.
 
-        Progress is told once, with the number of files: all tasks end together here.
+        Progress is reported once, with the number of files, because all tasks end together.
         """
         metadata = operation.metadata
         if not plan.work:
@@ -184,9 +183,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     def keys_absent(
         self, metadata: Metadata, snapshot: Snapshot, files: Sequence[NewFile]
     ) -> Mapping[str, KeyHashes]:
-        """Return the keys that were found absent: those that are written to ``files``, and those of
-        deletes.
-        """
+        """Return the keys that were not found: those written to ``files``, and those of deletes."""
         is_global = snapshot.definition.is_global
         written = WrittenKeys(metadata.objects, files, is_global)
         if not self.findings.counts["missing"]:
@@ -196,7 +193,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     def _results(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> list[bytes]:
-        """Return what each task has written."""
+        """Return the encoded changes of each task."""
         name, options = operation.name, operation.options
         source = source_of(operation.metadata, snapshot, options, is_here=self.engine.is_here)
         rows = self.engine.dealt(self.tagged, self._deal(snapshot, plan))
@@ -208,13 +205,13 @@ class TaggedRows(DecidedRows, Generic[R]):
 
     @property
     def _written_rows(self) -> int:
-        """About how many rows tasks write, or end."""
+        """The approximate number of rows that tasks write, or delete."""
         known = self.findings
         new = (known.inserts, known.returns, known.updates)
         return sum(sum(rows.values()) for rows in new) or sum(known.deletes.values())
 
     def _deal(self, snapshot: Snapshot, plan: RowPlan) -> Deal:
-        """Return which assignment takes which rows; tasks: a few a processor, more where one would
+        """Assign rows to buckets. There are a few tasks per processor, and more where a task would
         hold too many rows.
         """
         key = snapshot.definition.key
@@ -241,9 +238,9 @@ class TaggedRows(DecidedRows, Generic[R]):
     def _ranges(
         self, plan: RowPlan, key: Sequence[str]
     ) -> dict[str, tuple[list[bytes], list[int]]]:
-        """Return for each partition with inserts the bounds between its assignments, and these.
+        """Return partition -> (bounds, assignments) for partitions with inserts.
 
-        The inserts of a partition are cut at quantiles of a sample, by the columns ``key``.
+        The inserts of a partition are split at quantiles of a sample of the columns ``key``.
         """
         takers: dict[str, list[int]] = {}
         for number, one in enumerate(plan.work):
@@ -262,7 +259,7 @@ class TaggedRows(DecidedRows, Generic[R]):
         return ranges
 
     def _sample(self, partitions: set[str], key: Sequence[str]) -> dict[str, pa.Array]:
-        """Return the sort keys of a sample of the inserts of each of ``partitions``, in order."""
+        """Return the sorted sort keys of a sample of the inserts into each of ``partitions``."""
         share = min(1.0, _SAMPLE_ROWS / max(1, self._written_rows))
         rows = self.engine.sampled(self.tagged, sorted(partitions), key, share)
         rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
@@ -277,11 +274,9 @@ class TaggedRows(DecidedRows, Generic[R]):
 
 
 def findings_of(counted: Sequence[Mapping[str, Any]]) -> Findings:
-    """Return what the driver knows of rows: how many are ``counted`` of each kind, partition and
-    file group, with their sum of ``__mdt_n``.
+    """Return the driver's findings from the counts of rows per kind, partition and file group.
 
-    Which keys are absent is known when they are written; where rows are late, only tasks know for
-    which others.
+    Absent keys are known after the write. Only tasks know which newer rows made others late.
     """
     inserts: dict[Place, int] = {}
     of_kind: dict[int, Counter[int]] = {kind: Counter() for kind in range(BURIED + 1)}
@@ -314,7 +309,7 @@ def findings_of(counted: Sequence[Mapping[str, Any]]) -> Findings:
 
 
 def _tombstones(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the tombstones that tagged rows tell, schema TOMBSTONES."""
+    """Return the tombstones among tagged rows, schema TOMBSTONES."""
     if all(row["__mdt_kind"] != BURIED for row in counted):
         return NO_TOMBSTONES
     names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
@@ -323,7 +318,7 @@ def _tombstones(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any
 
 
 def _refused(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return why the rows of an insert are refused."""
+    """Return the reason to refuse the rows of an insert, or None."""
     known = sum(row["rows"] for row in counted if row["__mdt_kind"] == UPDATE)
     if known:
         exist = {"__mdt_kind": (UPDATE,)}
@@ -335,9 +330,7 @@ def _refused(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]])
 
 
 def _carried(snapshot: Snapshot, work: Sequence[Assignment]) -> dict[int, tuple[int, int]]:
-    """Return bytes and number of the rows that each assignment of a new base file takes over from
-    its file group.
-    """
+    """Return assignment -> (bytes, rows) that each new base file copies from its file group."""
     groups = snapshot.file_groups
     return {
         number: (groups.group(w.group).bytes, int(snapshot.rows[groups.members(w.group)].sum()))

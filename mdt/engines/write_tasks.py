@@ -1,4 +1,4 @@
-"""What tasks of any engine do to write: files of the rows that were tagged and dealt
+"""Write tasks of any engine: make files of rows that were tagged and assigned to buckets
 (:mod:`mdt.engines.tasks`).
 """
 
@@ -44,10 +44,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the write tasks share: the source, the claim, and the assignment of each bucket.
+    """Input that all write tasks share: the source, the claim, and the assignment of each bucket.
 
-    ``leaves_tombstones``: whether FURTHER rows were deleted, and so leave tombstones where the
-    table keeps them.
+    ``leaves_tombstones``: True if FURTHER rows are deletes, for which a table may keep tombstones.
     """
 
     source: Source
@@ -57,16 +56,16 @@ class Work:
 
 
 def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets among the rows of one part; return what was written, see
-    :mod:`mdt.write.transfer`.
+    """Write the buckets of the rows of one part; return the encoded changes
+    (:mod:`mdt.write.transfer`).
     """
     given = [batch for batch in batches if batch.num_rows]
     return encode(_write(work, given, attempt)) if given else None
 
 
 def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``given``, which is emptied: rows of a single bucket are in its slice, and
-    nobody else needs them while its file is made.
+    """Write the rows of ``given`` and empty the list. If there is only one bucket, its slice then
+    holds the only reference to the rows.
     """
     metadata, snapshot = opened(work.source)
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), work.claim.tried(attempt))
@@ -89,11 +88,11 @@ def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
 
 
 def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
-    """Return the rows of ``table``, those of a bucket side by side and in their order, and where
-    those of each bucket stand.
+    """Return the rows sorted by bucket, in their order within each, and the range of rows per
+    bucket.
 
-    Rows of several buckets are in one chunk then: whenever some rows of a column are taken, Arrow
-    joins all of its chunks.
+    Rows of several buckets are put into one chunk, because Arrow concatenates all chunks of a
+    column whenever rows of it are taken.
     """
     bucket = table[BUCKET].to_numpy()
     numbers, counts = np.unique(bucket, return_counts=True)
@@ -107,8 +106,8 @@ def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
 
 
 def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
-    """Return the rows of ``table`` in ``order``; bucket by bucket, which end at ``stops``, where
-    they are too many for one chunk.
+    """Return the rows of ``table`` in ``order``. If they do not fit into one chunk, each bucket
+    gets a chunk; ``stops``: the ends of the buckets.
     """
     try:
         return table.take(pa.array(order))
@@ -117,15 +116,15 @@ def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
 
 
 def drained(items: list[T]) -> Iterator[T]:
-    """Yield items that nobody holds but who gets them."""
+    """Yield items and remove them from the list, so that only the consumer holds a reference."""
     while items:
         yield items.pop(0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Dealt:
-    """Rows of buckets: the CONTROL columns that say what is done with each, int64[n], ``batch``
-    with the rows, and where older ones are.
+    """Rows of buckets: CONTROL columns with the action for each row, int64[n]; ``batch``, the rows;
+    and the locations of older rows.
     """
 
     control: Mapping[str, Int64Array]
@@ -153,7 +152,7 @@ class _Dealt:
         return cls(control, batch, located)
 
     def slice(self, rows: range, one: Assignment) -> Slice:
-        """Return what the file of a bucket gets, whose rows are ``rows``."""
+        """Return the slice for the file of a bucket, made of ``rows``."""
         return slice_of(self.batch, self.located, one, _fates(self.control, self.batch, rows))
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
@@ -165,9 +164,7 @@ class _Dealt:
 def _tombstones(
     snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: Int64Array
 ) -> pa.Table:
-    """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema
-    TOMBSTONES.
-    """
+    """Return the tombstones of deleted ``rows`` from file groups ``groups``, schema TOMBSTONES."""
     assert batch.ordering is not None, (
         "tables keep the ordering values of deletes only if there are any"
     )
@@ -179,7 +176,7 @@ def _tombstones(
 
 
 def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> Fates:
-    """Return those of ``rows`` of ``batch`` by what is done to them."""
+    """Group ``rows`` of ``batch`` by the action on them."""
     kind = control["__mdt_kind"][rows.start : rows.stop]
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
     updates, inserts, returns, deletes = (

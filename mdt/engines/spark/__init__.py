@@ -1,14 +1,13 @@
-"""Everything that imports pyspark: the table as a native Spark relation.
+"""Everything that imports pyspark: tables as native Spark relations.
 
-pyspark is an extra of this package, so whoever comes here first learns what to install.
+pyspark is an extra of this package. If it is missing, importing this package raises an error with
+the install command.
 """
 
 from mdt.errors import Unsupported
 
 PYSPARK_MAJOR_MIN = 4
-"""The first version that hands whole DataFrames over as Arrow tables, on which everything here is
-built.
-"""
+"""The first version that returns whole DataFrames as Arrow tables, which this package requires."""
 
 _HINT = "pip install 'pyspark-mdt[spark]'"
 

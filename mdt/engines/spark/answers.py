@@ -1,17 +1,17 @@
-"""What Spark's optimizer asks of a table while it plans a query, and the answers as JSON
-(``java/plan/FileSource.java`` asks).
+"""Questions of Spark's optimizer about a table, and the answers as JSON (called by
+``java/plan/FileSource.java``).
 
-* ``estimate``, names of columns: ``rows``, ``bytes`` and ``files`` that are left after pruning, and
-  of each of ``columns`` ``distinct``, ``low``, ``high``, ``nulls``, ``bytes`` and, if
-  ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows; and which
-  of ``keys``, names of columns, are ``spread``: their values leave out no file.
-* ``totals``, names of columns: ``rows`` that match, and ``nulls``, ``least``, ``most`` by column;
-  null if a file must be read to know.
-* ``top``, a number of rows, in the order of the column ``by``, ``descending``, ``nulls_first``: the
-  value that so many rows which match are not behind.
+* ``estimate``, column names: ``rows``, ``bytes`` and ``files`` after pruning. For each of
+  ``columns``: ``distinct``, ``low``, ``high``, ``nulls``, ``bytes`` and, with ``histograms``,
+  ``bins`` (bounds, distinct values) and their ``height`` in rows. ``spread``: the columns of
+  ``keys`` whose values exclude no file.
+* ``totals``, column names: the number of matching ``rows``, and ``nulls``, ``least`` and ``most``
+  by column. Null if this requires reading a file.
+* ``top``, a number of rows, ordered by the column ``by``, ``descending``, ``nulls_first``: a value
+  such that at least this many matching rows sort at or before it.
 
-Values: whole numbers, days and microseconds as numbers, decimal and floating-point numbers as text,
-texts and bytes in hexadecimal.
+Values: integers, days and microseconds as numbers, decimal and floating-point numbers as text,
+strings and bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from mdt.plan.proofs import Totals
 
 
 class Optimizing(Protocol):
-    """A lister (:class:`mdt.engines.spark.file_index.Lister`) whose frame ``does`` some of
-    OPTIMIZES has these, too.
+    """Methods of a lister (:class:`mdt.engines.spark.file_index.Lister`) whose frame ``does`` some
+    of OPTIMIZES.
 
-    ``query``: names the running query, which all answers must be of the same version for; keys that
-    start with ``call:`` come but once.
+    ``query``: the key of the running query. All answers for a key must use one version. Keys that
+    start with ``call:`` are used once.
     """
 
     def type_of(self, column: str) -> pa.DataType:
-        """Return the type of a column, or of a field by its path."""
+        """Return the type of a column, or of a struct field by its path."""
 
     def estimate(
         self,
@@ -49,29 +49,29 @@ class Optimizing(Protocol):
         histograms: bool,
         keys: Sequence[str],
     ) -> TableEstimate:
-        """Return what is left of the table after pruning by ``predicate``; ``keys``: columns by
-        which it is joined.
+        """Return the estimate of the table after pruning by ``predicate``. ``keys``: join
+        columns.
         """
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
-        """Return sums over the rows for which ``predicate`` is true, None if a file must be read to
-        know.
+        """Return aggregates over the rows that match ``predicate``, or None if this requires
+        reading a file.
         """
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
-        """Return a key that ``count`` rows for which ``predicate`` is true are not behind, None if
-        none is known.
+        """Return a key bound with at least ``count`` matching rows at or before it, or None if none
+        is known.
         """
 
 
 def is_question(asked: Mapping[str, Any]) -> bool:
-    """Return whether the JVM asks what is answered here."""
+    """Return True if a request of the JVM is answered by this module."""
     return not _ANSWERS.keys().isdisjoint(asked)
 
 
 def answer(lister: Any, asked: Mapping[str, Any], columns: Collection[str]) -> Any:
-    """Return the answer to one question of the JVM; ``columns``: the top-level columns whose values
-    in files are those that Spark sees.
+    """Return the answer to one question of the JVM. ``columns``: the top-level columns whose stored
+    values equal those that Spark sees.
     """
     (question,) = _ANSWERS.keys() & asked.keys()
     predicate = predicate_of(asked["filters"], columns)
@@ -143,7 +143,7 @@ def _top(
 
 
 _ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-"""Floating-point numbers that Java calls otherwise."""
+"""Floating-point values with other names in Java."""
 
 _ANSWERS: Mapping[str, Callable[[Any, Mapping[str, Any], Predicate, Collection[str]], Any]] = {
     "estimate": _estimate,
@@ -153,8 +153,8 @@ _ANSWERS: Mapping[str, Callable[[Any, Mapping[str, Any], Predicate, Collection[s
 
 
 def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
-    """Return a bound, which may have been cut, as JSON; None where it cannot be told so that it
-    stays one.
+    """Return a bound, which may be truncated, as JSON. None if its JSON form would not be a valid
+    bound.
     """
     kind = values.kind_of(type)
     if kind == "string":
@@ -171,7 +171,7 @@ def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
 
 
 def _value(key: bytes | None, type: pa.DataType) -> Any:
-    """Return the value of a key as JSON; None for None."""
+    """Return the value of a key as JSON, or None for None."""
     kind = values.kind_of(type)
     if key is None or kind == "bool":
         if key is None:

@@ -1,11 +1,10 @@
-"""Catalyst filter expressions, as the JSON that ``CatalystJson.java`` writes, to
-`indexes.predicate`.
+"""Conversion of Catalyst filters, as JSON written by ``CatalystJson.java``, to `indexes.predicate`.
 
-Promise: wherever Spark finds the filters true for a row, the predicate is true for it.  Nothing is
-approximated below a Not: each conversion is exact (true for the same rows, null or false for the
-others), and what cannot be is Unknown. Casts of a column are looked through only where they keep
-every value and its order; the leaf's literal may then be of another type than the column, which
-leaves allow.  Both order NaN above all numbers and equal to itself.
+Guarantee: the predicate is true for every row for which Spark's filters are true. Each conversion
+is exact: true for the same rows, and null or false for all others. Expressions without an exact
+conversion become Unknown, so that Not is safe. Casts of a column are ignored only if they preserve
+every value and the order. The literal of a leaf may then have another type than the column, which
+leaves allow. Spark and mdt both sort NaN above all numbers and treat it as equal to itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from indexes.predicate import And, Leaf, Or, Predicate, Unknown, negate
 from mdt.engines.spark import patterns
 
 Node = dict[str, Any]
-"""One expression: ``op`` (class name), ``type`` (Spark's simple string) and what
+"""One expression: ``op`` (class name), ``type`` (Spark's simple string) and the fields that
 ``CatalystJson.java`` adds.
 """
 
@@ -54,21 +53,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _NotUnderstood(Exception):
-    """Internal: this expression proves nothing."""
+    """Internal: this expression cannot be converted."""
 
 
 def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate:
-    """Return the And of ``filters``; a leaf may name only ``columns`` and fields in them.  O(size
-    of the filters).
+    """Return the And of ``filters``, with leaves only on ``columns`` and their fields. O(size of
+    the filters).
 
-    ``columns``: the top-level columns whose values in the files are those that Spark sees.
+    ``columns``: the top-level columns whose stored values equal those that Spark sees.
     """
     return And(tuple(_convert(node, columns) for node in filters))
 
 
 def column_of(node: Node, columns: Collection[str]) -> str | None:
-    """Return the path of the column, or of the field in structs, that an expression is as it is
-    stored; None if it is none of ``columns``.
+    """Return the path of the column or struct field that an expression is, without casts. None if
+    it is not one of ``columns``.
     """
     try:
         if node["op"] == "Cast":
@@ -79,7 +78,9 @@ def column_of(node: Node, columns: Collection[str]) -> str | None:
 
 
 def constant_of(node: Node) -> Any:
-    """Return the Python value of a literal; None for null.  Raises ValueError for anything else."""
+    """Return the Python value of a literal, None for null. Raises ValueError for other
+    expressions.
+    """
     try:
         return _literal(node, node["type"])
     except _NotUnderstood:
@@ -152,8 +153,8 @@ def _text(node: Node, columns: Collection[str]) -> Predicate:
 
 
 def _match(name: str, regex: str) -> Leaf:
-    """Return the leaf whose translation to Spark is ``regex``; other regular expressions have no
-    meaning here.
+    """Return the leaf for a ``regex`` that was made from ``match``. Other regular expressions are
+    not supported.
     """
     query = patterns.query_of(regex)
     if query is None:
@@ -175,9 +176,7 @@ _OTHERS: dict[str, Callable[[Node, Collection[str]], Predicate]] = {
 
 
 def _column(node: Node, columns: Collection[str]) -> str:
-    """Return the path of a column or a field in structs, which casts that keep values and order may
-    surround.
-    """
+    """Return the path of a column or struct field, inside casts that preserve values and order."""
     while node["op"] == "Cast" and _keeps_values(node["children"][0]["type"], node["type"]):
         node = node["children"][0]
     if not (node["type"] in _SCALARS or _DECIMAL.fullmatch(node["type"])):
@@ -186,8 +185,8 @@ def _column(node: Node, columns: Collection[str]) -> str:
 
 
 def _names(node: Node, columns: Collection[str]) -> list[str]:
-    """Return the names from a field up to its column.  A dot in one of them would make the path
-    ambiguous.
+    """Return the names from a field up to its column. Names with a dot are not supported in paths,
+    because they are ambiguous.
     """
     names = []
     while node["op"] == "GetStructField":
@@ -201,7 +200,7 @@ def _names(node: Node, columns: Collection[str]) -> list[str]:
 
 
 def _keeps_values(source: str, target: str) -> bool:
-    """Return whether every value of ``source`` is the same number in ``target``."""
+    """Return True if every value of ``source`` is the same number in ``target``."""
     to_decimal = _DECIMAL.fullmatch(target)
     if source in _INT_BITS:
         if to_decimal:
@@ -219,7 +218,7 @@ def _keeps_values(source: str, target: str) -> bool:
 
 
 def _literal(node: Node, type: str) -> Any:
-    """Return the value of a literal that is compared with an expression of ``type``; None for
+    """Return the value of a literal that is compared with an expression of ``type``, None for
     null.
     """
     same = node["type"] == type or bool(
@@ -231,7 +230,7 @@ def _literal(node: Node, type: str) -> Any:
 
 
 def _value(raw: Any, type: str) -> Any:
-    """Return the Python value of ``raw``, which Catalyst holds for ``type``; None for null."""
+    """Return the Python value of Catalyst's ``raw`` value of ``type``, None for null."""
     if raw is None:
         return None
     if isinstance(raw, dict):

@@ -1,7 +1,7 @@
-"""Changes as a Spark DataFrame: the driver finds out which rows changed, and tasks read them.
+"""Changes as a Spark DataFrame: the driver finds the changed rows, and tasks read them.
 
-What a task gets names rows by segment and position, which are the same in every process.  A worker
-opens the table once, and keeps it for the tasks and queries that follow.
+Tasks receive rows as segment and position, which are the same in every process. A worker opens the
+table once and caches it for later tasks and queries.
 """
 
 from __future__ import annotations
@@ -43,27 +43,26 @@ _PIECE = pa.schema(
 )
 
 _SPREAD_BYTES_MAX = 16 << 20
-"""Up to so many bytes Spark spreads rows that it is given over its processors; more of them make
-one partition.
+"""Up to this size Spark distributes local rows over its processors. Larger data become one
+partition.
 """
 
 _RANGES_KEPT = 2
-"""A worker keeps what happened in so many ranges; tasks of one query ask for one, a stream for
-another in each batch.
+"""Number of ranges that a worker caches. All tasks of a query use one range, each batch of a stream
+another.
 """
 
 _QUERIES_KEPT = 4
-"""Spark plans a part of a query twice, and one frame may be asked again: which rows changed is
-found out once.
+"""Spark plans parts of a query twice, and a frame may be used again. The changed rows are
+cached.
 """
 
 
 def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
-    """Return the changes.
+    """Return the changes as a frame.
 
-    A query of the frame says which columns it wants and what it filters by: then the driver finds
-    out which rows changed, without those that statistics and indexes, or what a change is, leave
-    out, and tasks read them.
+    A query passes its columns and filters. The driver then finds the changed rows, prunes them by
+    statistics, indexes and the kind of change, and tasks read the rest.
     """
     named_in_queries(changes.metadata.storage.uri("").rstrip("/"))
     asked = _Asked(changes)
@@ -75,15 +74,15 @@ def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
 
 
 def _bytes(changes: ChangedRows) -> int:
-    """Return about how many bytes the changes have, as long as no filter is known."""
+    """Return the approximate size of the changes in bytes, before any filter."""
     view = changes.of.view
     rows, size = (int(view.files.numpy(name).sum()) for name in ("rows", "size"))
     return sum(commit.rows for commit in changes.of.commits) * size // max(1, rows)
 
 
 class _Asked:
-    """The java.util.function.Function that ``java/source/AskedRelation.java`` calls; it holds
-    nothing of the JVM's, which holds it.
+    """The java.util.function.Function that ``java/source/AskedRelation.java`` calls. It must not
+    reference objects of the JVM, because the JVM references it.
     """
 
     class Java:
@@ -103,8 +102,8 @@ class _Asked:
         self._pieces: Recent[str, list[bytes]] = Recent(_QUERIES_KEPT)
 
     def apply(self, request: Any) -> Any:
-        """Return the rows that a query asks for, as a Dataset: (session, conditions, names), as
-        JSON.
+        """Return the rows of a query as a Dataset. ``request``: (session, conditions, names), the
+        last two as JSON.
         """
         session, filters, names = request
         with in_task():
@@ -127,11 +126,11 @@ class _Asked:
     def _read_as(
         self, names: Sequence[str]
     ) -> tuple[bool, Sequence[str], Predicate | None, int, bool]:
-        """Return what a task makes :class:`ChangedRows` of, beside the table and the range."""
+        """Return the arguments of a task's :class:`ChangedRows` besides table and range."""
         return self._changes.is_net, names, self._changes.predicate, 1, self._changes.before
 
     def _found(self, filters: list[Any]) -> list[bytes]:
-        """Return the changes for which conditions may hold, as tasks are told them."""
+        """Return the changes that may satisfy the conditions, encoded for tasks."""
         told = [one for one in conjuncts_of(predicate_of(filters, CHANGE.names)) if _is_known(one)]
         changes = self._changes
         if filters:
@@ -142,7 +141,7 @@ class _Asked:
 
 
 def _is_known(predicate: Predicate) -> bool:
-    """Return whether a condition is about what a change is, and nothing else."""
+    """Return True if a condition uses only the columns CHANGE."""
     try:
         bind(predicate, CHANGE)
     except ValueError:
@@ -151,7 +150,7 @@ def _is_known(predicate: Predicate) -> bool:
 
 
 def _matching(changes: ChangedRows, changed: Changed, told: Sequence[Predicate]) -> Changed:
-    """Return the changes for which conditions on CHANGE hold."""
+    """Return the changes that satisfy conditions on CHANGE."""
     if not told or not len(changed):
         return changed
     labels = pa.record_batch(changes.labels(changed), schema=CHANGE)
@@ -171,7 +170,9 @@ def _encoded(changed: Changed, segments: np.ndarray[tuple[int], np.dtype[np.int6
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a task finds what changed: in a table, after the commit ``since`` up to ``until``."""
+    """The location of changes for tasks: a table, and the commits after ``since`` up to
+    ``until``.
+    """
 
     source: Source
     since: int
@@ -179,7 +180,7 @@ class _Place:
 
     @classmethod
     def of(cls, changes: ChangedRows) -> _Place:
-        """Return the place of changes.  Raises Unsupported for a table that no other process can
+        """Return the place of changes. Raises Unsupported for a table that other processes cannot
         open.
         """
         metadata, view = changes.metadata, changes.of.view
@@ -188,7 +189,7 @@ class _Place:
         return cls(source, changes.of.since, changes.of.until)
 
     def range_of(self, metadata: Metadata) -> HistoryRange | None:
-        """Return what happened, None if it happened to another table, or to another copy of this
+        """Return the history range, or None if it belongs to another table or another copy of this
         one.
         """
         found = history_range(metadata, self.since, self.until)
@@ -199,11 +200,11 @@ class _Place:
 
 @memo(_RANGES_KEPT)
 def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
-    """Return the table and what changed in it; the worker keeps both.
+    """Return the table and its changes, both cached by the worker.
 
-    What it has kept may be of a copy that stands there no more, so the table is opened anew before
-    an error is raised.  Raises Expired if the range was cleaned, Unsupported if this worker sees
-    another table, or none.
+    If the cached metadata do not lead to this range, the table is opened again before an error is
+    raised. Raises Expired if the range was cleaned, Unsupported if this worker finds another table,
+    or none.
     """
     metadata, found = tasks.kept(place.source), None
     with suppress(MdtError):
@@ -222,7 +223,9 @@ def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
 def _read(
     place: _Place, asked: Sequence[Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the pieces in ``batches``, in a task.  ``asked``: the rest of :class:`ChangedRows`."""
+    """Read the pieces in ``batches`` in a task. ``asked``: the other arguments of
+    :class:`ChangedRows`.
+    """
     with in_task():
         changes = ChangedRows(*_opened(place), *asked)
         for batch in batches:
@@ -244,7 +247,7 @@ def _decoded(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]])
 
 
 def _found_in(changes: ChangedRows, piece: bytes, place: _Place) -> tuple[Changed, pa.Table]:
-    """Return what a piece says that changed, and its rows.  Raises Unsupported if their files went
+    """Return the changes of a piece, and their rows. Raises Unsupported if their files were deleted
     with the table.
     """
     try:

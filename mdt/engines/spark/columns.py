@@ -1,8 +1,7 @@
-"""Predicates as Spark columns that are true for the same rows as the reference semantics,
-`indexes.predicate.matches`.
+"""Conversion of predicates to Spark columns with the semantics of `indexes.predicate.matches`.
 
-A literal is first brought to the column's own type, exactly, as the reference does; so Spark's own
-coercions, and the zone of its session, have no say.
+A literal is first converted exactly to the column's type, as in the reference. The result therefore
+does not depend on Spark's coercions or the session's time zone.
 """
 
 from __future__ import annotations
@@ -65,18 +64,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def quoted(name: str) -> Column:
-    """Return the column called ``name``, whatever characters that holds."""
+    """Return the column called ``name``, with any characters."""
     return _path((name,))
 
 
 def _path(names: tuple[str, ...]) -> Column:
-    """Return a column, or a field in structs, by the names on the way."""
+    """Return a column, or a struct field, by the names on its path."""
     return sf.col(".".join(backquoted(name) for name in names))
 
 
 def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Column:
-    """Return a column of type ``given`` with null in the fields of structs, at any depth, that only
-    ``known`` has, behind its own.
+    """Add null struct fields, at any depth, to a column of type ``given`` so that it has all fields
+    of type ``known``. Own fields come first.
     """
     if not _lacks(given, known):
         return column
@@ -98,7 +97,7 @@ def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Colum
 
 
 def _lacks(given: pa.DataType, known: pa.DataType) -> bool:
-    """Return whether a struct in ``given`` has not all fields of ``known``."""
+    """Return True if a struct in ``given`` lacks a field of ``known``."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
         own = {field.name: field.type for field in given}
         return any(field.name not in own or _lacks(own[field.name], field.type) for field in known)
@@ -120,8 +119,8 @@ def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
 
 
 def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
-    """Return ``predicate`` on columns of ``schema``.  Raises Unsupported for what has no reference
-    semantics.
+    """Convert ``predicate`` on columns of ``schema``. Raises Unsupported for tests without
+    reference semantics.
     """
 
     def test(leaf: Leaf | Unknown) -> Column:
@@ -149,7 +148,9 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
 
 
 def _compared(test: Compared, schema: pa.Schema) -> Column:
-    """Return a comparison of two values, which Spark evaluates as mdt does in ANSI mode and UTC."""
+    """Convert a comparison of two expressions. Spark evaluates it as mdt does, in ANSI mode and
+    UTC.
+    """
     settings = SparkSession.active().conf
     if settings.get("spark.sql.ansi.enabled") != "true":
         raise Unsupported(
@@ -173,7 +174,9 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
 
 
 def _is_about_times(test: Compared, schema: pa.Schema) -> bool:
-    """Return whether a comparison has dates or times in it, whose meaning a session's zone says."""
+    """Return True if a comparison involves dates or times, which depend on the session's time
+    zone.
+    """
     types = [paths.type_at(schema, column) for column in test.columns]
     for part in test.parts():
         if isinstance(part, Shift) or (isinstance(part, Apply) and part.function in OF_TIMES):
@@ -184,7 +187,7 @@ def _is_about_times(test: Compared, schema: pa.Schema) -> bool:
 
 
 def _value(expression: Expression, schema: pa.Schema) -> Column:
-    """Return a value as Spark computes it."""
+    """Convert an expression."""
     values = [_value(part, schema) for part in expression.parts()]
     match expression:
         case Field(path):
@@ -229,7 +232,7 @@ def _case(
 
 
 def _interval(interval: Interval) -> str:
-    """Return an interval as a literal of Spark."""
+    """Return an interval as a Spark literal."""
     if interval.months:
         return f"INTERVAL '{interval.months}' MONTH"
     seconds, micros = divmod(abs(interval.microseconds), 1_000_000)
@@ -310,7 +313,7 @@ def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
 
 
 def _literal(value: Any, type: pa.DataType) -> Column:
-    """Return a value of ``type`` as Spark's literal of the same type."""
+    """Return a value of ``type`` as a Spark literal of the same type."""
     if pa.types.is_timestamp(type):
         # As text: Spark would take a datetime for one of the driver's own zone.
         moment = _EPOCH + timedelta(microseconds=value * _MICROS_PER_UNIT[type.unit])

@@ -41,21 +41,19 @@ from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
 
 _TASK_BYTES = 64 << 20
 _COUNTED_HERE_PARTS = 64
-"""Of more parts the counts are summed in tasks, before the driver sees them."""
+"""With more parts than this, counts are summed in tasks before the driver collects them."""
 
 
 def estimated_bytes(frame: DataFrame) -> int:
-    """Return Spark's estimate of the rows of ``frame``; a huge number where it has
-    none.
-    """
+    """Return Spark's size estimate of ``frame``, or a huge number if there is none."""
     return int(java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def _tasks(frame: DataFrame) -> int:
-    """Return how many tasks should tag the rows of ``frame``.
+    """Return the number of tasks that should tag the rows of ``frame``.
 
-    One Python task costs some 60 ms however few its rows, so their number follows the size, within
-    the number of cores and ``spark.sql.shuffle.partitions``.
+    A Python task costs about 60 ms even for few rows. The number therefore grows with the size,
+    from the number of cores to ``spark.sql.shuffle.partitions``.
     """
     session, size = frame.sparkSession, estimated_bytes(frame)
     most = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
@@ -64,8 +62,7 @@ def _tasks(frame: DataFrame) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known
-    when it is known what is made of them.
+    """Rows of a frame to be grouped by the columns ``names``. The next operation decides how.
 
     ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
     """
@@ -76,15 +73,15 @@ class Grouped:
 
 
 Rows = DataFrame | Grouped | RDD[bytes]
-"""As they are given, as they shall come together, and from then on as :mod:`mdt.engines.blocks`, of
-which Spark takes none apart.
+"""A caller's frame, a frame to be grouped, or row blocks (:mod:`mdt.engines.blocks`), which Spark
+does not decode.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen
-    them: no optimizer sees these.
+    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and row blocks after the first
+    task. Spark's optimizer does not see blocks.
     """
 
     session: SparkSession
@@ -93,13 +90,11 @@ class SparkEngine:
 
     @property
     def processors(self) -> int:
-        """How many tasks Spark runs at a time."""
+        """The number of tasks that Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
 
     def spread(self, table: pa.Table) -> Rows:
-        """Return the rows of ``table``, each in a partition with others, a few partitions a
-        processor.
-        """
+        """Return the rows of ``table`` in a few partitions per processor."""
         parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
         ends = [len(table) * (part + 1) // parts for part in range(parts)]
         some = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
@@ -107,7 +102,7 @@ class SparkEngine:
         return self.session.sparkContext.parallelize(blocks, parts)
 
     def joined(self, rows: Rows, more: Rows) -> Rows:
-        """Return the rows of both."""
+        """Return the rows of both inputs."""
         return _blocks(rows).union(_blocks(more))
 
     def grouped(self, rows: Rows, names: Sequence[str], key_hash: KeyHash | None = None) -> Rows:
@@ -118,7 +113,7 @@ class SparkEngine:
     def mapped(
         self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Rows:
-        """Return what ``function`` makes of each partition."""
+        """Return the rows that ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
             found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
         else:
@@ -126,8 +121,8 @@ class SparkEngine:
         return found.persist(StorageLevel.MEMORY_AND_DISK)
 
     def _of_frame(self, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
-        """Return what ``function`` makes of the rows of a frame.  Those that shall meet are dealt
-        by tasks; others are taken where they are.
+        """Map the rows of a frame with ``function``. Rows with grouping columns are shuffled by
+        tasks, other rows are not moved.
         """
         parts = _tasks(rows.frame)
         frame = rows.frame
@@ -143,12 +138,12 @@ class SparkEngine:
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
     def dropped(self, rows: Rows) -> None:
-        """Let Spark drop what it keeps."""
+        """Unpersist the rows."""
         _blocks(rows).unpersist()
 
     def counted(self, rows: Rows, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, which are the columns
-        COUNTED, and their sum of ``total``.
+        """Count the rows of each combination of ``by``, which are the columns COUNTED, with the sum
+        of ``total``.
         """
         heads = self._heads(rows)
         if heads.getNumPartitions() > _COUNTED_HERE_PARTS:
@@ -177,7 +172,9 @@ class SparkEngine:
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return CONTROL columns of the rows whose values are chosen, at most ``rows_max``."""
+        """Return CONTROL columns of the rows whose values are in ``chosen``, at most ``rows_max``
+        rows.
+        """
         wanted = {name: list(values) for name, values in chosen.items()}
         blocks = _blocks(rows)
         if all(kind >= DROPPED for kind in wanted.get("__mdt_kind", [INSERT])):
@@ -191,7 +188,9 @@ class SparkEngine:
     def sampled(
         self, rows: Rows, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
-        """Return about ``share`` of the inserts into ``partitions``, as far as blocks say them."""
+        """Return about the fraction ``share`` of the inserts into ``partitions``, limited to the
+        marks of blocks.
+        """
         marks = self._heads(rows).mapPartitions(partial(marks_in, sorted(partitions)))
         with in_driver():
             found = marks.sample(False, min(1.0, share * MARK_ROWS), 0).collect()
@@ -202,19 +201,19 @@ class SparkEngine:
         )
 
     def dealt(self, rows: Rows, deal: Deal) -> Rows:
-        """Return the rows of buckets, all of a bucket in one partition; blocks are cut only where
-        several buckets share them.
+        """Return the rows of buckets, with the rows of a bucket in one partition. A block is cut
+        only if several buckets share it.
         """
         return dealt_bytes(_blocks(rows), partial(_dealt, deal), deal.tasks)
 
     def results(self, rows: Rows, function: ResultFunction) -> list[bytes]:
-        """Return what ``function`` says of each partition."""
+        """Return the results of ``function`` over all partitions, without None."""
         with in_driver("write the files"):
             return mapped_bytes(_blocks(rows), partial(_result, function)).collect()
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return what ``function`` says of each share, in a task of its own; may be called while
-        Spark plans a query.
+        """Return the result of ``function`` for each share, in one task per share. May be called
+        while Spark plans a query.
         """
         if not shares:
             return []
@@ -231,7 +230,7 @@ def _blocks(rows: Rows) -> RDD[bytes]:
 
 
 def _attempt() -> int:
-    """Return the number of this task's attempt, which is unique in the application."""
+    """Return this task's attempt number, which is unique in the application."""
     return int(_context().taskAttemptId())
 
 
@@ -244,9 +243,7 @@ def _context() -> TaskContext:
 def _mapped_batches(
     columns: pa.Schema, function: BatchFunction, key: Sequence[str], batches: Iterable[bytes]
 ) -> Iterator[bytes]:
-    """Call ``function`` in a task with rows of a frame, of which equal keys have not met, and yield
-    its rows as blocks.
-    """
+    """Map the ungrouped rows of a frame with ``function`` in a task; yield blocks."""
     with in_task():
         yield from blocks_of(
             function(_read(columns, batches), _attempt()), key, _context().partitionId()
@@ -260,9 +257,7 @@ def _brought_batches(
     parts: int,
     batches: Iterable[bytes],
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a frame that a task is given as blocks, each with the number of the part to
-    which it goes.
-    """
+    """Yield (target part, block) for a task's rows of a frame."""
     with in_task():
         yield from brought_together(
             _context().partitionId(), _read(columns, batches), names, parts, key_hash
@@ -276,8 +271,8 @@ def _read(columns: pa.Schema, batches: Iterable[bytes]) -> Iterator[pa.RecordBat
 def _mapped_blocks(
     function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[bytes]:
-    """Call ``function`` in a task with the rows of blocks, in the order of the input, and yield its
-    rows as blocks.
+    """Map the rows of blocks with ``function`` in a task, in the order of the input; yield
+    blocks.
     """
     with in_task():
         yield from blocks_of(function(rows_of(blocks), _attempt()), key)
@@ -290,7 +285,7 @@ def _entries(heads: Iterable[bytes]) -> Iterable[tuple[tuple[Any, ...], tuple[in
 def _chosen(
     wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[bytes]:
-    """Yield columns ``names`` of the chosen rows of blocks, as blocks."""
+    """Yield the columns ``names`` of the selected rows of blocks, as blocks."""
     with in_task():
         for rows in chosen_of(wanted, names, blocks):
             if rows.num_rows:
@@ -298,14 +293,14 @@ def _chosen(
 
 
 def _dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of one bucket each, with its number."""
+    """Yield (bucket, block)."""
     with in_task():
         yield from dealt_of(deal, blocks)
 
 
 def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Call ``function`` in a task with the rows of blocks and yield what it returns, if it returns
-    anything.
+    """Call ``function`` in a task with the rows of blocks and yield its result unless it is
+    None.
     """
     with in_task():
         result = function(rows_of(blocks), _attempt())

@@ -1,8 +1,8 @@
-"""Errors of mdt on their way from Spark's tasks to the caller.
+"""Transport of mdt's errors from Spark tasks to the caller.
 
-Spark hands the driver nothing but the text of a traceback.  So a task puts kind, message and hint
-into the text of its exception, as JSON behind a mark, and the driver makes the error again.  What
-is no error of mdt stays what it was, except where the Python of Spark's workers lacks a package.
+Spark passes only the text of a traceback to the driver. A task therefore puts kind, message and
+hint into its exception's text, as JSON after a marker, and the driver restores the error. Other
+errors are unchanged, unless Spark's Python workers lack a package.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LACKED = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading
 
 @in_session
 def _roots() -> Recent[str, str]:
-    """Return the tables that queries of this process read, those that were named last."""
+    """Return the tables that queries of this process read, limited to the most recent."""
     return Recent(1_024)
 
 
 class TaskFailed(Exception):
-    """Raised in a task in the place of an error of mdt; its text is for :func:`in_driver`."""
+    """Raised in a task in place of an mdt error. :func:`in_driver` parses its text."""
 
 
 @contextmanager
 def in_task() -> Iterator[None]:
-    """Let errors of mdt leave a task in a form that reaches the driver whole."""
+    """Raise mdt errors in a form that reaches the driver complete."""
     try:
         yield
     except MdtError as error:
@@ -50,10 +50,10 @@ def in_task() -> Iterator[None]:
 
 @contextmanager
 def in_driver(doing: str = "") -> Iterator[None]:
-    """Raise errors of mdt that tasks met as what they were there.
+    """Restore and raise mdt errors of tasks.
 
-    Raises Unsupported if a worker lacks a package.  ``doing``: what tasks do that may go on after
-    the job has failed, as writing; any other failure of Spark is Unavailable then.
+    Raises Unsupported if a worker lacks a package. ``doing``: an activity, such as writing, that
+    tasks may continue after the job has failed. Any other failure of Spark is then Unavailable.
     """
     try:
         yield
@@ -70,18 +70,17 @@ def in_driver(doing: str = "") -> Iterator[None]:
 
 
 def named_in_queries(root: str) -> None:
-    """Let errors of mdt that a query meets, in its planner or its tasks, be what they were there,
-    whoever runs the query.
+    """Restore mdt errors of queries in planner and tasks, for any caller of the query.
 
-    ``root``: URI of a table that queries read.  Where Spark lacks a file of it, that is an error of
-    mdt, too.
+    ``root``: URI of a table that queries read. A missing file of this table also becomes an mdt
+    error.
     """
     _roots().put(root, root)
     private.on_java_errors(lambda text: _marked(text) or _gone(text))
 
 
 def _gone(text: str) -> Missing | None:
-    """Return what to say where a query was planned before its files went."""
+    """Return the error for a query whose files were deleted after it was planned, or None."""
     found = _LACKED.search(text)
     if found is None or not ("FILE_NOT_EXIST" in text or "FileNotFoundException" in text):
         return None
@@ -96,7 +95,7 @@ def _gone(text: str) -> Missing | None:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line of a Python traceback, without the JVM's frames after it."""
+    """Return the last line of a Python traceback, without JVM frames."""
     lines = [
         line.strip()
         for line in text.splitlines()

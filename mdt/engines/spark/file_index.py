@@ -1,48 +1,47 @@
-"""Spark reads Parquet files that a Python planner chooses, query by query, at native speed, without
-their dead rows.
+"""Native Spark scans of Parquet files that a Python planner chooses per query, without deleted
+rows.
 
-`relation` gives a DataFrame over files that a `Lister` names.  The list is asked for again by every
-query, with the query's own predicates, so a new commit is seen by the next query and pruning
-happens before Spark opens a file.  Of each file the lister may say which positions are dead, and
-which are the only ones that may match: Spark's own reader of Parquet, wrapped, returns no dead row
-and reads no row group and no page without a wanted one.  A file may be a part of another.
+:func:`relation` returns a DataFrame over the files of a :class:`Lister`. Every query requests the
+list again with its own predicates, so that the next query sees a new commit and Spark opens only
+files that remain after pruning. Per file, the lister may return the deleted positions and the
+candidate positions. A wrapper around Spark's Parquet reader then returns no deleted row, and skips
+row groups and pages without a candidate. A file may be a byte range of another file.
 
-All relations in one query, its subqueries included, hand the same `query` key to their listers: a
-rule that is added to the session's optimizer pins them together.  A lister that answers equal keys
-from one version therefore gives the query one consistent snapshot; that is the lister's part of the
-bargain.  The JVM half is the folder ``java``; its ``plan/MdtFileIndex.java`` is read first, then
-``scan/MdtParquet.java``.
+All relations of a query, including its subqueries, pass the same `query` key to their listers: a
+rule in the session's optimizer pins them together. The query has one consistent snapshot if each
+lister answers equal keys from one version. The JVM half is the folder ``java``. Start reading with
+``plan/MdtFileIndex.java``, then ``scan/MdtParquet.java``.
 
-The same rule asks each lister already while the query is optimized, and takes relations without a
-file to read out of the plan.  In a session without the rule (another than the one that made the
-frame, by a global view) relations share a version for as long as one execution runs.
+The rule also calls each lister during optimization, and removes relations without files from the
+plan. A session may lack the rule if a global view brought the frame from another session. Relations
+then share a version only during one execution.
 
-Writing to such a frame or view is refused by Spark, because the relation claims to have two roots.
+Spark refuses to write to such a frame or view, because the relation declares two roots.
 
-The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte
-1, then the name of a temporary file with the body, which the JVM deletes.
+The reply to one call from the JVM, with little-endian integers: byte 0 and the body, or byte 1 and
+the name of a temporary file with the body, which the JVM deletes.
 
-* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow, 4: figures
-  follow, 8: changes follow), int32 k (-1: keep all files), int32[k] positions to keep; wanted rows:
-  int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot or changes.
+* Body: int32 version number, int32 flags (1: a snapshot follows, 2: candidate rows follow, 4:
+  figures follow, 8: changes follow), int32 k (-1: keep all files), int32[k] positions to keep;
+  candidate rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot or
+  changes.
 * Figures: int32 n, int64[n] numbers, int32[n] units (0: counts, 1: bytes), int32[n] ends of the
   names; the names as UTF-8.
-* Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file,
-  int64[n] bytes of the whole file; int32[n] bytes of the footer to compare, 0 for none, int32[n]
-  its CRC-32, int32[n] version of the columns, -1 for the newest, int32[n] whether some positions
-  are dead, int32[n] ends of the URIs; the URIs as UTF-8.
-* Changes: int32 number of a version that the JVM has; int32 g, int32[g] positions in it, rising, of
-  files that are gone; int32 d, int32[d] positions, rising, of files that stay and have other dead
-  rows, int32[d] whether some positions are dead; a snapshot of the files that come behind those
-  that stay.
-* Dead rows, asked for by another call of those m files that a query reads, once a version: int32[m]
-  length of each bitmap of dead positions, -1 for none, the bitmaps; int32[m] number of the object
-  that has such a bitmap, too, -1 for none; int64[m] where it begins there, int32[m] its length,
-  int32[m] its CRC-32, int32[m] how many positions it has; int32 k, int64[k] bytes of the objects,
-  int32[k] ends of their URIs; the URIs as UTF-8.
-* What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says; of several relations at
-  once, a list with null where one has no answer.
-* Bitmaps are Roaring bitmaps of 32 bits in the portable form.
+* Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] start of the data, -1 for a whole
+  file, int64[n] bytes of the whole file; int32[n] bytes of the footer to verify, 0 for none,
+  int32[n] its CRC-32, int32[n] version of the columns, -1 for the newest, int32[n] 1 if there are
+  deleted positions, int32[n] ends of the URIs; the URIs as UTF-8.
+* Changes: int32 number of a version that the JVM has; int32 g, int32[g] sorted positions in it of
+  removed files; int32 d, int32[d] sorted positions of remaining files with other deleted rows,
+  int32[d] 1 if there are deleted positions; a snapshot of the files to append.
+* Deleted rows, requested once per version for the m files that a query reads: int32[m] length of
+  each bitmap of deleted positions, -1 for none, the bitmaps; int32[m] number of the object with a
+  further bitmap, -1 for none; int64[m] its offset there, int32[m] its length, int32[m] its CRC-32,
+  int32[m] its number of positions; int32 k, int64[k] bytes of the objects, int32[k] ends of their
+  URIs; the URIs as UTF-8.
+* Answers to the optimizer: JSON as documented in :mod:`mdt.engines.spark.answers`; for several
+  relations at once a list, with null for a relation without an answer.
+* Bitmaps are Roaring bitmaps of 32 bits in the portable format.
 """
 
 from __future__ import annotations
@@ -93,32 +92,31 @@ _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one que
 
 
 class Lister(ABC):
-    """Chooses the files of one relation.  Called from several threads at a time.
+    """Chooses the files of one relation. Called from several threads at a time.
 
-    A frame that ``does`` some of OPTIMIZES has a lister that is
-    :class:`mdt.engines.spark.answers.Optimizing`, too.
+    If its frame ``does`` some of OPTIMIZES, it also implements
+    :class:`mdt.engines.spark.answers.Optimizing`.
     """
 
     @abstractmethod
     def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
-        """Return the files, and the rows in them, that may hold a row for which ``predicate`` is
-        true; files with ``rows`` such rows are enough.
+        """Return the files, and their rows, that may match ``predicate``. Files with ``rows``
+        matching rows in total are enough.
 
-        ``query`` names the running query: equal keys must be answered from one version of the
-        table, a new key from the newest.  Keys that start with ``call:`` ask for no query's rows
-        (Spark wants the size) and come but once. An answer without a file takes the relation out of
-        the query; it need not be asked for again. If this raises, it is called again with an empty
-        And, so that a broken index costs time and never rows.
+        ``query`` identifies the running query: equal keys must use one version of the table, a new
+        key the newest. Keys that start with ``call:`` are used once, when Spark requests a size and
+        not rows. If the answer has no file, the relation is removed from the query. If this raises,
+        it is called again with an empty And, so that a broken index costs time but never rows.
         """
 
     def release(self, query: str) -> None:  # noqa: B027 - not all keep something
-        """Forget the key ``query``: no plan holds it any more.  Keys of other relations come here,
-        too.
+        """Forget the key ``query``, which no plan uses any more. It may belong to another
+        relation.
         """
 
     def explain(self, query: str, to: Collection[str]) -> None:  # noqa: B027 - not all tell
-        """Tell of the plans of ``query`` from here on; ``to``: "log", "metrics", as the session
-        says that runs it.
+        """Explain the plans of ``query`` from now on. ``to``: "log" and "metrics", as set in the
+        query's session.
         """
 
 
@@ -133,19 +131,18 @@ def relation(
     footer_bytes: int = 0,
     vector_bytes: int = 0,
 ) -> private.PlannedAnew:
-    """Return a DataFrame over the Parquet files that ``lister`` names.
+    """Return a DataFrame over the Parquet files of ``lister``.
 
-    ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in
-    plans.  ``forms``: what the JVM is told of older versions of the columns
-    (``java/scan/Forms.java``), if files have some.  ``does``: "told", plans are told of to whom the
-    session names; "placed", a file has an executor that it is read by, as long as that lives;
-    "far", its store is; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that an
-    executor keeps in memory, 0 for none; it then compares them when it reads them.
-    ``vector_bytes``: likewise of deletion vectors that stand elsewhere.
+    ``schema``: the columns in the files, all nullable. ``root_uri``: the table's name in plans.
+    ``forms``: older versions of the columns for the JVM (``java/scan/Forms.java``), if any.
+    ``does``: "told" explains plans as the session requests; "placed" prefers one executor per file
+    while it is alive; "far" marks a remote store; and enabled entries of OPTIMIZES.
+    ``footer_bytes``: footer cache of an executor, 0 for none. Cached footers are verified when
+    read. ``vector_bytes``: likewise for deletion vectors in other objects.
 
-    The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.
-    Raises Unsupported on Spark Connect, where the cluster does not let a session add a JAR, and
-    where another reader of Parquet would take the place of ours.
+    The frame is kept alive by plans that refer to it. ``lister`` must not reference it. Raises
+    Unsupported on Spark Connect, if the cluster does not allow a session to add a JAR, and if
+    another Parquet reader would replace this one.
     """
     _require_own_reader(classic(spark))
     factory = factory_of(spark.sparkContext)
@@ -166,11 +163,10 @@ def relation(
 
 
 def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
-    """Return another frame of the relation that :func:`relation` made ``frame`` of, in the same
-    session: one lister serves both.
+    """Return another frame of the relation of ``frame`` in the same session. Both share one lister.
 
-    It has columns of its own, as every frame that is made: the two can be joined.  What the JVM has
-    of the lister's files it need not be sent again.
+    It has its own column ids, so that the two frames can be joined. The JVM reuses the lister's
+    files.
     """
     factory = factory_of(spark.sparkContext)
     java = factory.again(private.java_session(spark), frame.analysed)
@@ -179,7 +175,7 @@ def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Raise Unsupported where the JVM's half refuses a session."""
+    """Convert refusals of the JVM half to Unsupported."""
     try:
         yield
     except Py4JJavaError as error:
@@ -189,8 +185,8 @@ def refusals() -> Iterator[None]:
 
 
 def _require_own_reader(spark: SparkSession) -> None:
-    """Raise Unsupported where an accelerator replaces Spark's reader of Parquet: it would return
-    dead rows.
+    """Raise Unsupported if an accelerator replaces Spark's Parquet reader, because it would return
+    deleted rows.
     """
     for setting in ("spark.plugins", "spark.sql.extensions"):
         value = str(spark.conf.get(setting, "") or "")
@@ -205,8 +201,8 @@ def _require_own_reader(spark: SparkSession) -> None:
 class _Planner:
     """The Python half of one relation: the java.util.function.Function that ``MdtFileIndex`` calls.
 
-    The JVM holds it (py4j drops it when the JVM collects the index), and it holds nothing of the
-    JVM's: no cycle across the two heaps can keep a dead frame alive.
+    The JVM references it (py4j drops it when the JVM collects the index), and it references nothing
+    of the JVM, so that no cycle across the two heaps keeps an unused frame alive.
     """
 
     class Java:
@@ -225,7 +221,7 @@ class _Planner:
             planners[self.number] = self
 
     def apply(self, request: str) -> bytes:
-        """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a
+        """Answer one request of the JVM (JSON, see ``FileSource.ask``) with the bytes of a
         reply.
         """
         with in_task():
@@ -265,8 +261,8 @@ class _Planner:
         return self.lister.list(query, And(()))
 
     def _changes(self, files: Files, known: Collection[int]) -> tuple[int, Changes] | None:
-        """Return a version that the JVM has, and how ``files`` follow from its files; None if that
-        is not known of any.
+        """Return (version, changes) for a version that the JVM has, or None if no difference is
+        known.
         """
         with self._lock:
             kept = [
@@ -289,8 +285,8 @@ class _Planner:
                 self._files.popitem(last=False)
 
     def _files_of(self, number: int, query: str) -> Files:
-        """Return the files of a version that was listed for a query.  Raises Conflict if the query
-        is pinned to another one now.
+        """Return the files of a version that was listed for a query. Raises Conflict if the query
+        is now pinned to another version.
         """
         with self._lock:
             files = self._files.get(number)
@@ -309,13 +305,13 @@ class _Planner:
 
 @for_life
 def _planners() -> Guarded[WeakValueDictionary[int, _Planner]]:
-    """Return the planners that somebody has, by their numbers."""
+    """Return the planners that are in use, by number."""
     return Guarded(WeakValueDictionary())
 
 
 def _told(asked: Mapping[str, Any]) -> Any:
-    """Return the answer of that planner which a question names, None without: the query, which can
-    do without, will say so if there is more to it.
+    """Forward an optimizer question to its planner. Return None on any error, because the answer
+    only improves the plan.
     """
     with suppress(Exception):
         with _planners() as planners:
@@ -325,7 +321,7 @@ def _told(asked: Mapping[str, Any]) -> Any:
 
 
 def _release(queries: list[str]) -> None:
-    """Tell every lister that these queries are gone."""
+    """Release these queries in every lister."""
     if not queries:
         return
     with _planners() as planners:
@@ -338,10 +334,10 @@ def _release(queries: list[str]) -> None:
 def _reply(
     number: int, listing: Listing, *, is_known: bool, changes: tuple[int, Changes] | None
 ) -> bytes:
-    """Return the bytes of a reply; the format is in the module's docstring.
+    """Encode a reply in the format of the module's docstring.
 
-    ``is_known``: whether the JVM has the files; ``changes``: how they follow from those of a
-    version that it has, None if it must be sent all.
+    ``is_known``: True if the JVM has the files. ``changes``: their difference from a version that
+    the JVM has, or None to send all files.
     """
     keep, wanted = listing.keep, listing.wanted
     count = -1 if keep is None else len(keep)
@@ -367,13 +363,13 @@ def _reply(
 
 
 def _lengths_and(bitmaps: Sequence[bytes | None]) -> bytes:
-    """Return the lengths of bitmaps, -1 for none, and the bitmaps."""
+    """Encode bitmaps after their lengths, -1 for none."""
     lengths = np.array([-1 if one is None else len(one) for one in bitmaps], "<i4")
     return b"".join((lengths.tobytes(), *(one for one in bitmaps if one is not None)))
 
 
 def _dead(rows: DeadRows) -> bytes:
-    """Return the bytes of the dead rows of m files; the format is in the module's docstring."""
+    """Encode the deleted rows of m files in the format of the module's docstring."""
     uris = [uri.encode() for uri, _ in rows.objects]
     return b"".join(
         (
@@ -393,7 +389,7 @@ def _dead(rows: DeadRows) -> bytes:
 
 
 def _sent(body: bytes) -> bytes:
-    """Return the bytes of a reply with this body."""
+    """Encode a reply with this body."""
     if len(body) <= _INLINE_BYTES_MAX:
         return b"\0" + body
     with tempfile.NamedTemporaryFile(prefix="mdt-listing-", delete=False) as file:
@@ -402,7 +398,7 @@ def _sent(body: bytes) -> bytes:
 
 
 def _figures(figures: Sequence[Figure]) -> bytes:
-    """Return the bytes of n figures."""
+    """Encode n figures."""
     names = [figure.name.encode() for figure in figures]
     return b"".join(
         (
@@ -416,7 +412,7 @@ def _figures(figures: Sequence[Figure]) -> bytes:
 
 
 def _snapshot(files: NativeFiles) -> bytes:
-    """Return the bytes of n files.  O(n)."""
+    """Encode n files. O(n)."""
     uris = [uri.encode() for uri in files.uris]
     return b"".join(
         (
@@ -436,7 +432,7 @@ def _snapshot(files: NativeFiles) -> bytes:
 
 
 def _changed(number: int, changes: Changes) -> bytes:
-    """Return the bytes of what has changed since the version with this number."""
+    """Encode the changes since the version with this number."""
     gone, dead = (np.asarray(at, "<i4") for at in (changes.gone, changes.dead))
     has_dead = np.asarray(changes.has_dead, "<i4")
     heads = [np.array(values, "<i4") for values in ([number, len(gone)], [len(dead)])]
@@ -446,5 +442,5 @@ def _changed(number: int, changes: Changes) -> bytes:
 
 
 def _ends(texts: Sequence[bytes]) -> bytes:
-    """Return where each of ``texts`` ends if they follow each other: int32."""
+    """Return the end offsets of concatenated ``texts``, as int32 bytes."""
     return np.cumsum([len(text) for text in texts], dtype=np.int64).astype("<i4").tobytes()

@@ -1,8 +1,7 @@
-"""A table as a Spark DataFrame: a native Parquet scan whose files, and rows in them, our planner
-chooses, query by query.
+"""Tables as Spark DataFrames: a native Parquet scan for which mdt's planner chooses files and rows
+per query.
 
-One relation reads everything: base files, the data blocks of log files where they stand, all
-without their dead rows.
+One relation reads base files and the data blocks inside log files, all without deleted rows.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
-"""Share of files that a bound of the first rows must leave out: to test it on every row costs up to
+"""Minimum fraction of files that a top-N bound must exclude. Testing it on every row costs up to
 half of a scan.
 """
 _EVERYTHING = And(())
@@ -74,12 +73,12 @@ def read(
     reads: SparkSettings | None = None,
     relations: Relations | None = None,
 ) -> DataFrame:
-    """Return a table as a DataFrame; each query is planned against the newest snapshot then, or
-    always against ``pinned``.
+    """Return a table as a DataFrame. Each query is planned on the newest snapshot at that time, or
+    always on ``pinned``.
 
-    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says
-    something.  ``relations``: of ``metadata``, if they are kept; one that is pinned is not among
-    them.
+    ``view``: maps the newest snapshot to the snapshot that is read. ``reads``: read settings of the
+    session, if any. ``relations``: cached relations of ``metadata``. Pinned relations are not
+    cached.
     """
     definition = (pinned or metadata.newest()).definition
 
@@ -94,10 +93,10 @@ def read(
 
 
 class Relations:
-    """Relations of one open table, of which further frames are made, with the plans and lists of
-    files that they have: those used last.
+    """LRU cache of relations of one open table, with their plans and file lists, for use by further
+    frames.
 
-    Each is of one session, one view and one way to read.
+    Each entry is for one session, view and read setting.
     """
 
     def __init__(self) -> None:
@@ -116,8 +115,8 @@ class Relations:
         definition: TableDefinition,
         make: Callable[[], private.PlannedAnew],
     ) -> DataFrame:
-        """Return another frame of a relation that is read in the same way, or what ``make`` makes;
-        ``definition``: of the table now.
+        """Return another frame of a cached relation with the same settings, or the frame of
+        ``make``. ``definition``: of the table now.
         """
         key = name(spark), how
         with self._lock:
@@ -134,7 +133,7 @@ class Relations:
         return made
 
     def forget_stopped(self) -> None:
-        """Forget the relations of sessions that were stopped."""
+        """Remove the relations of stopped sessions."""
         with self._lock:
             for key in [
                 key
@@ -147,11 +146,11 @@ class Relations:
 def open_files(
     spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: SparkSettings
 ) -> int:
-    """Let the tasks of a query read the footers of all files, and return how many files these are;
-    0 where nobody would remember them.
+    """Read the footers of all files in the tasks of a query; return the number of files, or 0 if
+    executors would not cache them.
 
-    Executors remember which footers of near files they have compared, and keep those of far ones,
-    if the session lets them.
+    Executors remember verified footers of local files. They cache footers of remote files if the
+    session allows it.
     """
     if (metadata.storage.is_remote and not reads.footers_bytes) or not snapshot.has_rows.any():
         return 0
@@ -160,22 +159,22 @@ def open_files(
 
 
 def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
-    """Return a frame with ``columns`` of which every action fails with ``error``."""
+    """Return a frame with ``columns`` whose every action fails with ``error``."""
     told = sf.raise_error(sf.lit(f"{type(error).__name__}: {error}")).cast("boolean")
     nothing = [sf.lit(None).cast(field.dataType).alias(field.name) for field in columns]
     return classic(spark).range(1).where(told).select(*nothing)
 
 
 def shown(definition: TableDefinition) -> pa.Schema:
-    """Return the data columns as Spark shows them: as they are stored, but without a time zone
-    where none was declared.
+    """Return the data columns as Spark shows them: the stored types, but without a time zone unless
+    one was declared.
     """
     return local(definition.declared, definition.schema)
 
 
 def spark_versions(definition: TableDefinition) -> list[StructType]:
-    """Return the data columns as Spark shows them for each version of the schema, none for a table
-    that was never altered.
+    """Return the data columns as Spark shows them for each schema version. Empty for a table that
+    was never altered.
     """
     shown_of = (local(version.declared, version.schema) for version in definition.versions)
     return [spark_schema(columns) for columns in shown_of]
@@ -191,7 +190,7 @@ def scan(
     *,
     reads: SparkSettings | None = None,
 ) -> DataFrame:
-    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match
+    """Return ``columns`` (including meta columns, if named) of the rows of ``snapshot`` that match
     ``predicate``, in ``order``.
 
     ``reads``: as for :func:`read`.
@@ -218,8 +217,8 @@ def _files(
 def _frame(
     spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema
 ) -> private.PlannedAnew:
-    """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes
-    those that match.
+    """Return a frame of all rows of ``files`` with the columns ``schema``. The caller filters
+    them.
     """
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")
@@ -245,9 +244,10 @@ def _frame(
 
 
 def _with_calls(predicate: Predicate | None) -> Predicate | None:
-    """Return the conditions of ``predicate`` that call predicate functions, None if none does.
+    """Return the conditions of ``predicate`` that call predicate functions, or None if there are
+    none.
 
-    Spark evaluates them in Python, after the scan, and so tells the planner nothing of them.
+    Spark evaluates them in Python after the scan, and so does not pass them to the planner.
     """
     if predicate is None:
         return None
@@ -263,10 +263,9 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
 
 @dataclass
 class _Query:
-    """What one running query is pinned to, and the plans that were made for it; ``figures``: of
-    each, if they are asked for.
+    """The pinned snapshot of a running query, its plans, and their ``figures`` if requested.
 
-    ``explains``: who is told of the plans, "log" and "metrics".
+    ``explains``: receivers of explanations, "log" and "metrics".
     """
 
     snapshot: Snapshot
@@ -277,13 +276,12 @@ class _Query:
 
 
 class _Files(Lister):
-    """The lister of one frame: which snapshot a running query is pinned to, its files and plans.
+    """The lister of one frame: pinned snapshots of running queries, their files and plans.
 
-    ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of
-    the newest snapshot what is read. ``definition``: of the table when the frame was made.
-    ``log``: is told each plan in a line, if the session of the query wants it. ``footer_bytes``: of
-    footers that executors keep: of far stores only, since machines keep what they have read from
-    local ones.
+    ``hidden``: a filter on all queries that Spark does not pass on. ``seen``: maps the newest
+    snapshot to the snapshot that is read. ``definition``: of the table when the frame was made.
+    ``log``: receives one line per plan if the query's session requests it. ``footer_bytes``: footer
+    cache of executors, for remote stores only, because machines cache local files themselves.
     """
 
     def __init__(
@@ -342,7 +340,7 @@ class _Files(Lister):
         histograms: bool,
         keys: Sequence[str],
     ) -> TableEstimate:
-        """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""
+        """Return the estimate after pruning. See :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
         asked = (
             snapshot.seq,
@@ -371,7 +369,7 @@ class _Files(Lister):
         return estimate(found, columns, distinct, histograms=histograms, keys=keys)
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
-        """Return sums over the rows that match; see
+        """Return aggregates over the matching rows. See
         :class:`mdt.engines.spark.answers.Optimizing`.
         """
         return proofs.totals(
@@ -379,7 +377,7 @@ class _Files(Lister):
         )
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
-        """Return where the first rows end at the latest; see
+        """Return a bound of the first ``count`` rows. See
         :class:`mdt.engines.spark.answers.Optimizing`.
         """
         kept = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
@@ -389,13 +387,13 @@ class _Files(Lister):
         return None
 
     def type_of(self, column: str) -> pa.DataType:
-        """Return the type of a column, or of a field by its path, as it is stored."""
+        """Return the stored type of a column, or of a struct field by its path."""
         assert self.definition is not None, "a frame knows its columns"
         return paths.type_at(self.definition.schema, column)
 
     def _distinct(self, snapshot: Snapshot, column: str) -> int:
-        """Return how many values a column has: a key as many as there are rows; else an index
-        ``table_stats`` knows, or a sample.
+        """Return the number of distinct values of a column: the row count for a key, else from an
+        index ``table_stats`` or a sample.
         """
         if snapshot.definition.key == (column,):
             return int((snapshot.rows - snapshot.dead_rows).sum())
@@ -413,8 +411,8 @@ class _Files(Lister):
         return Kept.of(self._planned(snapshot, predicate))
 
     def _planned(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
-        """Return the plan of a snapshot for ``predicate``: it is made for the optimizer, and again
-        for the query.
+        """Return the plan of a snapshot for ``predicate``, cached because the optimizer and the
+        query both need it.
         """
         key = snapshot.seq, snapshot.checkpoint.seq, predicate
         found = self._plans.get(key)
@@ -429,12 +427,12 @@ class _Files(Lister):
         return And((self.hidden, predicate))
 
     def release(self, key: str) -> None:
-        """Forget what the query ``key`` was pinned to."""
+        """Forget the query ``key`` and its pinned snapshot."""
         with self._lock:
             self._queries.pop(key, None)
 
     def query(self, key: str) -> _Query:
-        """Return the state of a query: equal keys get the same until they are released."""
+        """Return the state of a query. Equal keys get the same state until they are released."""
         with self._lock:
             found = self._queries.get(key)
             if found is None:
@@ -457,8 +455,8 @@ class _Files(Lister):
         return self.seen(newest)
 
     def _require_same_table(self, met: MdtError) -> None:
-        """Raise Invalid if another table stands where that of the frame stood; ``met``: what it met
-        there.
+        """Raise Invalid if the frame's table was replaced by another one. ``met``: the error that
+        occurred.
         """
         made, now = self.definition, None
         with suppress(MdtError):
@@ -471,9 +469,7 @@ class _Files(Lister):
             ) from met
 
     def _require_same(self, now: TableDefinition) -> None:
-        """Raise Invalid if the columns were altered since the frame was made, which names and types
-        them.
-        """
+        """Raise Invalid if the columns were altered since the frame was made."""
         made = self.definition
         if (
             made is not None
@@ -506,7 +502,7 @@ class _Files(Lister):
             return view
 
     def plan(self, query: _Query, predicate: Predicate) -> ScanPlan:
-        """Return the plan of a query for ``predicate``, made and counted but once, whoever asks."""
+        """Return the plan of a query for ``predicate``. It is made and counted once per query."""
         with query.lock:
             found = query.plans.get(predicate)
             if found is None:
@@ -522,9 +518,7 @@ class _Files(Lister):
             return found
 
     def _everything(self, query: _Query) -> Sequence[Figure]:
-        """Tell, if anybody is to be told, that a query reads everything, but once, and return the
-        figures.
-        """
+        """Explain once, if requested, that a query reads everything; return its figures."""
         with query.lock:
             if query.explains and _EVERYTHING not in query.figures:
                 self._tell(
@@ -538,8 +532,8 @@ class _Files(Lister):
     def _tell(
         self, query: _Query, predicate: Predicate, found: ScanPlan, before: tuple[int, int]
     ) -> None:
-        """Tell the log of a plan, and keep its figures; ``before``: what was found in caches, and
-        what was not, before it was made.
+        """Log a plan and store its figures. ``before``: cache hits and misses before it was
+        made.
         """
         if not query.explains:
             return
@@ -554,9 +548,7 @@ class _Files(Lister):
         query.figures[predicate] = [*told.figures(), *known] if "metrics" in query.explains else []
 
     def _cache_counts(self, query: _Query) -> tuple[int, int]:
-        """Return how often this process found something of the table in its caches, and how often
-        not.
-        """
+        """Return this process's cache hits and misses for the table."""
         if "metrics" not in query.explains:
             return 0, 0
         counts = hit_rates(self.metadata).values()

@@ -1,15 +1,19 @@
-"""Functions for queries on Spark that the table's indexes understand.
+"""Functions for Spark queries that the table's indexes support.
 
-from mdt.spark import match
+``match`` filters by a text index::
 
-mdt.read(spark, path).where(match("note", "fast car"))
+    from mdt.spark import match
 
-And predicate functions of one's own, evaluated over Arrow batches in Spark's Python workers:
+    mdt.read(spark, path).where(match("note", "fast car"))
 
-mdt.read(spark, path).where(call("within_km", "lat", "lon", 59.9, 10.7, 5))
+``call`` evaluates a registered predicate function over Arrow batches in Spark's Python workers::
 
-Spark shows no index such a filter; t.scan(where="within_km(…)").to_spark(spark) is planned by the
-indexes, too.
+    from mdt.spark import call
+
+    mdt.read(spark, path).where(call("within_km", "lat", "lon", 59.9, 10.7, 5))
+
+Spark does not pass a filter with ``call`` to indexes. To prune files by an index as well, use
+``t.scan(where="within_km(…)").to_spark(spark)``.
 """
 
 from __future__ import annotations
@@ -32,22 +36,27 @@ from mdt.errors import Invalid, Unsupported
 
 
 def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
-    """Return whether texts have all tokens of ``text``: boolean, null for null.
+    """Return a boolean column that is true where a text has all tokens of ``text``, and null for
+    null.
 
-    It is the operator ``match`` of filters (``indexes.predicate``), in Spark's own expressions: no
-    Python runs for each row, and planning prunes files by a text index.  ``column``: strings;
-    ``tokenizer``: "word", or "ngram(n)" for additions of n characters.  A text without tokens
-    matches nothing.
+    It is the filter operator ``match`` (``indexes.predicate``) in Spark's own expressions. It runs
+    no Python per row, and a text index prunes files. ``column``: strings. ``tokenizer``: "word", or
+    "ngram(n)" for substrings of n characters. A ``text`` without tokens matches nothing.
 
-    Raises ``errors.Invalid`` for a tokenizer that is not known, ``errors.Unsupported`` for others
-    than these two.
+    Raises ``errors.Invalid`` for an unknown tokenizer, ``errors.Unsupported`` for other tokenizers.
+
+    Example::
+
+        mdt.read(spark, path).where(match("note", "fast car")).count()
     """
     texts = sf.col(column) if isinstance(column, str) else column
     return reduce(and_, [texts.rlike(one) for one in patterns_of(text, tokenizer)])
 
 
 def patterns_of(text: str, tokenizer: str = "word") -> list[str]:
-    """Return the regular expressions of Java that together are ``match``.  Raises as that does."""
+    """Return the Java regular expressions that ``match`` combines with AND. Raises as ``match``
+    does.
+    """
     try:
         chosen = tokenizers.find(tokenizer)
         tokens = chosen.query(text)
@@ -65,12 +74,16 @@ def patterns_of(text: str, tokenizer: str = "word") -> list[str]:
 
 
 def call(name: str, *given: Any) -> Column:
-    """Return what the predicate function ``name`` (``indexes.functions``) says: boolean, null where
-    a column is null.
+    """Return the boolean column of the predicate function ``name`` (``indexes.functions``). Null
+    where an input column is null.
 
-    ``given``: its columns, as names or Columns, then its literals.  The function travels to Spark's
-    Python workers with the query; the modules that it needs must be there.  Raises
-    ``errors.Invalid`` for an unknown function or other arguments.
+    ``given``: the function's columns, as names or Columns, then its literals. The function is
+    shipped to Spark's Python workers with the query. Modules that it imports must be installed
+    there. Raises ``errors.Invalid`` for an unknown function or wrong arguments.
+
+    Example::
+
+        mdt.read(spark, path).where(call("within_km", "lat", "lon", 59.9, 10.7, 5)).count()
     """
     function = functions.find(name)
     if isinstance(function, functions.Unknown):
@@ -95,10 +108,10 @@ def evaluated(
     arguments: Sequence[object],
     types: Sequence[pa.DataType] | None = None,
 ) -> Column:
-    """Return what ``function`` says of ``columns``, boolean, as an Arrow UDF.
+    """Return ``function`` of ``columns`` as a boolean Arrow UDF.
 
-    ``types``: of the columns in the table, which Spark's batches are cast to (its timestamps have
-    the session's zone).
+    ``types``: the table's types of the columns. Batches are cast to them, because Spark's
+    timestamps have the session's time zone.
     """
     if None in arguments:
         return sf.lit(None).cast("boolean")

@@ -1,8 +1,7 @@
-"""DataFrames of Spark as a caller gives them: the door of Spark's engine
+"""Spark DataFrames as a caller's input: the entry point of Spark's engine
 (:data:`mdt.engines.choice.DOORS`).
 
-Small inputs are collected and written in process: the result is the same, an order of magnitude
-sooner.
+Small inputs are collected and written in process. The result is the same, ten times sooner.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.input import own_names
 
 _UNKNOWN_BYTES = 1 << 60
-"""Spark's estimate is at least this where it has none."""
+"""Spark's estimate is at least this large if the size is unknown."""
 _PROBE_ROWS = 50_000
 
 
 def given(data: Any, known: Sequence[str]) -> GivenFrame | None:
-    """Return a DataFrame with its columns called as those of a table that they are; None for other
+    """Return a DataFrame with its columns renamed to matching table columns, or None for other
     objects.
 
     Raises Invalid and Unsupported as :func:`in_own_names` does.
@@ -42,23 +41,23 @@ def given(data: Any, known: Sequence[str]) -> GivenFrame | None:
 
 
 def engine_of(session: Any) -> SparkEngine:
-    """Return the engine of a session.  Raises as :func:`mdt.engines.spark.session.classic` does."""
+    """Return the engine of a session. Raises as :func:`mdt.engines.spark.session.classic` does."""
     return SparkEngine(classic(session))
 
 
 def schema(schema: Any) -> Any:
-    """Return the schema of a DataFrame as one of Arrow, other objects as they are.  Raises Invalid
+    """Convert a DataFrame's schema to Arrow. Other objects are returned unchanged. Raises Invalid
     for columns that a table cannot have.
     """
     return of_new_columns(schema) if isinstance(schema, StructType) else schema
 
 
 def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
-    """Return ``frame`` with its columns called as those of a table that they are, by
-    ``spark.sql.caseSensitive`` of its session.
+    """Rename columns of ``frame`` to table columns that match by the session's
+    ``spark.sql.caseSensitive``.
 
-    Raises Invalid if the session tells them apart, and as :func:`mdt.schema.input.own_names` does;
-    Unsupported for a frame of Spark Connect.
+    Raises Invalid if names differ only in case and the session is case-sensitive, and as
+    :func:`mdt.schema.input.own_names` does. Raises Unsupported for a frame of Spark Connect.
     """
     classic_frame(frame)
     if len(set(frame.columns)) < len(frame.columns):
@@ -95,14 +94,14 @@ class GivenFrame:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the frame.  Raises Invalid for types that Arrow lacks."""
+        """The columns of the frame. Raises Invalid for types that Arrow does not have."""
         return to_arrow(self.rows.schema)
 
     def few(self, options: Options, *, looks: bool = False) -> pa.Table | None:
-        """Return the rows if they are few by Spark's estimate, or by a look at the first ones where
-        it has none; else None.
+        """Return the rows if they are few by Spark's estimate, else None. If there is no estimate,
+        fetch the first rows.
 
-        ``looks``: also where Spark takes them for many, as it does of joins.
+        ``looks``: also fetch the first rows if the estimate is large, as it is for joins.
         """
         bytes_max = options.spark_local_bytes_max
         if bytes_max <= 0:
@@ -116,7 +115,7 @@ class GivenFrame:
         return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
 
     def _collected(self, frame: DataFrame) -> pa.Table:
-        """Return the rows of ``frame``, timestamps in UTC."""
+        """Return the rows of ``frame``, with timestamps in UTC."""
         schema, batches = self.schema, collected_batches(frame)
         columns = [
             pa.chunked_array(
@@ -129,8 +128,8 @@ class GivenFrame:
         return pa.table(columns, schema=schema)
 
     def narrowed(self, names: Sequence[str]) -> GivenFrame:
-        """Return the frame with those of its columns that are in ``names``; as it is where a name
-        occurs twice, which is refused later.
+        """Return the frame with only the columns in ``names``. Frames with duplicate names are
+        returned unchanged and fail later.
         """
         frame = self.rows
         if len(set(frame.columns)) < len(frame.columns):
@@ -140,16 +139,16 @@ class GivenFrame:
         )
 
     def evolved_schema(self, known: pa.Schema) -> pa.Schema:
-        """Return the columns.  Raises Invalid, too, for those that are not ``known`` and that a new
-        table could not have.
+        """Return the columns. Also raises Invalid for columns that are not in ``known`` and that a
+        new table could not have.
         """
         new = [field for field in self.rows.schema if field.name not in known.names]
         of_new_columns(StructType(new))
         return self.schema
 
     def completed(self, definition: TableDefinition) -> DataFrame:
-        """Return the frame with null in the columns, and fields of structs, that only the table
-        has; those without a type go, if it has them not.
+        """Return the frame with null columns and struct fields added for those that only the table
+        has. New columns without a type are dropped.
         """
         known = {field.name: field.type for field in definition.declared}
         types = {

@@ -1,9 +1,9 @@
-"""The Java half of this package (folder ``java``), compiled once for a user, a version of it, and a
+"""The Java half of this package (folder ``java``), compiled once per user, package version and
 Spark.
 
-Compiling takes the larger part of what a new session waits for at its first use of us.  So the JAR
-is kept in the user's cache directory (:mod:`mdt.stores.trusted_cache`), under a name made from its
-sources and the versions of Spark and Java that they were compiled for.
+Compiling takes most of the time of the first use in a new session. The JAR is therefore cached in
+the user's cache directory (:mod:`mdt.stores.trusted_cache`), under a name derived from its sources
+and the versions of Spark and Java.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 
 @for_life
 def _factories() -> Guarded[WeakKeyDictionary[Any, Any]]:
-    """Return the factory of each JVM, by its gateway."""
+    """Return the factories by JVM, keyed by its gateway."""
     return Guarded(WeakKeyDictionary())
 
 
 def java_sources() -> dict[str, str]:
-    """Return the Java half of this package: names of files to their texts.  All rooms of it are one
-    Java package, so a name occurs once.
+    """Return the Java sources: file name -> text. All folders form one Java package, so file names
+    are unique.
     """
     found: dict[str, str] = {}
     for room in resources.files(__package__).joinpath("java").iterdir():
@@ -49,8 +49,8 @@ def java_sources() -> dict[str, str]:
 
 
 def factory_of(context: SparkContext) -> Any:
-    """Return the JVM's ``Factory``, which a JVM is given at the first call for it.  Raises
-    Unsupported for releases of Spark that lack something.
+    """Return the JVM's ``Factory``, loaded at the first call. Raises Unsupported for Spark releases
+    that lack a required class or method.
     """
     gateway = private.gateway(context)
     with _factories() as factories:
@@ -60,7 +60,7 @@ def factory_of(context: SparkContext) -> Any:
 
 
 def jar_name(sources: Mapping[str, str], platform: str) -> str:
-    """Return the name of the JAR of these sources on a platform
+    """Return the file name of the JAR for these sources on a platform
     (:func:`mdt.engines.spark.private.platform`).
     """
     digest = hashlib.sha256()
@@ -71,7 +71,7 @@ def jar_name(sources: Mapping[str, str], platform: str) -> str:
 
 
 def packed(classes: Mapping[str, bytes]) -> bytes:
-    """Return the JAR of classes, names of files to their bytes; equal bytes of equal classes."""
+    """Return a JAR of classes (file name -> bytes). Equal classes give equal bytes."""
     jar = BytesIO()
     with ZipFile(jar, "w", ZIP_DEFLATED) as archive:
         for name, data in [*sorted(classes.items()), (_SERVICE, b"mdt.spark.MdtSource\n")]:
@@ -80,8 +80,8 @@ def packed(classes: Mapping[str, bytes]) -> bytes:
 
 
 def _loaded(context: SparkContext, jar: bytes) -> Any:
-    """Return the Factory of a JAR.  Raises Unsupported; KeyError or BadZipFile if the bytes are no
-    such JAR.
+    """Return the Factory of a JAR. Raises Unsupported, or KeyError or BadZipFile if the bytes are
+    not such a JAR.
     """
     with ZipFile(BytesIO(jar)) as archive:
         first = archive.read(_FIRST)
@@ -89,9 +89,7 @@ def _loaded(context: SparkContext, jar: bytes) -> Any:
 
 
 def _made(context: SparkContext) -> Any:
-    """Return a Factory from the JAR that is kept; compiled anew where there is none, or it is none
-    that can be used.
-    """
+    """Return a Factory from the cached JAR. Compiles if there is none or if it cannot be used."""
     sources, platform = java_sources(), private.platform(context)
     name = jar_name(sources, platform)
     kept = KEPT.get(name) if platform else None

@@ -1,6 +1,4 @@
-"""What Spark is told of the files of a table: where they are, which of their rows are dead, and how
-one version follows from another.
-"""
+"""File lists for Spark: locations, deleted rows, and the difference between two versions."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from mdt.plan.planner import Figure
 
 @dataclass(frozen=True, slots=True)
 class DeadRows:
-    """Which positions of m files are dead: those in a bitmap that stands here, and those in one
-    that tasks read from an object.
+    """Deleted positions of m files. A file's bitmap is given here, or read by tasks from an object,
+    or both.
 
-    ``bitmaps``: serialized, None for none.  ``objects``: URI, percent-encoded, and bytes of each
-    object.  ``object``: the number of the one that has a bitmap of a file, -1 for none; ``offset``,
-    ``length``, ``crc``: its bytes there, and their CRC-32; ``rows``: how many positions it has;
-    int64[m].
+    ``bitmaps``: serialized, or None. ``objects``: percent-encoded URI and size of each object.
+    ``object``: the number of the object with a file's bitmap, -1 for none. ``offset``, ``length``,
+    ``crc``: its byte range in the object, and the CRC-32 of these bytes. ``rows``: its number of
+    positions. All arrays are int64[m].
     """
 
     bitmaps: Sequence[bytes | None]
@@ -35,7 +33,7 @@ class DeadRows:
 
     @classmethod
     def here(cls, bitmaps: Sequence[bytes | None]) -> DeadRows:
-        """Return dead rows of which none stands elsewhere."""
+        """Return deleted rows whose bitmaps are all given directly."""
         none = np.zeros((5, len(bitmaps)), np.int64)
         none[0] = -1
         return cls(bitmaps, [], *none)
@@ -43,14 +41,14 @@ class DeadRows:
 
 @dataclass(frozen=True, slots=True)
 class NativeFiles:
-    """n files of Parquet data, or parts of files.
+    """n Parquet files, or Parquet data inside other files.
 
-    ``uris``: percent-encoded.  ``sizes``: bytes of Parquet data, int64[n].  ``offsets``: where
-    these begin in the file, -1 for a whole file, int64[n].  ``file_sizes``: of the files that hold
-    them, int64[n].  ``footer_sizes``: bytes at the end that are compared with ``footer_crcs``
-    before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the
-    older version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``:
-    whether there are positions that are not returned, bool[n].
+    ``uris``: percent-encoded. ``sizes``: bytes of Parquet data, int64[n]. ``offsets``: start of the
+    data in the file, -1 for a whole file, int64[n]. ``file_sizes``: bytes of the whole file,
+    int64[n]. ``footer_sizes``: bytes at the end that are verified by ``footer_crcs`` before use, 0
+    for none, int32[n]. ``footer_crcs``: CRC-32, uint32[n]. ``versions``: the file's older schema
+    version, -1 for the newest, int32[n]. ``has_dead``: True for files with deleted positions,
+    bool[n].
     """
 
     uris: Sequence[str]
@@ -68,11 +66,11 @@ class NativeFiles:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How a list of files follows from an older one: which of these are gone, of which that stay
-    other positions are dead, and which come behind them.
+    """The difference of a file list from an older one: removed files, remaining files with other
+    deleted positions, and appended files.
 
-    ``gone``, ``dead``: positions in the older list, rising, int32.  ``has_dead``: whether a file of
-    ``dead`` has positions that are not returned now, bool[dead].
+    ``gone``, ``dead``: sorted positions in the older list, int32. ``has_dead``: True for files of
+    ``dead`` that have deleted positions now, bool[dead].
     """
 
     gone: npt.NDArray[np.int32]
@@ -82,31 +80,30 @@ class Changes:
 
 
 class Files(Protocol):
-    """The files of one version of a table: what the JVM has to know of them is made when it has to
-    know it.
-    """
+    """The files of one version of a table. Their description for the JVM is made on demand."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of files."""
 
     def native(self) -> NativeFiles:
-        """Return all of them.  O(files)."""
+        """Return the description of all files. O(files)."""
 
     def dead(self, at: Sequence[int], /) -> DeadRows:
-        """Return the dead rows of files that have some; ``at``: their positions, rising."""
+        """Return the deleted rows of files that have any. ``at``: sorted positions of the files."""
 
     def since(self, before: Files) -> Changes | None:
-        """Return how the list follows from that of an older version, None if that is not known."""
+        """Return the difference from an older version's files, or None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The answer to one call: ``files`` of one ``version``, and which of them the query must read.
+    """The answer to one call: ``files`` of one ``version``, and the subset that the query must
+    read.
 
-    Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``:
-    int32[k], distinct positions in ``files``, or None for all.  ``wanted``: for each of ``keep``
-    the serialized bitmap of the only positions in it that may match, None for any; or None.
-    ``figures``: what Spark's UI is told of the plan, with the same names for every plan of a query.
+    Equal versions have equal ``files``, so the JVM may reuse them. ``keep``: distinct positions in
+    ``files``, int32[k], or None for all. ``wanted``: for each of ``keep`` a serialized bitmap of
+    the positions that may match, None for all positions; or None. ``figures``: plan metrics for
+    Spark's UI, with the same names for every plan of a query.
     """
 
     version: Hashable

@@ -1,5 +1,5 @@
-"""The files of one snapshot as the Java half takes them, and what it must know to read files of
-older versions of the schema.
+"""The files of one snapshot for the Java half, and the mapping for files of older schema
+versions.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
 
 WANTED_RATIO_MIN = 4
-"""Rows of a file for each wanted one: where more are wanted, Spark reads row groups faster than
+"""Minimum rows of a file per candidate row. With more candidates Spark reads row groups faster than
 runs of rows.
 """
 WANTED_BYTES_MAX = 64 << 20
-"""Bitmaps of wanted rows that one query carries to its tasks; after them files are read as a whole,
-which is as right.
+"""Limit of the candidate bitmaps that one query ships to its tasks. Further files are read
+completely, with the same result.
 """
 
 _COLUMNS = (
@@ -50,12 +50,11 @@ _COLUMNS = (
 
 
 class SnapshotFiles:
-    """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers,
-    rising.
+    """The files of ``snapshot`` that have rows. ``numbers``: their file numbers, sorted.
 
-    ``compares``: whether executors compare footers.  Remote stores compare what they send
-    themselves, so there it is done for those alone that are kept. ``refers``: whether they may read
-    deletion vectors where these stand, in a checkpoint that is sure to be there.
+    ``compares``: True if executors verify footers. Remote stores verify their own responses, so
+    there only cached footers are verified. ``refers``: True if executors may read deletion vectors
+    from the checkpoint, which is then certain to exist.
     """
 
     def __init__(
@@ -69,8 +68,8 @@ class SnapshotFiles:
 
     @property
     def version(self) -> tuple[int, int, bool]:
-        """What tells these files from those of other snapshots: the commit, the checkpoint under
-        it, and whether this is referred to.
+        """The identity of these files: commit, checkpoint, and True if executors read from the
+        checkpoint.
         """
         return self.snapshot.seq, self.snapshot.checkpoint.seq, self._refers
 
@@ -78,17 +77,17 @@ class SnapshotFiles:
         return len(self.numbers)
 
     def native(self) -> NativeFiles:
-        """Return all of them; which positions are dead is looked up for those that a query reads.
-        O(files).
+        """Return the description of all files. Deleted positions are looked up only for files that
+        a query reads. O(files).
         """
         return self._native(self.numbers)
 
     def since(self, before: Files) -> Changes | None:
-        """Return how they follow from those of an older snapshot that stands on the same
-        checkpoint, so that files have the same numbers; None for another.
+        """Return the difference from the files of an older snapshot on the same checkpoint, which
+        has the same file numbers. None for other snapshots.
 
-        Files that come have higher numbers than those that were there, unless one has rows again.
-        O(files + changes), without a look at what stays.
+        New files have higher numbers than existing ones, unless an existing file has rows again.
+        O(files + changes), without work per unchanged file.
         """
         if not isinstance(before, SnapshotFiles) or not self._goes_on_from(before):
             return None
@@ -112,8 +111,8 @@ class SnapshotFiles:
         )
 
     def _goes_on_from(self, before: SnapshotFiles) -> bool:
-        """Return whether both stand on one checkpoint, and files are described alike: of a file
-        that both have, only its dead rows may differ.
+        """Return True if both have the same checkpoint and describe files alike, so that common
+        files differ only in deleted rows.
         """
         now, then = self.snapshot, before.snapshot
         return (
@@ -142,7 +141,7 @@ class SnapshotFiles:
         )
 
     def _uris(self, table: pa.Table) -> list[str]:
-        """Return percent-encoded URIs; partition paths hold percent signs of their own."""
+        """Return percent-encoded URIs. Partition paths can contain percent signs themselves."""
         partitions = table["partition"].combine_chunks().dictionary_encode()
         folders = [self._folder(partition) for partition in partitions.dictionary.to_pylist()]
         of_file = partitions.indices.to_pylist()
@@ -155,8 +154,8 @@ class SnapshotFiles:
         return _encoded(self._storage.uri(paths.partition_file(partition, "x")))[:-1]
 
     def dead(self, at: Sequence[int]) -> DeadRows:
-        """Return the dead rows of files with some; ``at``: positions in ``numbers``, rising.  What
-        tasks do not read they are given.
+        """Return the deleted rows of files that have any. ``at``: sorted positions in ``numbers``.
+        Small bitmaps are included, tasks read large ones.
         """
         snapshot, numbers = self.snapshot, self.numbers[list(at)]
         columns = snapshot.checkpoint
@@ -188,8 +187,8 @@ class SnapshotFiles:
     def keep(
         self, scans: Sequence[SegmentScan]
     ) -> tuple[npt.NDArray[np.int32], list[bytes | None] | None]:
-        """Return which of the files a plan reads, and for each the only rows that may match, None
-        for any.
+        """Return the files that a plan reads, and for each the bitmap of candidate positions, or
+        None for all positions.
         """
         files = np.array([scan.file for scan in scans], np.int64)
         at = np.searchsorted(self.numbers, files)
@@ -205,8 +204,8 @@ class SnapshotFiles:
         return at[known].astype(np.int32), None if all(rows is None for rows in wanted) else wanted
 
     def _wanted(self, scan: SegmentScan) -> bytes | None:
-        """Return the bitmap of the only positions that may match, None where the whole file had
-        better be read.
+        """Return the bitmap of the candidate positions, or None if reading the whole file is
+        faster.
         """
         positions = scan.positions
         if positions is None or WANTED_RATIO_MIN * len(positions) > self.snapshot.rows[scan.file]:
@@ -223,7 +222,7 @@ class SnapshotFiles:
 
 
 def _encoded(uri: str) -> str:
-    """Return a URI of the storage percent-encoded."""
+    """Percent-encode a URI of the storage."""
     scheme, _, rest = uri.partition("://")
     return f"{scheme}://{quote(rest, safe='/=')}"
 
@@ -235,9 +234,7 @@ def _serialized(vector: BitMap | None) -> bytes | None:
 
 
 def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
-    """Return the number of each file's version of the schema, -1 for the newest ->
-    int32[numbered].
-    """
+    """Return the schema version of each file, -1 for the newest -> int32[numbered]."""
     definition = snapshot.definition
     if not definition.versions and not definition.has_other_names:
         return np.full(snapshot.numbered, -1, np.int32)
@@ -248,11 +245,10 @@ def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
 
 
 def forms_text(definition: TableDefinition) -> str:
-    """Return what the JVM is told of the versions of a schema (``java/scan/Forms.java``), empty
-    where all files have the newest.
+    """Return the schema versions for the JVM (``java/scan/Forms.java``), or "" if all files have
+    the newest.
 
-    Where files have other names for columns than the table, no file has the newest version as it
-    is.
+    If files have other column names than the table, no file counts as having the newest version.
     """
     if not definition.versions and not definition.has_other_names:
         return ""
@@ -275,7 +271,9 @@ def _version(version: SchemaVersion, columns: pa.Schema) -> dict[str, Any]:
 
 
 def _text(value: pa.Scalar) -> str:
-    """Return a default as text: moments as days or microseconds, bytes in hexadecimal."""
+    """Return a default value as text: dates as days, timestamps as microseconds, bytes in
+    hexadecimal.
+    """
     kinds = pa.types
     if kinds.is_nested(value.type):
         raise Unsupported(

@@ -1,5 +1,5 @@
-"""Packages with indexes that a job names: the Python of the executors must have what the driver's
-has, and it is asked at once.
+"""Packages with indexes for a job: executors must have the same versions as the driver, which is
+verified at the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from mdt.errors import Invalid, Unsupported
 from mdt.session import Guarded, for_life
 
 _TASKS_A_PROCESSOR = 2
-"""Spark says of no task on which executor it runs; of so many each executor gets one or more."""
+"""Spark does not choose the executor of a task. With this many tasks each executor gets at least
+one.
+"""
 _HINT = (
     "ship an environment that has it: spark.archives=environment.tar.gz#environment,"
     " PYSPARK_PYTHON=./environment/bin/python"
@@ -28,16 +30,16 @@ _HINT = (
 
 @for_life
 def _verified() -> Guarded[WeakKeyDictionary[SparkContext, set[tuple[str, ...]]]]:
-    """Return the packages that driver and executors of each context have."""
+    """Return the verified packages of each context."""
     return Guarded(WeakKeyDictionary())
 
 
 def require(spark: SparkSession, packages: Sequence[str]) -> None:
-    """Ask driver and executors, once for each context, for distributions that announce indexes, and
-    load these.
+    """Verify once per context that driver and executors have these distributions with indexes, and
+    load them.
 
-    Raises Invalid if the driver has no such distribution, or if it announces no index; Unsupported
-    if an executor lacks it, has another version, or cannot load it.
+    Raises Invalid if the driver lacks a distribution or if it registers no index. Raises
+    Unsupported if an executor lacks it, has another version, or cannot load it.
     """
     names = tuple(sorted(set(packages)))
     with _verified() as verified:
@@ -64,8 +66,8 @@ def _versions_here(names: Sequence[str]) -> Mapping[str, str]:
 
 
 def _loaded(name: str) -> str:
-    """Load the indexes that a distribution announces, and return its version.  Raises
-    PackageNotFoundError, Invalid, and what loading raises.
+    """Load the indexes of a distribution; return its version. Raises PackageNotFoundError, Invalid,
+    and errors of the loaded code.
     """
     found = distribution(name)
     announced = found.entry_points.select(group=ENTRY_POINT_GROUP)
@@ -80,7 +82,7 @@ def _loaded(name: str) -> str:
 
 
 def _compare(expected: Mapping[str, str], share: int, attempt: int) -> None:
-    """Raise Unsupported, in a task, if a distribution is not here as the driver has it."""
+    """Raise Unsupported, in a task, if a distribution differs from the driver's."""
     here = f"the Python of an executor on {socket.gethostname()}"
     for name, version in expected.items():
         try:

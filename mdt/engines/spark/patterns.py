@@ -1,7 +1,7 @@
-"""One token of ``match`` as a regular expression of Java, and back.
+"""Conversion of a token of ``match`` to a Java regular expression and back.
 
-The expression spells out every code point that folds to each letter, and every word character, so
-that Java's Unicode version has no say; that makes it long and easy to recognize.
+The expression lists every code point that folds to each letter, and every word character, so that
+it does not depend on Java's Unicode version. This makes it long and easy to recognize.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from indexes.characters import CODE_POINTS, fold_table, pattern, word_ranges
 from indexes.tokenizers import NGRAM_MAX, find
 
 NEVER = "(?!)"
-"""Fits no text: a query without tokens."""
+"""A pattern without matches, for a query without tokens."""
 
 _UNIT = re.compile(r"\[\\x\{([0-9a-f]{1,8})\}(?:\\x\{[0-9a-f]{1,8}\})*\]")
 
 
 def token_pattern(token: str, whole_word: bool) -> str:
-    """Return what is found in the texts that hold ``token``, case-folded and not empty, as a whole
-    word or anywhere.
+    """Return the regular expression that finds ``token``, as a whole word or anywhere. ``token``:
+    case-folded, not empty.
 
-    The look-behind stands after the first letter: there it is looked at only where that letter is.
+    The look-behind follows the first letter, so that it is evaluated only where that letter
+    matches.
     """
     if not whole_word:
         return pattern(token)
@@ -31,10 +32,9 @@ def token_pattern(token: str, whole_word: bool) -> str:
 
 
 def query_of(regex: str) -> tuple[str, str] | None:
-    """Return query and tokenizer of the ``match`` that is true for the texts in which ``regex`` is
-    found.
+    """Return (query, tokenizer) of the ``match`` that is equivalent to finding ``regex`` in a text.
 
-    Only what :func:`token_pattern` wrote is recognized; None for everything else.  O(length).
+    Recognizes only the output of :func:`token_pattern`, else returns None. O(length).
     """
     if regex == NEVER:
         return "", "word"
@@ -54,7 +54,7 @@ def query_of(regex: str) -> tuple[str, str] | None:
 
 
 def _letter(unit: str) -> str | None:
-    """Return the folded letter that a unit of an expression stands for."""
+    """Return the folded letter of a unit of an expression."""
     code = int(unit, 16)
     surrogate = 0xD800 <= code < 0xE000
     if code < CODE_POINTS and not surrogate:

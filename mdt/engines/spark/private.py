@@ -1,9 +1,9 @@
-"""Everything of PySpark and Py4J that is not public and that mdt touches; no other module does
-(ruff's SLF001 and TID251).
+"""All private interfaces of PySpark and Py4J that mdt uses. No other module uses them (ruff's
+SLF001 and TID251).
 
-PySpark promises nothing of these from one release to the next: a test tells which of them a release
-changed.  What is touched of Spark in the JVM, classes of Catalyst above all, stands in the ``java``
-folder; a class that a release changed does not compile there, and :func:`compiled` says so.
+PySpark may change them in any release, and a test reports which of them changed. Private classes of
+Spark in the JVM, mostly of Catalyst, are used in the ``java`` folder. If a release changed one,
+that folder does not compile and :func:`compiled` reports it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _udf_of_4_0(f: Any, returnType: Any, functionType: int, kind: str = "pandas") -> Any:
-    """Do what ``vectorized_udf`` does from PySpark 4.1 on, without asking for pandas."""
+    """Replace ``vectorized_udf`` of PySpark 4.1, without requiring pandas."""
     return pandas_functions._create_pandas_udf(f, returnType, functionType)  # type: ignore[attr-defined]
 
 
@@ -44,20 +44,20 @@ vectorized_udf = getattr(pandas_functions, "vectorized_udf", _udf_of_4_0)
 _IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 )
-"""PySpark 4.0 and 4.1 take no time zone; theirs is UTC."""
+"""PySpark 4.0 and 4.1 have no time zone argument and use UTC."""
 
 
 spark_type = from_arrow_type
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return a schema of Arrow as Spark has it; times without a zone are ``timestamp_ntz``."""
+    """Convert an Arrow schema to Spark. Timestamps without a zone become ``timestamp_ntz``."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def utc_arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a schema of Spark as Arrow has it, timestamps in UTC.  Raises what PySpark raises for
-    types that Arrow lacks.
+    """Convert a Spark schema to Arrow, with timestamps in UTC. Raises PySpark's errors for types
+    that Arrow does not have.
     """
     return to_arrow_schema(schema, **_IN_UTC)
 
@@ -78,8 +78,8 @@ def java_session(spark: SparkSession) -> Any:
 
 
 def gateway(context: SparkContext) -> Any:
-    """Return Py4J's connection to the JVM of a context, the same object as long as the JVM
-    lives.
+    """Return Py4J's connection to a context's JVM. It is the same object for the lifetime of the
+    JVM.
     """
     return context._gateway
 
@@ -90,31 +90,27 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def log(spark: SparkSession, name: str) -> Callable[[str], object]:
-    """Return what writes a line to the log of a session's JVM, level INFO, by the logger
-    ``name``.
-    """
+    """Return a function that writes a line to the JVM's logger ``name`` at level INFO."""
     logger = jvm(spark).org.slf4j.LoggerFactory.getLogger(name)
     return lambda line: logger.info(line)
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Return whether a session, or its context, was stopped."""
+    """Return True if a session, or its context, was stopped."""
     return spark.sparkContext._jsc is None
 
 
 def is_of_connect(spark: object) -> bool:
-    """Return whether a session, or a DataFrame, is one of Spark Connect, which has no JVM in this
-    process.
-    """
+    """Return True for a session or DataFrame of Spark Connect, which has no JVM in this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType | str) -> DataFrame:
-    """Return ``frame`` with each partition's record batches passed through ``function``;
+    """Return ``frame`` with each partition's record batches passed through ``function``.
     ``schema``: of the result.
 
-    It is ``DataFrame.mapInArrow``, which asks for an installed pandas although no pandas object
-    occurs on the way; this builds the same plan from the function below it.
+    Equivalent to ``DataFrame.mapInArrow``, which requires pandas although it uses no pandas object.
+    This builds the same plan from the function beneath it.
     """
     of_batches: Any = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = of_batches(*(frame[backquoted(name)] for name in frame.columns))
@@ -123,10 +119,10 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
 
 
 def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
-    """Return the rows of a frame as an RDD of record batches without their schema, and that.  Where
-    rows are shuffled, Spark does that now.
+    """Return the rows of a frame as an RDD of record batches without schema, and the schema.
+    Shuffles of the frame run now.
 
-    It is what ``DataFrame.toArrow`` brings to the driver.
+    ``DataFrame.toArrow`` collects the same batches on the driver.
     """
     context = frame.sparkSession.sparkContext
     has_large = (
@@ -138,18 +134,18 @@ def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
 
 
 def collected_batches(frame: DataFrame) -> list[pa.RecordBatch]:
-    """Return the rows of a frame as Spark makes Arrow of them, times in the session's zone.
+    """Return the rows of a frame as Spark's Arrow batches, with times in the session's zone.
 
-    ``DataFrame.toArrow`` casts them, which pyarrow refuses where a struct is null that has a
-    required field.
+    ``DataFrame.toArrow`` also casts them, which fails in pyarrow for a null struct with a required
+    field.
     """
     assert isinstance(frame, ClassicDataFrame), "frames of Spark Connect were refused"
     return frame._collect_as_arrow()
 
 
 def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:
-    """Return what ``function`` makes of each partition: bytes in the JVM, too, where what Python
-    pickles has a form of its own.
+    """Map each partition with ``function``. The result is an RDD of plain bytes in the JVM, without
+    pickle's framing.
     """
     mapped: Any = rows.mapPartitions(function)
     mapped._bypass_serializer = True
@@ -159,10 +155,10 @@ def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]
 def dealt_bytes(
     rows: RDD[T], function: Callable[[Iterable[T]], Iterable[tuple[int, bytes]]], parts: int
 ) -> RDD[bytes]:
-    """Return what ``function`` makes of each partition, each value in that of ``parts`` partitions
-    which its number has, modulo ``parts``.
+    """Map each partition with ``function`` and move each value to the partition given by its number
+    modulo ``parts``.
 
-    It is ``RDD.partitionBy``, which holds some hundred values in memory before it lets them go.
+    Equivalent to ``RDD.partitionBy``, which buffers several hundred values in memory.
     """
     numbered = mapped_bytes(rows, partial(_numbered, function, parts))
     classes = gateway(rows.ctx).jvm
@@ -180,30 +176,32 @@ def _numbered(
 
 
 def of_java(rows: RDD[bytes], function: Callable[[Any], Any]) -> RDD[bytes]:
-    """Return what ``function`` of the JVM makes of an RDD of bytes, a JavaRDD of bytes."""
+    """Map an RDD of bytes with a ``function`` of the JVM that takes and returns a JavaRDD of
+    bytes.
+    """
     return RDD(function(rows._jrdd), rows.ctx, NoOpSerializer())
 
 
 class PlannedAnew(ClassicDataFrame):
-    """A frame whose every action is planned anew, and so sees the newest files.
+    """A frame that is planned again for every action, and so reads the newest files.
 
-    A Dataset of the JVM keeps its plan, and so its files, once it was executed: ``collect`` twice
-    would return the same rows for ever.  So every use of ``_jdf`` makes a new Dataset (0.5 ms) from
-    the same analysed plan; names, columns and Spark's cache go by that plan.  Frames derived from
-    this one are ordinary and keep what they have read.
+    A Dataset of the JVM keeps its plan, and therefore its files, after it was executed: a second
+    ``collect`` would return the same rows. Every use of ``_jdf`` therefore makes a new Dataset (0.5
+    ms) from the same analyzed plan, which determines names, columns and Spark's cache. Frames
+    derived from this one are ordinary frames and keep their files.
     """
 
     def __new__(cls, jdf: Any, session: SparkSession, anew: Callable[[Any, Any], Any]) -> Self:
         return object.__new__(cls)
 
     def __init__(self, jdf: Any, session: SparkSession, anew: Callable[[Any, Any], Any]) -> None:
-        """``anew``: makes a Dataset from a session and an analysed plan, both of the JVM."""
+        """``anew``: makes a Dataset from a session and an analyzed plan, both of the JVM."""
         self._anew = anew
         super().__init__(jdf, session)
 
     @property
     def analysed(self) -> Any:
-        """The analysed plan, an object of the JVM."""
+        """The analyzed plan, an object of the JVM."""
         return self._plan
 
     @property
@@ -217,33 +215,33 @@ class PlannedAnew(ClassicDataFrame):
 
 
 def collect_garbage(spark: SparkSession) -> None:
-    """Let the JVM collect what it no longer needs, the sooner for the tests that wait for it."""
+    """Run the JVM's garbage collector, for tests that wait for it."""
     jvm(spark).System.gc()
 
 
 def frame_of_java(java: Any) -> DataFrame:
-    """Return a Dataset of the JVM as a frame of its session."""
+    """Return the frame of a Dataset of the JVM, in its own session."""
     return ClassicDataFrame(java, session_of_java(java.sparkSession()))
 
 
 def frame_in(spark: SparkSession, java: Any) -> DataFrame:
-    """Return a Dataset of the JVM as a frame of ``spark``, of which it is."""
+    """Return the frame of a Dataset of the JVM, whose session is ``spark``."""
     return ClassicDataFrame(java, spark)
 
 
 def java_error(error: Exception) -> Any | None:
-    """Return the JVM's exception behind one of PySpark's, None if it came from elsewhere."""
+    """Return the JVM's exception behind a PySpark error, or None if it has another cause."""
     if isinstance(error, Py4JJavaError):
         return error.java_exception
     return getattr(error, "_origin", None)
 
 
 def on_java_errors(made: Callable[[str], Exception | None]) -> None:
-    """Let PySpark raise what ``made`` makes of the text of an error of the JVM, with the errors
-    behind it, if it makes something.
+    """Make PySpark raise ``made(text)`` for an error of the JVM, unless it is None. The text
+    includes the causes.
 
-    PySpark asks one function which of its own errors stands for an error of the JVM, and has no
-    place for those of others: it is replaced, once.
+    PySpark converts JVM errors with one function that cannot be extended. It is replaced, once per
+    process.
     """
     known = captured.convert_exception
     if getattr(known, "is_of_mdt", False):
@@ -260,7 +258,7 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
 
 
 def _whole_text(error: Any) -> str:
-    """Return what an error of the JVM says, with its trace and the errors that have caused it."""
+    """Return the message of a JVM error with its stack trace and causes."""
     context = SparkContext._active_spark_context
     if context is None:
         return ""
@@ -268,18 +266,17 @@ def _whole_text(error: Any) -> str:
 
 
 def session_of_java(java: Any) -> SparkSession:
-    """Return a session of the JVM, as Python has it."""
+    """Return the Python session of a JVM session."""
     context = SparkContext._active_spark_context
     assert context is not None, "a session has a context"
     return SparkSession(context, java)
 
 
 def platform(context: SparkContext) -> str:
-    """Return what decides, beside a source, what :func:`compiled` makes of it: versions of Spark
-    and Java, and all JARs of Spark by their names.
+    """Return a text that identifies, with the sources, the result of :func:`compiled`: the versions
+    of Spark and Java, and the names of all JARs of Spark.
 
-    Empty where these do not say enough, since Spark's classes come from elsewhere than Java's class
-    path.
+    Empty if Spark's classes are not on Java's class path, so that their names are unknown.
     """
     classes = gateway(context).jvm
     if not _loader_of_spark(classes).equals(classes.java.lang.ClassLoader.getSystemClassLoader()):
@@ -291,9 +288,7 @@ def platform(context: SparkContext) -> str:
 
 
 def _loader_of_spark(classes: Any) -> Any:
-    """Return the class loader of the JVM that has Spark's classes, and none that an application
-    added.
-    """
+    """Return the JVM's class loader that has Spark's classes but not those of an application."""
     here = classes.java.lang.Thread.currentThread().getContextClassLoader()
     return classes.java.lang.Class.forName(
         "org.apache.spark.SparkContext", False, here
@@ -301,11 +296,11 @@ def _loader_of_spark(classes: Any) -> Any:
 
 
 def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
-    """Give the JVM a JAR of its own classes, make it able to call Python, and return the JAR's
-    ``Factory``; ``first``: its class ``mdt.spark.Jar``.
+    """Load a JAR of mdt's classes into the JVM, enable calls to Python, and return the JAR's
+    ``Factory``. ``first``: its class ``mdt.spark.Jar``.
 
-    The Java half looks for what it touches of Spark's insides.  Raises Unsupported, with the name
-    of what this release lacks.
+    The Java half checks the internals of Spark that it uses. Raises Unsupported with the name of a
+    missing one.
     """
     connection = gateway(context)
     ensure_callback_server_started(connection)
@@ -325,22 +320,20 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
 
 
 def _loader_of(classes: Any, made: Any, parent: Any) -> Any:
-    """Return a class loader of the JVM with the classes ``made``, a map from the name of each class
-    file to its bytes.
-    """
+    """Return a JVM class loader for the classes ``made``, a map from class file name to bytes."""
     util = classes.org.codehaus.commons.compiler.util
     return util.ResourceFinderClassLoader(util.resource.MapResourceFinder(made), parent)
 
 
 def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
-    """Compile Java ``sources``, file names to texts, in the JVM.
+    """Compile Java ``sources`` (file name -> text) in the JVM.
 
-    Returns two objects of the JVM: a class loader with the classes, and a map from the name of each
-    class file to its bytes.
+    Returns two objects of the JVM: a class loader with the classes, and a map from class file name
+    to bytes.
 
-    They are compiled together, by the compiler that Spark generates its own code with (Janino, some
-    3 CPU seconds in a new JVM), and see the classes of Spark and of each other, not those of an
-    application.  Raises Unsupported where they do not fit this release of Spark.
+    The sources are compiled together by Spark's own compiler for generated code (Janino, about 3
+    CPU seconds in a new JVM). They can use the classes of Spark and of each other, but not those of
+    an application. Raises Unsupported if they do not compile with this release of Spark.
     """
     connection = gateway(context)
     classes = connection.jvm

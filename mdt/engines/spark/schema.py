@@ -1,4 +1,4 @@
-"""Schemas of Spark as Arrow has them."""
+"""Conversion of Spark schemas to Arrow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mdt.errors import Invalid
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """Return a Spark schema: timestamps in UTC, ``timestamp_ntz`` without zone.  Raises Invalid for
-    types that Arrow lacks.
+    """Convert a Spark schema: timestamps in UTC, ``timestamp_ntz`` without a zone. Raises Invalid
+    for types that Arrow does not have.
     """
     try:
         return utc_arrow_schema(schema)
@@ -26,13 +26,13 @@ def to_arrow(schema: StructType) -> pa.Schema:
 
 
 def of_json(text: str) -> StructType:
-    """Return the Spark schema that a text in Spark's JSON says."""
+    """Parse a Spark schema in Spark's JSON."""
     return StructType.fromJson(json.loads(text))
 
 
 def of_new_columns(schema: StructType) -> pa.Schema:
-    """Return a Spark schema as :func:`to_arrow` does.  Raises Invalid for strings with a collation,
-    too: a table compares bytes, and so do Hudi's readers.
+    """Convert a Spark schema as :func:`to_arrow` does. Also raises Invalid for strings with a
+    collation, because tables and Hudi's readers compare bytes.
     """
     if " collate " in schema.simpleString():
         raise Invalid(
@@ -43,8 +43,8 @@ def of_new_columns(schema: StructType) -> pa.Schema:
 
 
 def in_micros(type: pa.DataType) -> pa.DataType:
-    """Return a stored type with its timestamps in microseconds, at any depth: Spark takes no others
-    from Arrow.
+    """Return a stored type with timestamps in microseconds at any depth, the only unit that Spark
+    accepts from Arrow.
     """
     if pa.types.is_timestamp(type):
         return pa.timestamp("us", type.tz)

@@ -1,4 +1,4 @@
-"""The Spark session that a caller gives, checked at the door, and what it says."""
+"""Validation and settings of the caller's Spark session."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _BY_NAME = (
 def classic(spark: object) -> SparkSession:
     """Return ``spark`` if it is a running session of this process.
 
-    Raises Unsupported for one of Spark Connect, Invalid for one that was stopped and for what is no
-    session.
+    Raises Unsupported for Spark Connect, and Invalid for a stopped session or another object.
     """
     if private.is_of_connect(spark):
         raise Unsupported(
@@ -35,9 +34,7 @@ def classic(spark: object) -> SparkSession:
 
 
 def classic_frame(frame: object) -> None:
-    """Raise Unsupported for a DataFrame of Spark Connect: its rows are on a server, which this
-    process has no access to.
-    """
+    """Raise Unsupported for a DataFrame of Spark Connect, whose rows this process cannot access."""
     if private.is_of_connect(frame):
         raise Unsupported(
             "a DataFrame of Spark Connect was given, and only those of classic sessions can be read"
@@ -51,15 +48,15 @@ def classic_frame(frame: object) -> None:
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Return whether names that differ in case are those of different columns to a session."""
+    """Return True if a session distinguishes column names that differ in case."""
     return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
 def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
     """Return the settings of a session whose names begin with ``prefix``.
 
-    In one call: ``spark.conf.getAll`` asks for each of all settings by itself, and finds the end by
-    an error, a tenth of a second together.
+    ``spark.conf.getAll`` makes a call per setting and ends with an error, about 0.1 s in all. This
+    makes one call.
     """
     found: dict[str, str] = json.loads(
         factory_of(spark.sparkContext).settings(private.java_session(spark), prefix)
@@ -68,7 +65,7 @@ def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
 
 
 def name(spark: SparkSession) -> str:
-    """Return what tells a session from all others, also from those of other JVMs; the objects that
-    Python has of it are many.
+    """Return a name that is unique to a session among all JVMs. Python may have several objects for
+    one session.
     """
     return str(factory_of(spark.sparkContext).name(private.java_session(spark)))

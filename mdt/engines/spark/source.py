@@ -1,9 +1,8 @@
-"""``format("mdt")`` in a session of Spark: the JVM's data source, and how it reaches those in
-Python who know tables.
+"""``format("mdt")`` in a Spark session: the JVM's data source, and its calls to Python.
 
-The JVM's half is ``java/source/MdtSource.java``.  Spark asks it for a relation, or to write rows;
-it asks the function that is handed over here, from any thread and for any session of the JVM, and
-gets a frame.
+The JVM's half is ``java/source/MdtSource.java``. Spark requests a relation, or a write, from it. It
+calls the function registered here, from any thread and for any session of the JVM, and receives a
+frame.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from mdt.errors import MdtError
 from mdt.session import Guarded, for_life
 
 _SEPARATOR = "\x1e"
-"""Between texts of an answer, as ``Python.java`` has it."""
+"""Separator of the texts in an answer, as in ``Python.java``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question of the JVM in a session.
+    """A request of the JVM in a session.
 
-    ``options``: of the table.  ``text``, ``more``: the rest, which each question has its own way;
-    ``Python.java`` and its callers say which.
+    ``options``: of the table. ``text``, ``more``: arguments that depend on the request, documented
+    in ``Python.java`` and its callers.
     """
 
     spark: SparkSession
@@ -48,32 +47,32 @@ class Request:
 
     @property
     def columns(self) -> StructType | None:
-        """The columns that the text describes, None for any."""
+        """The columns described by ``text``, or None for any."""
         if self.text is None:
             return None
         return of_json(self.text)
 
     @property
     def rows(self) -> DataFrame:
-        """The frame that comes with the question."""
+        """The frame that is passed with the request."""
         return frame(self.more)
 
 
 Answers = Mapping[str, Callable[[Request], Any]]
-"""Name of a question -> who answers it: with a frame, rows for one, texts and numbers, or further
-questions, asked as long as a query runs.  Called from several threads at a time; must not hold
-anything of the JVM's, which holds it.
+"""Name of a request -> handler. It returns a frame, an Arrow table, texts and numbers, or a mapping
+of further handlers for the duration of a query. Called from several threads at a time. It must not
+reference objects of the JVM, because the JVM references it.
 """
 
 
 def frame(java: Any) -> DataFrame:
-    """Return a Dataset of the JVM, which a question brings, as a frame."""
+    """Return a Dataset of the JVM as a frame."""
     return private.frame_of_java(java)
 
 
 class _Function:
-    """The java.util.function.Function that ``java/bridge/Python.java`` calls: about tables, or, as
-    long as a query runs, about its stream or the batches that it writes.
+    """The java.util.function.Function that ``java/bridge/Python.java`` calls: for tables, or for
+    one query's stream or batches.
     """
 
     class Java:
@@ -83,10 +82,10 @@ class _Function:
         self._answers = answers
 
     def apply(self, request: Any) -> Any:
-        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with a function, with
-        texts after a "=", or with an error.
+        """Answer a request (see ``Python.java``) with a Dataset of the JVM, a function, texts after
+        a "=", or an error.
 
-        That is the text of ours, or an exception of the JVM.
+        An error is the text of an mdt error, or an exception of the JVM.
         """
         what, session, options, text, more = request
         try:
@@ -112,15 +111,15 @@ class _Function:
 
 @for_life
 def _enabled() -> Guarded[WeakSet[SparkSession]]:
-    """Return the sessions that know ``format("mdt")``."""
+    """Return the sessions with ``format("mdt")`` enabled."""
     return Guarded(WeakSet())
 
 
 def enable(spark: SparkSession, answers: Answers) -> bool:
-    """Let ``format("mdt")`` be known in a session, and in all others of its JVM; may be repeated.
+    """Register ``format("mdt")`` in a session and in all others of its JVM. May be repeated.
 
-    Returns whether it is known: Spark finds it by its own class loaders alone.  Raises Unsupported
-    on Spark Connect, and where the cluster does not let a session add a JAR.
+    Returns False if Spark's class loaders do not find it. Raises Unsupported on Spark Connect, and
+    if the cluster does not allow a session to add a JAR.
     """
     with _enabled() as enabled:
         if classic(spark) in enabled:

@@ -1,4 +1,4 @@
-"""A statement of SQL that changes rows, as ``java/sql/Statement.java`` has it."""
+"""A SQL statement that changes rows, backed by ``java/sql/Statement.java``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mdt.engines.spark.catalyst import constant_of, predicate_of
 from mdt.errors import Invalid, MdtError, Unsupported
 
 PRESENT, NEW = 0, 1
-"""Which rows a clause is about: those that are in the table, and those that are not."""
+"""Sides of a clause: rows that are in the table, or new rows."""
 NUMBERS = ("__mdt_m", "__mdt_n")
-"""Columns of edits, by side, that say which clause is meant."""
+"""Columns of the edits, by side, with the number of the clause."""
 FAILURES = (PySparkException, Py4JJavaError)
-"""What Spark raises when it cannot evaluate an expression."""
+"""Errors that Spark raises if it cannot evaluate an expression."""
 _REFUSALS = {
     "java.lang.UnsupportedOperationException": Unsupported,
     "java.lang.IllegalArgumentException": Invalid,
@@ -30,8 +30,8 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class EditClause:
-    """What becomes of rows with the ``number``.  ``action``: update, delete or insert; ``values``:
-    column -> column of the edits.
+    """The action for edit rows with this ``number``. ``action``: update, delete or insert.
+    ``values``: column -> column of the edits.
     """
 
     side: int
@@ -42,7 +42,7 @@ class EditClause:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A statement that needs no query: for which rows, and what they get."""
+    """A statement that needs no query: a condition, and the new values."""
 
     where: Predicate
     values: Mapping[str, Any]
@@ -50,14 +50,14 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """``kind``: DELETE, UPDATE or MERGE."""
+    """A statement of the ``kind`` DELETE, UPDATE or MERGE."""
 
     kind: str
     _java: Any = field(repr=False)
 
     def plain(self, columns: Collection[str]) -> Plain | None:
-        """Return what it says, if tests of ``columns`` and constants say it exactly, as far as it
-        can be told without the table.
+        """Return the statement as a condition on ``columns`` and constants, or None if that is not
+        possible. The table may still find the condition inexact.
         """
         text = self._java.plain()
         if text is None:
@@ -70,18 +70,18 @@ class Statement:
         return Plain(predicate_of(where, columns), values)
 
     def keys(self, key: Sequence[str], partition: Sequence[str]) -> list[str] | None:
-        """Return the columns by which edits can name rows without reading the table: the key at
-        least.  None if they cannot.
+        """Return the columns that identify rows without reading the table, at least the key, or
+        None if the edits lack them.
         """
         text = self._java.byKey(list(key), list(partition))
         found: list[str] | None = None if text is None else json.loads(text)
         return found
 
     def clauses(self, on: Sequence[str], fixed: Sequence[str], by_key: bool) -> list[EditClause]:
-        """Return the clauses of the edits.  ``on``: columns that name a row, ``fixed``: those that
-        cannot be set.
+        """Return the clauses of the edits. ``on``: columns that identify a row. ``fixed``: columns
+        that cannot be set.
 
-        Raises Invalid and Unsupported for what cannot be carried out.
+        Raises Invalid or Unsupported for a statement that cannot be executed.
         """
         try:
             self._java.prepare(list(on), list(fixed), by_key)
@@ -90,14 +90,14 @@ class Statement:
         return [EditClause(*clause) for clause in json.loads(self._java.clauses())]
 
     def edits(self, seq: int) -> DataFrame:
-        """Return a frame with a row for each row that changes, as the state ``seq`` has it; after
-        :meth:`clauses`.
+        """Return a frame with one row per row that changes, based on the state ``seq``. Call
+        :meth:`clauses` first.
         """
         return private.frame_of_java(self._java.rows(seq))
 
 
 def _refusal(error: Py4JJavaError) -> Exception:
-    """Return what Java refuses as an error of mdt."""
+    """Convert a Java error with the text of an mdt error to that error."""
     java = error.java_exception
     kind: type[MdtError] | None = _REFUSALS.get(java.getClass().getName())
     text = str(java.getMessage())
