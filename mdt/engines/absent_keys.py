@@ -48,7 +48,9 @@ class WrittenKeys(Mapping[str, KeyHashes]):
 
 
 class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
-    """The absent keys of tagged rows (tasks.ABSENT), and those of ``written``. 16 bytes per key."""
+    """The absent keys of tagged rows (tasks.ABSENT), and the keys of ``written``. 16 bytes per
+    key.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Row blocks: the form in which engines pass rows between tasks, so that rows are split once and
+"""Row blocks: the form of rows that engines pass between tasks, so that rows are split once and
 reassembled once.
 
 A block is bytes: a header (target, row counts, sampled keys) and the rows as an Arrow IPC stream.
@@ -118,14 +118,14 @@ def brought_together(
     key_hash: KeyHash | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (target part, block) so that rows with equal values of the columns ``names`` get the
-    same one of ``parts`` targets.
+    same target, one of ``parts``.
 
     ``part``: the number of the input part. ``key_hash``: as for
     :meth:`mdt.engines.engine.Engine.grouped`.
     """
     for number, table in enumerate(tasks.gathered(batches)):
         dealt_rows = by_part(table, part_of(table, names, parts, key_hash))
-        del table  # its rows are in memory once, in their new order
+        del table  # free the rows in their old order
         for target, rows in dealt_rows:
             yield target, block({"from": [part, number]}, rows)
 
@@ -189,7 +189,7 @@ def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
 def _cut(
     rows: pa.Table, key: Sequence[str]
 ) -> Iterator[tuple[list[list[Any]], list[bytes], pa.Table]]:
-    """Yield the rows of one place in pieces of a transferable size, each with its counts and
+    """Yield the rows of a place in pieces of a transferable size, each with its counts and
     marks.
     """
     rows = rows.combine_chunks()
@@ -213,7 +213,7 @@ def _marks(keys: pa.Array) -> list[bytes]:
 
 
 def _counts(rows: pa.Table) -> list[list[Any]]:
-    """Return the counts of rows of one place. All rows of a kind have the same partition and file
+    """Return the counts of rows of a place. All rows of a kind have the same partition and file
     group.
     """
     kind, size = rows["__mdt_kind"].to_numpy(), rows["__mdt_n"].to_numpy()
@@ -248,8 +248,8 @@ def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tupl
 
 
 def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield (bucket, block) for the rows of tagged blocks that a bucket takes. Each block has rows
-    of one bucket.
+    """Yield (bucket, block) for the rows of tagged blocks that a bucket takes. Each block belongs
+    to a single bucket.
     """
     places = {
         (one["place"], one["number"]): (one["bounds"], one["takers"])
@@ -285,7 +285,7 @@ def _split(
     takers: Sequence[int],
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the inserts of a block, which are sorted by key, cut at ``bounds``. ``takers``: the
-    bucket before each bound, and the one after the last.
+    bucket before each bound, and after the last.
     """
     keys = sort_keys(rows, deal.key).cast(pa.binary())
     ends = [_below(keys, bound) for bound in bounds]

@@ -1,7 +1,7 @@
 """Conditional deletes and updates on an engine: the driver plans and commits, tasks evaluate the
 condition and write file groups.
 
-Tasks return the matching rows as one bitmap per file, like deletion vectors.
+Tasks return the matching rows as a bitmap per file, like deletion vectors.
 """
 
 from __future__ import annotations

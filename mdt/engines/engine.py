@@ -2,7 +2,7 @@
 
 The functions (:mod:`mdt.engines.tasks`) do not depend on an engine. Code that uses engines
 (:mod:`mdt.engines.write`, :mod:`mdt.engines.indexing`) does not depend on a particular engine. To
-add one, implement :class:`Engine` in a module or folder of its own.
+add an engine, implement :class:`Engine` in a module or folder of its own.
 
 An engine holds rows in parts, in a form ``R`` of its choice. It may run a task more than once and
 discard the result of an attempt. Tasks therefore put the number of their attempt into file names,
@@ -106,7 +106,7 @@ class Engine(Protocol[R]):
         """The number of tasks that can run at the same time."""
 
     def spread(self, table: pa.Table) -> R:
-        """Return the rows of a small table of the driver, split into one part per task."""
+        """Return the rows of a small table of the driver, split into a part per task."""
 
     def joined(self, rows: R, more: R) -> R:
         """Return the rows of both inputs, which have the same columns. Rows that :meth:`mapped`
@@ -125,7 +125,7 @@ class Engine(Protocol[R]):
         """Return the tagged rows that ``function`` makes of each part, in ``schema``. They are
         retained until :meth:`dropped` is called, so ``function`` runs once.
 
-        ``key``: the columns by which inserts may be sampled and assigned to buckets.
+        ``key``: the columns for sampling inserts and assigning them to buckets.
         """
 
     def dropped(self, rows: R) -> None:
@@ -156,7 +156,7 @@ class Engine(Protocol[R]):
 
     def dealt(self, rows: R, deal: Deal) -> R:
         """Return the rows that belong to a bucket, with its number in the column tasks.BUCKET. The
-        rows of a bucket are in one part.
+        rows of a bucket are in the same part.
         """
 
     def results(self, rows: R, function: ResultFunction) -> list[bytes]:

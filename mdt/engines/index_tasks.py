@@ -68,8 +68,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Files of one task: their numbers, int64[n], and the candidate positions of files for which
-    they are known.
+    """Files of a task: their numbers, int64[n], and the candidate positions of files for which they
+    are known.
     """
 
     files: Int64Array
@@ -170,7 +170,7 @@ def warm(
 ) -> tuple[int, int, int]:
     """Load the table and these indexes in tasks; return (summaries, bytes read, tasks).
 
-    Python workers cache them. Spark does not choose the worker of a task, so some queries use
+    Python workers cache them. Spark does not choose the worker of a task, so a query may use
     workers that have cached other summaries.
     """
     source = source_of(metadata, snapshot, metadata.options(snapshot.definition))

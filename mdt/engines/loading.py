@@ -80,7 +80,7 @@ class Load:
 
 def counted(rows: int, changes: Changes) -> Changes:
     """Return the changes with the number of inserts corrected for duplicates. Of ``rows`` with the
-    same key one is written, the others count as late.
+    same key, a single row is written and the rest count as late.
 
     Raises Conflict if rows are missing or duplicated, as when the input changes each time it is
     read.
@@ -99,7 +99,7 @@ def changed() -> Conflict:
 
 
 def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets of the rows of one part; return the encoded changes
+    """Write the buckets of the rows of a part; return the encoded changes
     (:mod:`mdt.write.transfer`).
     """
     given = [batch for batch in batches if batch.num_rows]

@@ -106,7 +106,7 @@ class EngineSource(Rows, Generic[R]):
         """Return the files that tasks search for rows without a match in the source, or None if no
         clause can hold.
 
-        Tasks return the matched rows as one bitmap per file, like deletion vectors.
+        Tasks return the matched rows as a bitmap per file, like deletion vectors.
         """
         read = others.read(self.columns.empty_table(), snapshot.definition)
         merge = MergedRows(operation.metadata, operation.options, *read)

@@ -51,9 +51,9 @@ def tag_merged(
     attempt: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the source and the rows that they match, tagged with CONTROL columns. Equal
-    keys must be in one part.
+    keys must be in the same part.
 
-    ``keeps_pairs``: also yield the locations of matched rows for which no clause holds. Raises
+    ``keeps_pairs``: also yield the locations of matched rows without a clause that holds. Raises
     Invalid for rows of this part as :meth:`mdt.write.merge.Merge.prepare` does.
     """
     additions = [batch for batch in batches if batch.num_rows]

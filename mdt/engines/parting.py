@@ -41,7 +41,7 @@ def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Replace -0.0 by 0.0, because an integer column of the table stores both as the same key."""
     if not pa.types.is_floating(column.type):
         return column
-    wide = pc.cast(column, pa.float64())  # Arrow adds no half floats
+    wide = pc.cast(column, pa.float64())  # Arrow cannot add half floats
     return pc.add(wide, 0.0)
 
 

@@ -26,7 +26,7 @@ TASKS_PER_PROCESSOR = 3
 
 
 def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
-    """Split ``work`` into non-empty shares, one per task, with a few tasks per processor."""
+    """Split ``work`` into non-empty shares for tasks, a few per processor."""
     count = min(len(work), TASKS_PER_PROCESSOR * engine.processors)
     ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
     return [work[start:end] for start, end in pairwise(ends) if end > start]

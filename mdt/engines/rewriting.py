@@ -1,4 +1,4 @@
-"""Compaction and clustering on an engine: each task rewrites units, with one object for its
+"""Compaction and clustering on an engine: each task rewrites units, with an object for its
 summaries, and the driver commits.
 """
 

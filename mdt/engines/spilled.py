@@ -130,7 +130,7 @@ def weight(memory: int, rows: int) -> int:
 
 class Spiller:
     """Appends rows to the parts of ``rows`` chosen by ``part_of``, and buffers about ``memory_max``
-    bytes. For one thread.
+    bytes. Not thread-safe.
     """
 
     def __init__(self, rows: Spilled, part_of: PartOf, memory_max: int) -> None:
@@ -141,7 +141,7 @@ class Spiller:
         self._memory = 0
 
     def add(self, table: pa.Table) -> None:
-        """Add rows after all earlier ones."""
+        """Add rows after all earlier rows."""
         self._waiting.append(table)
         self._memory += weight(table.nbytes, len(table))
         if self._memory > self._memory_max:
@@ -154,7 +154,7 @@ class Spiller:
         table = pa.concat_tables(self._waiting).combine_chunks()
         self._waiting, self._memory = [], 0
         dealt = by_part(table, self._part_of(table))
-        del table  # its rows are in memory once, in their new order
+        del table  # free the rows in their old order
         for number, rows in dealt:
             self._rows.add(number, rows)
 
@@ -210,11 +210,11 @@ class SpillingEngine:
 
     def spiller(self, rows: Spilled, part_of: PartOf) -> Spiller:
         """Return a writer that distributes rows to parts."""
-        # Sorting holds the rows three times: as they came, as one table, and in order.
+        # Sorting needs three copies: the input, a single table, and the sorted rows.
         return Spiller(rows, part_of, self._rows_memory // 3)
 
     def spread(self, table: pa.Table) -> Spilled:
-        """Return the rows of ``table`` in one part per processor."""
+        """Return the rows of ``table`` in the same part per processor."""
         found = self.empty(table.schema)
         for part in range(min(len(table), self.processors)):
             found.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
@@ -308,7 +308,7 @@ class SpillingEngine:
         )
 
     def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
-        """Return the rows of buckets, one part per bucket."""
+        """Return the rows of buckets, a part per bucket."""
         kept = pa.schema([field for field in rows.schema if field.name not in tasks.DECIDED])
         found = self.empty(kept.append(pa.field(tasks.BUCKET, pa.int32())))
         spiller = self.spiller(found, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64))
@@ -362,7 +362,7 @@ class SpillingEngine:
         runs: Sequence[tuple[list[int], int]],
         progress: Progress | None = None,
     ) -> list[T]:
-        """Call ``function`` for each run of parts, in one task per run. All tasks have ended when
+        """Call ``function`` for each run of parts, in a task per run. All tasks have ended when
         this returns or raises.
         """
         room, total = _Room(self._rows_memory), sum(len(parts) for parts, _ in runs)

@@ -61,7 +61,7 @@ def read(
     *,
     partial_rows: bool = False,
 ) -> pa.Table | Spilled:
-    """Return the rows of ``pieces`` as one table, or spilled by key if they are too large.
+    """Return the rows of ``pieces`` as a table, or spilled by key if they are too large.
 
     ``partial_rows``: True if all pieces may lack columns. Raises Invalid if pieces do not fit each
     other or, for spilled rows, the table. Row numbers in errors count from the first piece.
@@ -103,7 +103,7 @@ def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
 def looked_through(
     pieces: Iterator[pa.Table], engine: SpillingEngine
 ) -> tuple[pa.Schema, Iterator[pa.Table]]:
-    """Return the combined columns of ``pieces``, and the pieces after an empty one with all
+    """Return the combined columns of ``pieces``, and the pieces after an empty piece with all
     columns.
 
     Large input is spilled meanwhile. Raises Invalid if pieces do not fit each other.
@@ -146,8 +146,8 @@ def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
 
 
 def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:
-    """Return the rows of ``pieces``, with any columns, as one table. They are spilled if they are
-    too large and all have the same plain columns.
+    """Return the rows of ``pieces``, with any columns, as a table. They are spilled if they are too
+    large and all have the same plain columns.
     """
     held, is_all = _held(pieces, engine)
     schema = held[0].schema.remove_metadata()
@@ -221,8 +221,8 @@ def _put_aside(
     may_lack: bool,
     marks: bool = False,
 ) -> Spilled:
-    """Spill rows with the table's columns ``names``. ``may_lack``: True if all pieces may lack some
-    of them.
+    """Spill rows with the table's columns ``names``. ``may_lack``: True if all pieces may lack
+    columns.
 
     ``marks``: True if a column marks deletes. Their other columns may be null, so tasks validate
     them again.

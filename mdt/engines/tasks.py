@@ -95,8 +95,8 @@ class Source:
 
     ``instant``: the newest instant of the snapshot. It differs if a copy of the table was put back
     and has reached the same seq again. ``checkpoint_seq``: the checkpoint of the driver's snapshot,
-    which determines the numbers of files and file groups. ``storage_options``: those without
-    secrets; a task takes credentials from its own machine's environment.
+    which determines the numbers of files and file groups. ``storage_options``: without secrets; a
+    task takes credentials from its own machine's environment.
     """
 
     url: str
@@ -160,7 +160,7 @@ def _metadata(
     storage_options: tuple[tuple[str, str], ...],
 ) -> Metadata:
     """Return a worker's cached metadata of a table. The id distinguishes tables that replaced each
-    other at one path.
+    other at the same path.
     """
     durable = parse_options(dict(options)).durable
     return Metadata(
@@ -265,8 +265,8 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def tag(
     rule: Rule, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part as ``rule`` decides, with CONTROL columns. Equal keys must be in
-    one part.
+    """Yield the rows of a part as ``rule`` decides, with CONTROL columns. Equal keys must be in the
+    same part.
     """
     given = [batch for batch in batches if batch.num_rows]
     if given:
@@ -295,7 +295,7 @@ def _tag(rule: Rule, source: Source, given: Sequence[pa.RecordBatch]) -> Iterato
     for kind, entries, partition in kinds:
         yield tagged(rows, places, entries, kind, np.asarray(partition))
     late, n = np.unique(outcome.located.group[outcome.late], return_counts=True)
-    # -1: rows that are older than the delete of their key
+    # Group -1: rows that are older than the delete of their key.
     groups, counts = [*late, REPEATED], [*n, outcome.repeated]
     yield without_data(columns, DROPPED, __mdt_group=groups, __mdt_n=counts)
 
@@ -345,14 +345,14 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
 
 
 def hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
-    """Return one row without data for each hash, with its two words as segment and position."""
+    """Return a row without data for each hash, with its two words as segment and position."""
     words = {"__mdt_segment": hashes.hi.view(np.int64), "__mdt_position": hashes.lo.view(np.int64)}
     nothing = np.zeros(len(hashes), np.int64)
     return without_data(columns, kind, **words, **control, __mdt_group=nothing - 1, __mdt_n=nothing)
 
 
 def buried(columns: pa.Schema, stones: pa.Table) -> pa.Table:
-    """Return one row without data for each tombstone of ``stones``, schema TOMBSTONES."""
+    """Return a row without data for each tombstone of ``stones``, schema TOMBSTONES."""
     marks = KeyHashes(*(stones[name].to_numpy() for name in ("hi", "lo")))
     return hashed(
         columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks()
@@ -404,7 +404,7 @@ def bucketed(
         place = pc.if_else(pc.equal(table["__mdt_kind"], INSERT), table["__mdt_partition"], "")
         names = one_array(place).dictionary_encode()
         codes, groups = numbers(pc.fill_null(names.indices, -1)), numbers(table["__mdt_group"])
-        order = np.lexsort((groups, codes))  # stable: rows of a place stay in their order
+        order = np.lexsort((groups, codes))  # stable: keeps the order of rows within a place
         table, codes, groups = table.take(pa.array(order)), codes[order], groups[order]
         bucket = np.full(len(table), -1, np.int32)
         edges = np.flatnonzero(
@@ -420,7 +420,7 @@ def bucketed(
 
 
 def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray[np.int32]:
-    """Return the bucket of each row of one place -> int32[n], or int32[1] if it is the same for all
+    """Return the bucket of each row of a place -> int32[n], or int32[1] if it is the same for all
     rows.
     """
     takers = np.array(place["takers"], np.int32)
@@ -449,7 +449,7 @@ def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
 def rewrite(
     source: Source, claim: Claim, function: Rewrite[Any], work: Sequence[Any], attempt: int
 ) -> tuple[bytes, dict[str, list[Any]]]:
-    """Rewrite units with ``function`` on one thread; return the encoded changes
+    """Rewrite units with ``function`` on a single thread; return the encoded changes
     (:mod:`mdt.write.transfer`) and the fields for the header of the record.
     """
     metadata, snapshot = opened(source)
@@ -462,7 +462,7 @@ def rewrite(
 def summarize(
     source: Source, claim: Claim, work: Sequence[UncoveredShard], attempt: int
 ) -> pa.Table:
-    """Summarize shards -> SUMMARIES, with the snapshot's shard numbers. Large summaries go into one
+    """Summarize shards -> SUMMARIES, with the snapshot's shard numbers. Large summaries go into an
     object per task.
     """
     metadata, snapshot = opened(source)

@@ -164,7 +164,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     def written(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
-        """Write the files, with the rows of each bucket in one task.
+        """Write the files, with the rows of each bucket in the same task.
 
         Progress is reported once, with the number of files, because all tasks end together.
         """
@@ -183,7 +183,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     def keys_absent(
         self, metadata: Metadata, snapshot: Snapshot, files: Sequence[NewFile]
     ) -> Mapping[str, KeyHashes]:
-        """Return the keys that were not found: those written to ``files``, and those of deletes."""
+        """Return the keys that were not found: keys written to ``files``, and keys of deletes."""
         is_global = snapshot.definition.is_global
         written = WrittenKeys(metadata.objects, files, is_global)
         if not self.findings.counts["missing"]:
@@ -222,7 +222,7 @@ class TaggedRows(DecidedRows, Generic[R]):
         homes: list[tuple[Any, ...]] = [
             (*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW
         ]
-        # without partitions an insert has no other place
+        # In an unpartitioned table these places repeat the ones above.
         places += [home for home in homes if home not in places]
         places += [
             (partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()

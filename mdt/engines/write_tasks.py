@@ -46,7 +46,7 @@ T = TypeVar("T")
 class Work:
     """Input that all write tasks share: the source, the claim, and the assignment of each bucket.
 
-    ``leaves_tombstones``: True if FURTHER rows are deletes, for which a table may keep tombstones.
+    ``leaves_tombstones``: True if FURTHER rows are deletes, which may leave tombstones.
     """
 
     source: Source
@@ -56,7 +56,7 @@ class Work:
 
 
 def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets of the rows of one part; return the encoded changes
+    """Write the buckets of the rows of a part; return the encoded changes
     (:mod:`mdt.write.transfer`).
     """
     given = [batch for batch in batches if batch.num_rows]
@@ -91,7 +91,7 @@ def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
     """Return the rows sorted by bucket, in their order within each, and the range of rows per
     bucket.
 
-    Rows of several buckets are put into one chunk, because Arrow concatenates all chunks of a
+    Rows of several buckets are put into a single chunk, because Arrow concatenates all chunks of a
     column whenever rows of it are taken.
     """
     bucket = table[BUCKET].to_numpy()
@@ -106,12 +106,12 @@ def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
 
 
 def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
-    """Return the rows of ``table`` in ``order``. If they do not fit into one chunk, each bucket
-    gets a chunk; ``stops``: the ends of the buckets.
+    """Return the rows of ``table`` in ``order``. If they do not fit into a chunk, each bucket gets
+    a chunk; ``stops``: the ends of the buckets.
     """
     try:
         return table.take(pa.array(order))
-    except pa.ArrowInvalid:  # more than 2 GiB of texts in a column
+    except pa.ArrowInvalid:  # more than 2 GiB of text in a column
         return pa.concat_tables([taken(table, rows) for rows in np.split(order, stops[:-1])])
 
 
@@ -141,8 +141,8 @@ class _Dealt:
         stored = pa.schema(
             [field for field in snapshot.definition.schema if field.name in table.column_names]
         )
-        data = table.select(stored.names)  # of deletes only what makes their keys
-        # Deletes have nulls where rows must have values.
+        data = table.select(stored.names)  # deletes have only the columns of their keys
+        # Deletes have nulls in required columns.
         nullable = pa.schema([field.with_nullable(True) for field in stored])
         rows = pa.table(conform(data, nullable, nullable, first=None).columns, schema=stored)
         batch = keyed_rows(rows, snapshot.definition)

@@ -1,8 +1,8 @@
-"""Tables on Spark by name: ``mdt.read``, ``spark.read.format("mdt")``, ``df.write.format("mdt")``,
-``USING mdt``.
+"""Spark access to tables by name: ``mdt.read``, ``spark.read.format("mdt")``,
+``df.write.format("mdt")``, ``USING mdt``.
 
-Options are text to text, by our names and by Hudi's: :mod:`mdt.source.option_keywords` reads them,
-:mod:`mdt.source.read_frame` answers with frames, :mod:`mdt.source.write_frame` writes.
+Options are texts, with mdt's or Hudi's names. :mod:`mdt.source.option_keywords` parses them,
+:mod:`mdt.source.read_frame` returns frames, :mod:`mdt.source.write_frame` writes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,16 @@ __all__ = ["enable", "read", "wait_for_indexes", "warm"]
 
 
 def enable(spark: SparkSession) -> None:
-    """Let a Spark session, and all others of its JVM, know ``format("mdt")`` and ``USING mdt``; may
-    be repeated.
+    """Register ``format("mdt")`` and ``USING mdt`` in a Spark session and in all other sessions of
+    its JVM. May be repeated.
 
-    :func:`read` does it, too.  Raises Unsupported on Spark Connect, and where the cluster does not
-    let a session add a JAR.
+    :func:`read` does this as well. Raises Unsupported on Spark Connect, and if the cluster does not
+    allow a session to add a JAR.
+
+    Example::
+
+        mdt.spark.enable(spark)
+        spark.read.format("mdt").load("trips").show()
     """
     if not _enabled(spark):
         raise Unsupported(
@@ -55,14 +60,19 @@ def read(
 ) -> DataFrame:
     """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
 
-    Each query on it, or on a view made of it, is planned anew against the newest snapshot, or the
-    one ``as_of`` a point.  It cannot be written to.  ``options``, ``as_of``: as for
-    :func:`mdt.open`, above those of the session, ``spark.mdt.*``. ``query_type``: as for
-    :meth:`mdt.Table.scan`. ``storage_options``: for the plans, which the driver makes; Spark reads
-    rows by its own settings (``spark.hadoop.fs.…``).
+    Each query on it, or on a view of it, is planned on the newest snapshot, or on the snapshot
+    ``as_of`` a point. The DataFrame cannot be written to. ``options``, ``as_of``: as for
+    :func:`mdt.open`, with precedence over the session's ``spark.mdt.*``. ``query_type``: as for
+    :meth:`mdt.Table.scan`. ``storage_options``: for planning in the driver. Spark reads rows with
+    its own settings (``spark.hadoop.fs.…``).
+
+    Example::
+
+        trips = mdt.read(spark, "s3://bucket/trips")
+        trips.where("city = 'Oslo'").groupBy("day").count().show()
     """
     from mdt.source import read_frame
-    from mdt.source.table_answers import known_settings  # as above
+    from mdt.source.table_answers import known_settings
 
     _enabled(spark)
     said = known_settings(spark)
@@ -79,23 +89,27 @@ def warm(
     storage_options: Mapping[str, object] | None = None,
     progress: ProgressOption = None,
 ) -> WarmResult:
-    """Load what Spark's queries of the table at ``path`` ask for ahead of them, and return how much
-    that was.
+    """Load the metadata that Spark queries of the table at ``path`` need, and return how much was
+    loaded.
 
-    In this process, which plans: the list of files, statistics of ``columns`` (default: all),
-    summaries of the indexes on them, the key index and, if all key columns are among them, key maps
-    of the newest files, each kind until its cache is full.  Where indexes are so large that queries
-    ask them in tasks, tasks load them.  Tasks open every file, so that executors know its footer,
-    or keep it if the store is far.
+    This process, which plans queries, loads the list of files, statistics of ``columns`` (default:
+    all), summaries of the indexes on them, and the key index. If ``columns`` includes all key
+    columns, it also loads key maps of the newest files. Each kind is limited by its cache. Indexes
+    that are so large that queries read them in tasks are loaded by tasks. Tasks also open every
+    file, so that executors have verified its footer, or have cached it if the store is remote.
 
-    Queries that name the same path with the same options find it, by :func:`read`,
-    ``format("mdt")`` and the catalog, and what commits add is loaded when it is asked for.  It
-    stays open as every table does that Spark has read (:mod:`mdt.source.open_tables`).
-    ``options``, ``storage_options``: as for :func:`read`.  ``progress``: a function that takes the
-    number of summaries and key maps that are loaded and of all, or True for a bar on the terminal.
+    Later queries with the same path and options use the loaded table, through :func:`read`,
+    ``format("mdt")`` and the catalog. Metadata of later commits are loaded on demand. The table
+    stays open like every table that Spark has read (:mod:`mdt.source.open_tables`). ``options``,
+    ``storage_options``: as for :func:`read`. ``progress``: a function of the number of summaries
+    and key maps loaded so far and in total, or True for a bar on the terminal.
+
+    Example::
+
+        mdt.warm(spark, "s3://bucket/trips", columns=["city", "fare"])
     """
     from mdt.progress import shown
-    from mdt.source import warm_sessions  # as above
+    from mdt.source import warm_sessions
     from mdt.source.table_answers import known_settings
 
     _enabled(spark)
@@ -107,12 +121,17 @@ def warm(
 
 
 def wait_for_indexes(timeout: float | None = None) -> bool:
-    """Wait until the indexes are built that sessions let this process build in the background, at
-    most ``timeout`` seconds.
+    """Wait until the background index builds of this process have ended, at most ``timeout``
+    seconds.
 
-    Returns whether they are.  Sessions ask for it by ``spark.mdt.indexes.build`` and
+    Returns False after a timeout. Sessions start such builds with ``spark.mdt.indexes.build`` and
     ``spark.mdt.indexes.auto``.
+
+    Example::
+
+        df.write.format("mdt").mode("append").save("trips")
+        mdt.spark.wait_for_indexes(timeout=60)
     """
-    from mdt.source.background_builds import builder  # as above
+    from mdt.source.background_builds import builder
 
     return builder().wait(timeout)

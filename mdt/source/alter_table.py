@@ -1,4 +1,4 @@
-"""ALTER TABLE of Spark's SQL, by :meth:`mdt.Table.alter`."""
+"""ALTER TABLE of Spark SQL, by :meth:`mdt.Table.alter`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mdt.source import statements, write_frame
 from mdt.source.option_keywords import Words
 
 Change = tuple[str, list[str], Any]
-"""What changes, the path of a column, and what it becomes: see :func:`alter`."""
+"""The kind of change, the path of a column, and the new value (:func:`alter`)."""
 
 
 def _added(fields: Mapping[str, Any]) -> Iterator[Change]:
@@ -43,7 +43,7 @@ def _altered(fields: Mapping[str, Any]) -> Iterator[Change]:
 def _described(
     path: list[str], comment: str | None, position: list[str] | None
 ) -> Iterator[Change]:
-    """``position``: the column that the one of ``path`` follows, nothing for the first place."""
+    """``position``: the preceding column, or empty for the first place."""
     if comment is not None:
         if len(path) > 1:
             raise statements.refusal("CommentOnField")
@@ -68,24 +68,24 @@ CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Change]]] = {
     "DropColumns": _dropped,
     "RenameColumn": _renamed,
 }
-"""Classes of Spark's plans of statements that alter columns, and what their fields say.
+"""Classes of Spark plans that alter columns -> functions that convert their fields to changes.
 
-They raise Unsupported for what is refused.  A type is Spark's JSON of a schema with one field, with
-whether the column may be null.
+They raise Unsupported for refused changes. A type is the Spark JSON of a schema with one field,
+paired with the nullability of the column.
 """
 
 
 def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> tables.Table:
-    """Alter the table that ``asked`` names in one commit, and return it.
+    """Alter the table of ``asked`` in a single commit, and return it.
 
-    ``changes``: what changes, the path of a column, and what it becomes.
+    ``changes``: (kind, path of a column, new value):
 
     * ``add``: a new column; an Arrow field with its type and nullability
-    * ``widen``: another type; an Arrow field with that type
-    * ``rename``: another name
-    * ``drop``, ``drop_if_exists``, ``nullable``: nothing more
-    * ``place``: the column that it follows, or None for the first place
-    * ``comment``: Spark's catalog keeps it; the column must exist
+    * ``widen``: a new type; an Arrow field with that type
+    * ``rename``: the new name
+    * ``drop``, ``drop_if_exists``, ``nullable``: None
+    * ``place``: the preceding column, or None for the first place
+    * ``comment``: stored in Spark's catalog only, but the column must exist
 
     Raises Invalid for a column that does not exist, and otherwise as :meth:`mdt.Table.alter` does.
     """
@@ -103,11 +103,11 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
 def alter_options(
     asked: Words, changes: Mapping[str, str | None]
 ) -> tuple[tables.Table, list[str]]:
-    """Change options of the table that ``asked`` names, None to the default; return it and all
-    names, in lower case, under which these may be given.
+    """Change options of the table of ``asked``, None to the default; return it and all accepted
+    names of these options in lower case.
 
-    Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, values that are not
-    possible, and what is fixed at creation.
+    Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, invalid values, and options
+    that are fixed at creation.
     """
     write_frame.require_newest(asked)
     changed = changed_options(changes)
@@ -122,9 +122,7 @@ def alter_options(
 def _collect(
     wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any
 ) -> None:
-    """Add one change to the arguments of ``Table.alter``, and carry it out on the ``names`` of the
-    columns.
-    """
+    """Add one change to the arguments of ``Table.alter`` and apply it to the column ``names``."""
     name, is_column = ".".join(map(quoted, path)), len(path) == 1
     if change == "add":
         wanted["add"][name] = new.type if new.nullable else new
@@ -142,14 +140,14 @@ def _collect(
         names[:] = [each for each in names if not is_column or each != name]
     elif change == "place":
         _place(names, path, new)
-        # Table.alter refuses a name that is there twice
+        # Table.alter refuses duplicate names.
         wanted["reorder"] = list(dict.fromkeys(names))
     elif change == "comment" and path[0] not in names:
         raise _no_column(path[0], names)
 
 
 def _place(names: list[str], path: Sequence[str], after: str | None) -> None:
-    """Move a column behind another one, or to the front."""
+    """Move a column after another column, or to the front."""
     if len(path) > 1:
         raise statements.refusal("PlaceOfField")
     if path[0] not in names:

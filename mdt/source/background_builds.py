@@ -1,9 +1,8 @@
-"""Indexes that a job builds in the background: after each write, what they do not cover; and those
-that queries want, if a session asks for them.
+"""Background index builds of a job: after each write, files that indexes do not cover; and indexes
+that queries need, if a session enables this.
 
-One thread of the process builds for all tables, one after the other.  It ends with the process,
-whatever it does: files that are not covered are read, and the next builder goes on where the last
-commit ended.
+One thread of the process builds for all tables in turn. It is a daemon thread: files that are not
+covered are still read, and the next builder continues after the last commit.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ class _Wish:
 
 @dataclass
 class Builder:
-    """Builds indexes in a thread that lives while there is something to do; any thread may call."""
+    """Builds indexes in a thread that runs while there is work. Thread-safe."""
 
     _wishes: dict[str, _Wish] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _busy: bool = False
 
     def build(self, table: Table, spark: SparkSession, advised: bool) -> None:
-        """Let the indexes of ``table`` cover all of its files, soon; ``advised``: after creating
-        those that its queries want.
+        """Schedule index builds for all files of ``table``. ``advised``: first create the indexes
+        that its queries need.
         """
         with self._changed:
             self._wishes[table.path] = _Wish(table, spark, advised)
@@ -47,9 +46,7 @@ class Builder:
                 threading.Thread(target=self._run, name="mdt-index-builder", daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to do, at most ``timeout`` seconds; return whether it is
-        so.
-        """
+        """Wait until no work remains, at most ``timeout`` seconds; return False after a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy, timeout)
 
@@ -57,7 +54,7 @@ class Builder:
         while (wish := self._next()) is not None:
             try:
                 _fulfil(wish)
-            except Exception as error:  # noqa: BLE001 - of a session that ends, of an index of others: it costs time, never rows
+            except Exception as error:  # noqa: BLE001 - sessions end, third-party indexes fail; costs time, never rows
                 logs.SERVICE.warning("%s: indexes are not built: %s", wish.table.path, error)
 
     def _next(self) -> _Wish | None:
@@ -76,7 +73,7 @@ def builder() -> Builder:
 
 
 def _fulfil(wish: _Wish) -> None:
-    # whoever has written goes on with the other one in a thread of its own
+    # The writer continues to use its own table object in another thread.
     table = wish.table.anew()
     if wish.advised:
         for advice in table.advise():

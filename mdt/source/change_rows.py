@@ -1,10 +1,10 @@
-"""DELETE, UPDATE and MERGE INTO of Spark's SQL, carried out by the operations of a table.
+"""DELETE, UPDATE and MERGE INTO of Spark SQL, executed as operations of a table.
 
-What a statement says is Spark's to evaluate: the modes of its SQL, its time zone, its functions and
-subqueries.  Where a condition is nothing but exact tests of columns, and values are constants,
-:meth:`mdt.Table.delete_where` and ``update_where`` find the rows themselves.  Otherwise Spark makes
-a frame of edits, one row for each row that changes, from a state of the table, and a merge by key
-carries them out if those rows still are what they were; if not, the edits are made again.
+Spark evaluates the statement with its SQL modes, time zone, functions and subqueries. If a
+condition consists of exact tests of columns, and all values are constants,
+:meth:`mdt.Table.delete_where` and ``update_where`` find the rows themselves. Otherwise Spark makes
+a frame of edits from a single state of the table, with a row per changed row. A merge by key
+applies them if those rows are unchanged, else the edits are computed again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
 
 def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[int]]:
-    """Carry out a statement on the table that is ``asked`` for, and return the table and its
-    counts.
+    """Execute a statement on the table of ``asked``; return the table and its counts.
 
-    Of DELETE and UPDATE the rows that changed; of MERGE all, updated, deleted, inserted rows.
-    Raises Invalid and Unsupported for what cannot be carried out exactly: nothing is written then.
-    Raises Conflict if others changed the rows too often meanwhile.
+    DELETE and UPDATE return the number of changed rows; MERGE returns all, updated, deleted and
+    inserted rows. Raises Invalid or Unsupported, without writing, if the statement cannot be
+    executed exactly. Raises Conflict if other writers changed the rows too often.
     """
     write_frame.require_newest(asked)
     table = write_frame.opened(asked)
@@ -46,7 +45,7 @@ def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[i
 
 
 def _plainly(table: tables.Table, statement: Statement) -> WriteResult | None:
-    """Carry out what tests of columns and constants say; None if it is more."""
+    """Execute a statement of exact tests and constants. Return None for other statements."""
     said = statement.plain(table.schema.names)
     if said is None or not _is_exact(table, said):
         return None
@@ -66,8 +65,8 @@ def _is_exact(table: tables.Table, said: Plain) -> bool:
 
 
 def _moving(definition: TableDefinition) -> tuple[str, ...]:
-    """Return the columns that an update may set and that say where a row stands: those of the
-    partition, where rows move.
+    """Return the settable columns that determine a row's location: the partition columns if rows
+    may move.
     """
     if definition.is_global and definition.moves_rows:
         return definition.partition_by
@@ -106,11 +105,11 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
 
 
 def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> WriteResult | None:
-    """Carry out a merge whose source says the keys and all else that is needed; None if it is not
-    so, or cannot be evaluated for all its rows.
+    """Execute a merge whose source contains the keys and all other inputs. Return None if it does
+    not, or if its values cannot be evaluated for all rows.
 
-    Whether a row is in the table is not known when its values are made, so a value may be an error
-    that nobody has asked for.
+    Values are computed before the rows are looked up, so an error may belong to a row that is not
+    needed.
     """
     definition = table.definition
     names = statement.keys(definition.key, definition.partition_by)
@@ -126,8 +125,8 @@ def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> 
 def _merged(
     table: tables.Table, edits: DataFrame, on: Sequence[str] | None, clauses: Sequence[EditClause]
 ) -> WriteResult:
-    """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record
-    key, nulls being equal.
+    """Apply edits with a merge. ``on``: columns that identify rows, or None for the record key,
+    with equal nulls.
     """
     merge = table._merging(edits, on, looks=True)
     for clause in clauses:
@@ -143,7 +142,7 @@ def _merged(
 
 
 def _as_it_is(definition: TableDefinition) -> dict[str, Any]:
-    """Return what sets nothing new, as ``SET id = id`` has it: the row counts as one that
+    """Return an assignment without effect, such as ``SET id = id``. The row still counts as
     changed.
     """
     free = [

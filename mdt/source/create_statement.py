@@ -1,4 +1,4 @@
-"""SHOW CREATE TABLE of Spark's SQL, from what the table itself knows."""
+"""SHOW CREATE TABLE of Spark SQL, from the table's own metadata."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ SCHEMA = pa.schema([("createtab_stmt", pa.string())])
 def create_statement(
     table: Table, location: str, name: str, columns: Sequence[tuple[str, str, str]]
 ) -> pa.Table:
-    """Return the statement that makes an equal table without rows, if LOCATION is left out or names
-    another place.
+    """Return the statement that creates an equal, empty table at another or no LOCATION.
 
-    ``name``: of the table, quoted.  ``columns``: as the catalog has them: a name, its type in SQL
-    and its comment or "", for each column.  Options for the store are left out: they may be
-    secrets.
+    ``name``: the table's quoted name. ``columns``: (name, SQL type, comment or "") from the
+    catalog. Store options are omitted because they may contain secrets.
     """
     definition = table.definition
     required = {field.name for field in definition.declared if not field.nullable}

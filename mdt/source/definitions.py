@@ -1,7 +1,7 @@
-"""Statements of Spark's SQL about a table as a whole, as ``java/sql/TableCall.java`` sends them: by
-the class of Spark's plan, with its fields.
+"""Statements of Spark SQL about a whole table, sent by ``java/sql/TableCall.java`` as the class of
+Spark's plan and its fields.
 
-A statement either gives rows, or changes what Spark's catalog knows of the table.
+A statement returns rows, or changes for Spark's catalog.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _PARTITIONS = pa.schema([pa.field("partition", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """``kind``: the class of Spark's plan; ``fields``: its fields by name.
+    """``kind``: the class of Spark's plan. ``fields``: its fields by name.
 
-    ``table``: its name in the catalog, quoted.  ``schema``: Spark's JSON of the columns that the
-    catalog knows; ``types``: their types in SQL.
+    ``table``: the quoted name in the catalog. ``schema``: Spark's JSON of the catalog's columns.
+    ``types``: their SQL types.
     """
 
     kind: str
@@ -53,18 +53,16 @@ class Statement:
 
 
 Answer = tuple[tables.Table, pa.Table | Sequence[str]]
-"""The table, and rows, or what the catalog is told: its columns and options that it forgets."""
+"""The table, and rows or catalog changes: its new columns, and the options to remove."""
 
 
 def statement_of(kind: str, given: Mapping[str, Any]) -> Statement:
-    """Return a statement as the JVM sends it."""
+    """Return a statement of the JVM."""
     return Statement(kind, given["table"], given["schema"], given["types"], given["fields"])
 
 
 def columns(statement: Statement) -> pa.Schema:
-    """Return the columns of the answer of a statement.  Raises Unsupported for one that is
-    refused.
-    """
+    """Return the columns of a statement's answer. Raises Unsupported for a refused statement."""
     kind = statement.kind
     if kind not in _CARRIED_OUT or statement.fields.get("asSerde"):
         raise statements.refusal(kind)
@@ -76,7 +74,7 @@ def columns(statement: Statement) -> pa.Schema:
 def carry_out(
     asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    """Carry out a statement on the table that is ``asked`` for.
+    """Execute a statement on the table of ``asked``.
 
     Raises as :meth:`mdt.Table.alter`, :meth:`mdt.Table.delete_partition` and :func:`mdt.open` do.
     """
@@ -98,7 +96,7 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
             schema = of_json(type)
             is_whole = change == "widen" and len(path) == 1 and column in names
             if is_whole and before[column].dataType == schema["of"].dataType:
-                continue  # CHANGE COLUMN names the type, whatever it changes
+                continue  # CHANGE COLUMN always names the type
             new = late.spark_schema.of_new_columns(schema).field(0).with_nullable(nullable)
         elif change == "comment":
             comments[column] = new
@@ -116,8 +114,8 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
 
 
 def _spelled(name: str, columns: Sequence[str], exact: bool) -> str:
-    """Return that of some columns which a statement names in its own case, its own name if it is
-    none of them; ``exact``: whether case tells columns apart.
+    """Return the column of ``columns`` that ``name`` refers to, or ``name`` if there is none.
+    ``exact``: True if names are case-sensitive.
     """
     if exact or name in columns:
         return name
@@ -184,8 +182,8 @@ def _delete(
     hint: str,
     spark: SparkSession,
 ) -> Answer:
-    """Delete partitions, each with the values of one of ``specs``.  Raises Invalid for one without
-    rows, unless it ``may_lack``.
+    """Delete the partitions with the values of ``specs``. Raises Invalid for a partition without
+    rows unless ``may_lack``.
     """
     snapshot = read_frame.opened(asked.path, asked.options, asked.storage or None, None).snapshot()
     for spec in specs:
@@ -205,5 +203,5 @@ _CARRIED_OUT: Mapping[str, Callable[[Words, Statement, SparkSession, SparkSettin
     "AlterTableDropPartitionCommand": _drop_partitions,
     "TruncateTableCommand": _truncate,
 }
-"""Statements that are done; all others are refused (:mod:`mdt.source.statements`)."""
+"""Supported statements. All others are refused (:mod:`mdt.source.statements`)."""
 _ANSWERS = {"ShowCreateTable": create_statement.SCHEMA, "ShowPartitionsCommand": _PARTITIONS}

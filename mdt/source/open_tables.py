@@ -1,10 +1,10 @@
-"""Tables that Spark sessions of this process have read lately: they stay open, and whoever names
-one again finds what is known of it.
+"""Cache of tables that Spark sessions of this process have read. They stay open for the next reader
+of the same path.
 
-What is kept is what was read and made for queries: the snapshot, caches, and the relations of Spark
-with their lists of files.  Each time the log is asked whether its newest commit is still there.
-Where it is not, and where that cannot be told, the table is opened anew: so an error is what it
-always was, and another table that was made at the path, or the same as it once was, is another one.
+An entry retains the snapshot, its caches, and the Spark relations with their file lists. Each use
+verifies that the newest known commit is still in the log. If it is not, or if that is uncertain,
+the table is opened again. Errors are therefore the same as without the cache, and a table that
+replaced another table at the path, or an older copy of it, is recognized.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Key = tuple[str, _Texts, _Texts]
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An open table.  ``files``: how many it had when it was opened."""
+    """An open table. ``files``: the number of files when it was opened."""
 
     table: tables.Table
     relations: Relations
@@ -43,7 +43,7 @@ class _Open:
 
 @in_session
 def opened() -> Guarded[OrderedDict[_Key, _Open]]:
-    """Return the open tables of this process, the one that was named last at the end."""
+    """Return the open tables of this process, the last used at the end."""
     return Guarded(OrderedDict())
 
 
@@ -52,10 +52,10 @@ def known(
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> tables.Table:
-    """Return the table at ``path``, the one that is open if it is the same; it stays open from now
-    on.  Raises as :func:`mdt.open` does.
+    """Return the table at ``path``, from the cache if it is still the same, and retain it. Raises
+    as :func:`mdt.open` does.
 
-    A table whose store is an object of the caller's is never shared.
+    A table whose store is the caller's own object is never shared.
     """
     _forget_stopped()
     if not isinstance(path, (str, PurePath)):
@@ -76,7 +76,7 @@ def known(
 
 
 def relations_of(table: tables.Table) -> Relations | None:
-    """Return the relations that frames of an open table share; None if it is not kept."""
+    """Return the relations shared by frames of an open table, or None if it is not cached."""
     with opened() as open_tables:
         return next((one.relations for one in open_tables.values() if one.table is table), None)
 
@@ -92,7 +92,7 @@ def _keep(key: _Key, table: tables.Table) -> None:
 
 
 def _forget_stopped() -> None:
-    """Let sessions go that were stopped since."""
+    """Release sessions that were stopped."""
     with opened() as open_tables:
         kept = list(open_tables.values())
     for one in kept:
@@ -100,11 +100,11 @@ def _forget_stopped() -> None:
 
 
 def _goes_on(table: tables.Table, storage: Storage) -> bool:
-    """Return whether the newest commit that ``table`` knows is in the log, and that table can still
-    be read.
+    """Return True if the newest commit known to ``table`` is in the log and the table can still be
+    read.
 
-    False if that cannot be told from one commit record: no record follows the checkpoint, so that
-    opening the table anew costs as little.
+    False if a single commit record does not prove it. In this case no record follows the
+    checkpoint, so that opening the table again costs no more.
     """
     with suppress(MdtError):
         since = table.metadata.known().history_since
@@ -115,11 +115,9 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
 
 
 def _are_same(before: tables.Table, now: tables.Table) -> bool:
-    """Return whether all commits that ``before`` knows are in the history of ``now``, and that it
-    can still be read.
+    """Return True if ``now`` has all commits that ``before`` knows and the table can still be read.
 
-    The table of ``before`` may have gone, or may have been brought back as it once was, and gone on
-    otherwise.
+    The table of ``before`` may be deleted, or replaced by an older copy with other later commits.
     """
     with suppress(MdtError):
         known, found = before.metadata.known(), now.snapshot()

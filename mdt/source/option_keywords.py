@@ -1,7 +1,7 @@
-"""The options of ``format("mdt")``: our names and Hudi's, text to text, checked.
+"""The options of ``format("mdt")``, with mdt's and Hudi's names, validated.
 
-The catalog keeps the options that a table was created with and hands all of them to readers and
-writers, so there is one vocabulary for both (:class:`mdt.config.CallOptions`).
+The catalog stores the options of a table's creation and passes all of them to readers and writers.
+Both therefore share a set of options (:class:`mdt.config.CallOptions`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ WITHOUT_MEANING = (
     "hoodie.delete.shuffle.parallelism",
     "hoodie.datasource.write.row.writer.enable",
 )
-"""Options that Spark adds, and that users of Hudi give to every writer and that change no row
-here.
+"""Options that are accepted and ignored: added by Spark, or usual in Hudi jobs and without effect
+on rows.
 """
 
 METADATA = "commit.metadata."
-"""Prefix of the names of metadata for commits: ``commit.metadata.run``."""
+"""Prefix of commit metadata options: ``commit.metadata.run``."""
 STORAGE = "storage."
-"""Prefix of the names of options for the store: ``storage.region``."""
+"""Prefix of store options: ``storage.region``."""
 
 _BLANK_IF_UNSET = ("name", "key", "ordering", "required")
-"""Options that are not given if their text is blank."""
+"""Options that count as omitted if their text is blank."""
 _KEY_GENERATORS = (
     "simplekeygenerator",
     "complexkeygenerator",
@@ -53,10 +53,10 @@ _KEY_GENERATORS = (
 class Words(CallOptions):
     """The options of one read or write by name, and of its table.
 
-    options: Those of :class:`mdt.config.Options`.
-    storage: Those of the store.
-    metadata: What commits carry.
-    made_as, made_with: ``table`` and ``options`` of a table that is made, with those of the session
+    options: Options as in :class:`mdt.config.Options`.
+    storage: Options of the store.
+    metadata: Metadata of commits.
+    made_as, made_with: ``table`` and ``options`` for a new table, including those of the session
         (:mod:`mdt.source.settings`).
     """
 
@@ -69,7 +69,7 @@ class Words(CallOptions):
 
     @property
     def table(self) -> dict[str, Any]:
-        """The given options that describe the table, as :func:`mdt.create` takes them."""
+        """The options that describe the table, as arguments of :func:`mdt.create`."""
         given = {}
         for name, declared in CALL_OPTIONS.options.items():
             value = getattr(self, name)
@@ -79,11 +79,15 @@ class Words(CallOptions):
 
 
 def words(given: Mapping[str, str]) -> Words:
-    """Return the options in ``given``, their names in any case.
+    """Parse the options in ``given``. Names are case-insensitive.
 
-    Raises Invalid for an unknown one, naming the nearest, for one under two names with different
-    values, and for values that are not possible; Unsupported for features of Hudi's own writers and
-    readers.
+    Raises Invalid for an unknown option, with the nearest name as a hint, for an option given under
+    two names with different values, and for invalid values. Raises Unsupported for features of
+    Hudi's own writers and readers.
+
+    >>> parsed = words({"path": "trips", "KEY": "id", "mdt.compression": "zstd"})
+    >>> parsed.path, parsed.table, parsed.options
+    ('trips', {'key': ('id',)}, {'mdt.compression': 'zstd'})
     """
     options = {name.lower(): text for name, text in given.items()}
     if "path" not in options:
@@ -115,9 +119,7 @@ def words(given: Mapping[str, str]) -> Words:
 
 
 def of_machine(names: Iterable[str]) -> list[str]:
-    """Return those of some options, in any case, that are of the machine
-    (:data:`mdt.option.Scope`).
-    """
+    """Return the options among ``names`` with machine scope (:data:`mdt.option.Scope`)."""
     of_machine = []
     for name in names:
         if name.lower() in OPTIONS and OPTIONS.find(name.lower()).scope == "machine":
@@ -149,4 +151,4 @@ _CHECKED: Mapping[str, Callable[[str, str], None]] = {
     "hoodie.datasource.write.keygenerator.class": _refuse_key_generator,
     "hoodie.table.keygenerator.class": _refuse_key_generator,
 }
-"""Hudi's options that are checked and change nothing."""
+"""Hudi options that are validated and otherwise ignored."""

@@ -1,4 +1,4 @@
-"""Procedures of Spark's SQL: ``CALL mdt.compact(table => 't', budget_bytes => 1000000)`` is
+"""SQL procedures: ``CALL mdt.compact(table => 't', budget_bytes => 1000000)`` is
 ``t.compact(budget_bytes=1_000_000)``.
 
 The answer is one row with a column for each field of the result, of that field's type.
@@ -57,8 +57,8 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "build_indexes": {"specs": _specs, "spark": _flag, **_DRY},
     "analyze": {"columns": listed, "spark": _flag},
 }
-"""Methods of a table, and their parameters after the table, in order; what is given as text becomes
-a value by a function.
+"""Methods of a table -> their parameters after the table, in order, each with a parser for its
+text.
 """
 
 
@@ -76,13 +76,14 @@ _RESULTS: Mapping[str, type | pa.Schema] = {
     "build_indexes": BuildResult,
     "analyze": STATISTICS,
 }
-"""What procedures return, a dataclass or the columns of a table; the others return a WriteResult.
+"""Results of procedures: a dataclass, or the columns of a table. All others return a
+WriteResult.
 """
 _TYPES: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 def columns(name: str) -> pa.Schema:
-    """Return the columns of the answer of a procedure.  Raises Invalid for an unknown one."""
+    """Return the columns of a procedure's answer. Raises Invalid for an unknown procedure."""
     result = _RESULTS.get(_known(name), WriteResult)
     if isinstance(result, pa.Schema):
         return result
@@ -95,13 +96,13 @@ def columns(name: str) -> pa.Schema:
 def call(
     asked: Words, name: str, given: Sequence[tuple[str, str | None]], spark: Any
 ) -> tuple[Table, pa.Table]:
-    """Carry out a procedure on the table that is ``asked`` for, and return the table and the
-    answer, which has :func:`columns`.
+    """Call a procedure on the table of ``asked``; return the table and the answer with the columns
+    of :func:`columns`.
 
-    ``given``: names and values of its arguments; an empty name for one that stands in its place,
-    None for a null, which is as if it were left out. ``spark``: the session, for those that are
-    asked to run in its tasks.  Raises Invalid for another procedure and other arguments, and what
-    the method raises.
+    ``given``: (name, value) of each argument. The name is empty for a positional argument. A null
+    value counts as omitted. ``spark``: the session, for procedures that run in its tasks on
+    request. Raises Invalid for unknown procedures and wrong arguments, and the errors of the
+    method.
     """
     write_frame.require_newest(asked)
     parameters = PROCEDURES[_known(name)]
@@ -119,7 +120,7 @@ def _known(name: str) -> str:
 
 
 def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Raise Invalid for an argument that the method needs and that is not given."""
+    """Raise Invalid for a missing argument without a default."""
     needed = [
         one
         for one, what in signature(method).parameters.items()
@@ -153,8 +154,8 @@ def _arguments(
 
 
 def _type(hint: Any) -> pa.DataType:
-    """Return the type of a column for the annotation of a field; what Arrow has no type for is
-    shown as text.
+    """Return the column type for the annotation of a field. Types without an Arrow equivalent
+    become text.
     """
     of = [one for one in get_args(hint) if one not in (NoneType, Ellipsis)]
     if get_origin(hint) is tuple:

@@ -1,4 +1,4 @@
-"""Frames of tables: what ``mdt.read`` and ``spark.read.format("mdt")`` return."""
+"""DataFrames of tables, for ``mdt.read`` and ``spark.read.format("mdt")``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def opened(
     storage_options: Mapping[str, object] | None,
     as_of: Point | None,
 ) -> tables.Table:
-    """Return an open table, one that was open before if there is one
-    (:mod:`mdt.source.open_tables`).  Raises as :func:`mdt.open` does.
+    """Return an open table, shared with earlier reads if possible (:mod:`mdt.source.open_tables`).
+    Raises as :func:`mdt.open` does.
     """
     if as_of is not None:
         return tables.open(path, options, storage_options=storage_options, as_of=as_of)
@@ -41,8 +41,8 @@ def snapshot(
     *,
     reads: SparkSettings | None = None,
 ) -> DataFrame:
-    """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table``
-    shows if ``is_pinned``.
+    """Return the rows of the newest snapshot at query time, or of the snapshot of ``table`` if
+    ``is_pinned``.
 
     ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
@@ -66,17 +66,16 @@ def frame(
     *,
     reads: SparkSettings | None = None,
 ) -> DataFrame:
-    """Return what is asked for; ``columns``: those that it must have; ``reads``: as for
-    :func:`snapshot`.
+    """Return the frame for the options ``asked``. ``columns``: the columns that Spark expects.
+    ``reads``: as for :func:`snapshot`.
 
-    Rows that commits wrote and changes are those up to the newest commit of now, if none is named.
-    Raises Invalid for options that do not go together, and what opening a table and reading the
-    range raises.
+    Incremental reads and changes end at the newest commit at the time of the call, unless the
+    options name another. Raises Invalid for options that cannot be combined, and the errors of
+    opening and reading.
     """
     _check(asked)
     if columns is not None and asked.since is not None:
-        # Spark keeps the relation of a table of its catalog, whatever options the query had that
-        # made it.
+        # Spark caches the relation of a catalog table without regard to the query's options.
         raise Unsupported(
             "a table of the catalog, or one whose columns are named, cannot be asked for a range of"
             " commits",
@@ -100,7 +99,7 @@ def frame(
 
 
 def _check(asked: Words) -> None:
-    """Raise Invalid for options that do not go together."""
+    """Raise Invalid for options that cannot be combined."""
     is_range = asked.since is not None
     if asked.query_type == INCREMENTAL and not is_range:
         raise Invalid(
@@ -124,10 +123,9 @@ def _check(asked: Words) -> None:
 
 
 def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None:
-    """Raise Invalid if the columns that Spark expects are neither those of now nor those of an
-    older version of the table.
+    """Raise Invalid if the expected columns match neither the current nor an older schema version.
 
-    The catalog remembers the columns that a table had when it was created there.
+    The catalog stores the columns that a table had when it was created there.
     """
     expected = _simple(columns)
     if expected != _simple(found.schema) and expected not in map(
@@ -141,7 +139,7 @@ def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None
 
 
 def _simple(schema: StructType) -> frozenset[tuple[str, str]]:
-    """Return names and types, without what may be null; the catalog puts the columns of partitions
-    last.
+    """Return names and types without nullability and order, because the catalog moves partition
+    columns to the end.
     """
     return frozenset((field.name, field.dataType.simpleString()) for field in schema)

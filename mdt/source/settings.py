@@ -1,8 +1,8 @@
-"""The settings of a Spark session for all tables that it names: ``spark.mdt.*`` of its SparkConf or
-of ``SET``, below the options of a call.
+"""Settings of a Spark session for all its tables: ``spark.mdt.*`` of its SparkConf or of ``SET``.
+Options of a call have precedence.
 
-``spark.mdt.x`` is the option ``mdt.x``; ``spark.mdt.table_type``, ``key_index``, ``scope`` and
-``indexes`` describe tables that are made.
+``spark.mdt.x`` is the option ``mdt.x``. ``spark.mdt.table_type``, ``key_index``, ``scope`` and
+``indexes`` apply to new tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PREFIX = "spark.mdt."
 OF_NEW_TABLES = ("table_type", "key_index", "scope", "indexes")
-"""Options of tables that are made; existing tables keep their own."""
+"""Options of new tables. Existing tables keep their own."""
 
 _KEY_INDEX = ("key_index", "scope")
 
@@ -31,10 +31,10 @@ _KEY_INDEX = ("key_index", "scope")
 class Settings:
     """The settings of a session.
 
-    table, made: Descriptions and options of tables that are made.
+    table, made: Arguments and options for new tables.
     options: Options of all tables.
-    metadata: What commits carry.
-    reads: The settings that are not options of tables, such as how tables are read.
+    metadata: Metadata of commits.
+    reads: Settings that are not table options, such as read settings.
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Settings:
     reads: SparkSettings = field(default_factory=SparkSettings)
 
     def under(self, asked: Words) -> Words:
-        """Return ``asked`` with the settings of the session where it has none itself."""
+        """Return ``asked`` with the session's settings as defaults."""
         given = canonical(asked.options)
         table, made = dict(self.table), dict(self.made)
         if not given.keys().isdisjoint(IN_KEY_INDEX):
@@ -62,7 +62,7 @@ class Settings:
         )
 
     def over(self, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return options for an existing table, with those of the session below them."""
+        """Return options for an existing table, with the session's options as defaults."""
         if not self.options:
             return options
         return {**self.options, **canonical(options)}
@@ -74,14 +74,14 @@ def _drop(settings: dict[str, Any], names: tuple[str, ...]) -> None:
 
 
 def settings_of(spark: SparkSession) -> Settings:
-    """Return the settings of a session.  Raises Invalid for an unknown one, naming the nearest, and
-    for values that are not possible.
+    """Return the settings of a session. Raises Invalid for an unknown setting, with the nearest
+    name as a hint, and for invalid values.
     """
     return parse(late.spark_session.settings(spark, PREFIX))
 
 
 def parse(given: Mapping[str, str]) -> Settings:
-    """Return the settings in ``given``; see :func:`settings_of`.
+    """Parse the settings in ``given``; see :func:`settings_of`.
 
     >>> settings = parse(
     ...     {
@@ -110,7 +110,7 @@ def parse(given: Mapping[str, str]) -> Settings:
         else:
             raise Invalid(f"unknown setting {name!r}", hint=nearest(name, known()))
     read = SPARK_SETTINGS.read(own)
-    read.pop("explain", None)  # checked; the JVM reads it when it plans a query
+    read.pop("explain", None)  # validated here, read by the JVM when it plans a query
     if read.get("indexes_auto"):
         read["indexes_build"] = "background"
         options["mdt.usage.counts"] = "true"

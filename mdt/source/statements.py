@@ -1,9 +1,8 @@
-"""Statements of Spark's SQL that are not carried out on a table, and what to do instead.
+"""Unsupported statements of Spark SQL, with alternatives.
 
-``java/sql/StatementRule.java`` takes every statement that names a table of mdt, and
-:mod:`mdt.source.definitions` refuses those that it does not know by :func:`refusal`, so that none
-is accepted and ignored.  docs/spark-sql.md
-lists the outcome of each statement.
+``java/sql/StatementRule.java`` handles every statement that names an mdt table.
+:mod:`mdt.source.definitions` refuses unknown statements with :func:`refusal`, so that no statement
+is accepted and ignored. docs/spark-sql.md lists the outcome of each statement.
 """
 
 from __future__ import annotations
@@ -99,13 +98,11 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         "SHOW PARTITIONS, or SELECT * FROM mdt_files('table')",
     ),
 }
-"""The class of Spark's plan of a statement, or a part of a statement: how SQL writes it, and what
-to do instead.
-"""
+"""Class of a statement's Spark plan, or a part of a statement -> (SQL syntax, alternative)."""
 
 
 def refusal(kind: str) -> Unsupported:
-    """Return the error for a statement; ``kind``: as REFUSED has it, or the class of a plan that
+    """Return the error for a statement. ``kind``: a key of REFUSED, or the class of a plan that
     this version does not know.
     """
     statement, instead = REFUSED.get(

@@ -1,8 +1,8 @@
-"""Streams of Spark: the commits of a table as batches of rows, and batches of rows as commits, each
-of them once.
+"""Spark streams: commits of a table as batches of rows, and batches of rows as commits, each
+exactly once.
 
-An offset names a commit, and the table whose commit it is.  Without ``since`` a stream begins with
-the rows that the table has.
+An offset identifies a commit and its table. Without ``since`` a stream begins with the existing
+rows of the table.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ _MODES = ("Append", "Update", "Complete")
 class Stream:
     """The commits of a table as batches of rows.
 
-    The table is opened once; whoever asks how far the next batch goes asks storage for what is new.
-    An error may come of another table that stands at the path now, so the table is opened again
-    before it is raised.
+    The table is opened once. Requests for the next offset look for new commits. After an error the
+    table is opened and read again, because another table may now be at the path.
 
-    ``reads``: how batches are read, as :func:`mdt.engines.spark.frame.read` has it.  Raises Invalid
-    for options that mean nothing to a stream.
+    ``reads``: as for :func:`mdt.engines.spark.frame.read`. Raises Invalid for options that do not
+    apply to streams.
     """
 
     def __init__(self, asked: Words, reads: SparkSettings) -> None:
@@ -68,7 +67,9 @@ class Stream:
         self._table = _opened(asked)
 
     def columns(self, spark: SparkSession, said: StructType | None) -> StructType:
-        """Return the columns of the stream.  Raises Invalid if the user has ``said`` others."""
+        """Return the columns of the stream. Raises Invalid if they differ from the user's schema
+        ``said``.
+        """
         newest = self._table.metadata.known()
         found = self._rows(spark, self._table, newest, newest.seq, newest.seq).schema
         if said is not None and _simple(said) != _simple(found):
@@ -79,27 +80,27 @@ class Stream:
         return found
 
     def newest(self) -> str:
-        """Return the offset of the newest commit: where a stream ends that reads what there is."""
+        """Return the offset of the newest commit, for streams that end with the available rows."""
         return self._told(lambda table: _offset(table.snapshot()))
 
     def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
-        """Return the offset of the newest commit that changed rows after ``start`` within the
-        limits of a batch, None if there is none.
+        """Return the offset of the newest commit after ``start`` that changed rows, within the
+        limits of a batch, or None.
 
-        Raises Invalid if ``start`` is of another table, Expired if changes after it are in the log
-        no more.
+        Raises Invalid if ``start`` is of another table, Expired if commits after it are no longer
+        in the log.
         """
         return self._told(partial(self._next, start, everything, last))
 
     def batch(
         self, spark: SparkSession, start: str | None, end: str, expected: StructType
     ) -> DataFrame:
-        """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed;
-        with ``expected`` columns.
+        """Return the rows that commits after ``start`` up to ``end`` wrote, or their changes, with
+        ``expected`` columns.
 
-        Whoever reads them is told if the table keeps them no more (Expired), or if its columns are
-        others now (Invalid): Spark asks for a batch that it has when a query goes on, and leaves it
-        unread.
+        If the rows are no longer available (Expired) or the columns were altered (Invalid), the
+        error is raised when the frame is read. Spark requests a batch again when a query is
+        resumed, without reading it.
         """
         try:
             return self._told(partial(self._batch, spark, start, end, expected))
@@ -107,7 +108,7 @@ class Stream:
             return late.spark_frame.unreadable(spark, error, expected)
 
     def _told(self, ask: Callable[[tables.Table], T]) -> T:
-        """Return what the table says, opened anew if it raises an error."""
+        """Apply ``ask`` to the table. After an error, open the table again and repeat."""
         try:
             return ask(self._table)
         except MdtError:
@@ -131,7 +132,7 @@ class Stream:
             found = _limited(table, snapshot, asked, begun, end)
         if found <= begun:
             return None
-        # What was cleaned can be no end of a batch of rows; its rows stand in later states.
+        # A cleaned state cannot end a batch of rows. Its rows are in later states.
         if asked.changes is None:
             found = max(found, min(end, snapshot.retention.horizon))
         return _offset(snapshot, found)
@@ -144,7 +145,7 @@ class Stream:
         expected: StructType,
         table: tables.Table,
     ) -> DataFrame:
-        snapshot = table.metadata.known()  # which was looked for when this batch was given its end
+        snapshot = table.metadata.known()  # refreshed when the end of this batch was chosen
         until = _seq(table, snapshot, end)
         begun = _begin(snapshot, self._asked) if start is None else _seq(table, snapshot, start)
         if self._asked.changes is not None:
@@ -194,11 +195,11 @@ class Stream:
 
 
 class Sink:
-    """The batches of one query as commits of a table, which stays open between them.
+    """The batches of a query as commits of a table, which stays open between batches.
 
-    A table is more than its path: another one may stand there when the next batch comes, or an
-    older copy of this one.  So before each batch the newest commit that the open table knows is
-    read again.  If it is not there, or another one, the table is opened as for a first batch.
+    By the next batch, another table or an older copy of this one may be at the path. Each batch
+    therefore first reads the newest known commit again. If it is missing or differs, the table is
+    opened as for a first batch.
     """
 
     def __init__(self) -> None:
@@ -207,13 +208,13 @@ class Sink:
     def write(
         self, asked: Words, mode: str, number: tuple[str, int], rows: DataFrame
     ) -> tables.Table:
-        """Write a batch, (stream, number), and return the table, which is made if it is not there;
-        nothing is written of a batch that it has.
+        """Write the batch ``number``, (stream, batch), and return the table, created if it did not
+        exist. A batch that the table already has is not written again.
 
-        Raises Invalid for a mode that the operation does not fit, and as
+        Raises Invalid if the output mode does not fit the operation, and as
         :func:`mdt.source.write_frame.write` does.
         """
-        kept, self._kept = self._kept, None  # which an error leaves behind
+        kept, self._kept = self._kept, None  # stays None after an error
         table = (
             kept.table
             if kept is not None and kept.place == _place(asked) and kept.still_stands()
@@ -226,7 +227,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A table that a batch was written to.  ``place``: what was asked for when it was opened.
+    """The table of the last batch. ``place``: the path and options that it was opened with.
     ``newest``: the newest commit that it knows.
     """
 
@@ -236,7 +237,7 @@ class _Kept:
 
     @classmethod
     def of(cls, asked: Words, table: tables.Table) -> _Kept | None:
-        """Return the table to be used again, None if its newest commit has left the log."""
+        """Return the table for reuse, or None if its newest commit is no longer in the log."""
         metadata = table.metadata
         newest = metadata.record(metadata.known().seq)
         if newest is None:
@@ -244,10 +245,10 @@ class _Kept:
         return cls(table, _place(asked), newest)
 
     def still_stands(self) -> bool:
-        """Return whether the newest commit is in the log as it was: no other table stands there,
-        and no other state of this one.
+        """Return True if the newest commit is unchanged in the log, which proves that it is still
+        the same table and state.
 
-        One request.  An error is told by whoever opens the table.
+        One request. Errors are left to the code that opens the table.
         """
         with suppress(MdtError):
             found = commit_log.read(self.table.storage, self.newest.seq)
@@ -271,7 +272,7 @@ def _write(
         )
     if how == "Complete":
         asked.operation = _COMPLETE
-    # rows of a stream may cost more, or be others, when they are made a second time
+    # Computing the rows of a stream twice may be expensive or give other rows.
     kept = rows.persist()
     try:
         return write_frame.write(asked, "Append", kept, number, table)[0]
@@ -284,8 +285,8 @@ def _opened(asked: Words) -> tables.Table:
 
 
 def _begin(snapshot: Snapshot, asked: Words) -> int | None:
-    """Return the commit after which a stream begins; None: with the rows that there are.  Raises
-    Invalid for one that is not there.
+    """Return the commit after which a stream begins, or None to begin with the existing rows.
+    Raises Invalid for an unknown commit.
     """
     if asked.since is None:
         return None
@@ -296,9 +297,11 @@ def _begin(snapshot: Snapshot, asked: Words) -> int | None:
 
 
 def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, end: int) -> int:
-    """Return the last commit of a batch that is within its limits; one commit is, however large."""
+    """Return the last commit of a batch within its limits. A batch has at least one commit of any
+    size.
+    """
     commits, size = 0, 0
-    found = max(begun, min(end, snapshot.retention.first - 1))  # of those before nothing is known
+    found = max(begun, min(end, snapshot.retention.first - 1))  # older records are unknown
     for seq in range(found + 1, end + 1):
         record = table.metadata.record(seq)
         if record is None or not _changes_rows(record):
@@ -313,7 +316,7 @@ def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, 
 
 
 def _changes_rows(record: CommitRecord | None) -> bool:
-    """Return whether a commit changed rows; one that is in the log no more may have."""
+    """Return True if a commit changed rows, or if it is no longer in the log."""
     if record is None or record.header["operation"] == "restore":
         return True
     return any(record.header["counts"].get(name) for name in ("inserted", "updated", "deleted"))
@@ -326,8 +329,8 @@ def _offset(snapshot: Snapshot, seq: int | None = None) -> str:
 
 
 def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
-    """Return the commit that an offset names.  Raises Invalid for one of another table, or of a
-    commit that it has not.
+    """Return the commit of an offset. Raises Invalid for another table, or a commit that the table
+    does not have.
     """
     try:
         told = json.loads(text)
@@ -349,5 +352,5 @@ def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
 
 
 def _simple(schema: StructType) -> list[tuple[str, str]]:
-    """Return names and types, without what may be null."""
+    """Return names and types without nullability."""
     return [(field.name, field.dataType.simpleString()) for field in schema]

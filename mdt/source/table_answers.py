@@ -1,4 +1,4 @@
-"""What the data source of the JVM is answered by tables; :mod:`mdt.engines.spark.source` asks."""
+"""Answers to requests of the JVM's data source (:mod:`mdt.engines.spark.source`), from tables."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 class TableAnswers:
-    """Reads and writes tables as options say, and below them the session."""
+    """Reads and writes tables by the options of a request and of its session."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def by_name(self) -> Answers:
-        """Return who answers each question."""
+        """Return the handler of each request."""
         return {
             "read": self.read,
             "write": self.write,
@@ -61,16 +61,16 @@ class TableAnswers:
         }
 
     def read(self, request: Request) -> DataFrame:
-        """Return the frame that options ask for, with the columns that Spark expects.  Raises
-        Invalid for what they cannot mean, and what opening a table raises.
+        """Return the frame for the options, with the columns that Spark expects. Raises Invalid for
+        contradictory options, and the errors of opening a table.
         """
         said = known_settings(request.spark)
         asked = said.under(words(request.options))
         return read_frame.frame(request.spark, asked, request.columns, reads=said.reads)
 
     def write(self, request: Request) -> DataFrame:
-        """Write rows, and return the frame of the table; ``text``: how, "Append", "Overwrite",
-        "ErrorIfExists" or "Ignore" of ``df.write``, "into" or "overwrite" of an INSERT.  Raises as
+        """Write rows and return the frame of the table. ``text``: "Append", "Overwrite",
+        "ErrorIfExists" or "Ignore" of ``df.write``, "into" or "overwrite" of an INSERT. Raises as
         :func:`mdt.source.write_frame.write` does.
         """
         with _writing(request) as (asked, said):
@@ -79,9 +79,9 @@ class TableAnswers:
         return read_frame.snapshot(request.spark, table, False, SNAPSHOT, reads=said.reads)
 
     def partitions(self, request: Request) -> Sequence[str]:
-        """Return the partitions with rows that have the values of ``text``, JSON of column ->
-        value, by name; without a text the columns by which the table is partitioned.  Raises as
-        :func:`mdt.open` does, and Invalid if the table has none.
+        """Return the names of the partitions with rows that have the values of ``text``, JSON of
+        column -> value. Without a text, return the partition columns. Raises as :func:`mdt.open`
+        does, and Invalid if the table has no partitions.
         """
         table = _known(request)
         if request.text is None:
@@ -90,10 +90,11 @@ class TableAnswers:
         return named(table.definition, paths)
 
     def entry(self, request: Request) -> Sequence[str]:
-        """Return which of the options ``more`` of an entry of the catalog are of the machine, and
-        so do not count; a warning names them once.
+        """Return the options ``more`` of a catalog entry that have machine scope and are ignored. A
+        warning names them once.
 
-        ``text``: the table's name; None where it is to be made.  Raises Invalid then.
+        ``text``: the table's name, or None if it is being created. Raises Invalid in the latter
+        case.
         """
         found, table = of_machine(request.more), request.text
         if not found:
@@ -123,11 +124,11 @@ class TableAnswers:
         return found
 
     def refuse(self, request: Request) -> NoReturn:
-        """Raise Unsupported for the statement of SQL ``text`` (:mod:`mdt.source.statements`)."""
+        """Raise Unsupported for the SQL statement ``text`` (:mod:`mdt.source.statements`)."""
         raise statements.refusal(request.text)
 
     def change(self, request: Request) -> Sequence[int]:
-        """Carry out a statement of SQL that changes rows, and return its counts.  Raises as
+        """Execute a SQL statement that changes rows; return its counts. Raises as
         :func:`mdt.source.change_rows.change` does.
         """
         statement = late.spark_statement.Statement(request.text, request.more)
@@ -137,12 +138,12 @@ class TableAnswers:
         return counts
 
     def call(self, request: Request) -> pa.Table | Sequence[str]:
-        """Carry out the procedure, or the statement about a table as a whole, ``text``, and return
-        its rows; ``more``: its JSON, as ``java/sql/TableCall.java`` has it.
+        """Execute the procedure or table statement ``text``; return its rows. ``more``: its JSON
+        (``java/sql/TableCall.java``).
 
-        Texts instead of rows are for the catalog: the columns as Spark's JSON, empty for the same
-        as before, and names of options that it must forget.  Raises as
-        :func:`mdt.source.procedures.call` and :func:`mdt.source.definitions.carry_out` do.
+        A list of texts is for the catalog: the columns as Spark's JSON, or "" if they are
+        unchanged, and the names of options to remove. Raises as :func:`mdt.source.procedures.call`
+        and :func:`mdt.source.definitions.carry_out` do.
         """
         name, given = request.text, json.loads(request.more)
         with _writing(request) as (asked, said):
@@ -156,8 +157,8 @@ class TableAnswers:
         return answer
 
     def answer(self, request: Request) -> pa.Table:
-        """Return the answer of such a call without its rows.  Raises Invalid for an unknown
-        procedure and Unsupported for a statement that is refused.
+        """Return the empty answer of such a call. Raises Invalid for an unknown procedure and
+        Unsupported for a refused statement.
         """
         name, given = request.text, json.loads(request.more)
         if isinstance(given, Mapping):
@@ -165,7 +166,7 @@ class TableAnswers:
         return procedures.columns(name).empty_table()
 
     def function(self, request: Request) -> pa.Table | DataFrame:
-        """Return the rows of the table function ``text`` (:mod:`mdt.source.table_functions`;
+        """Return the rows of the table function ``text`` (:mod:`mdt.source.table_functions`, or
         "changes").
 
         Raises as :func:`mdt.open` and :meth:`read` do.
@@ -176,10 +177,10 @@ class TableAnswers:
         return table_functions.INSPECTED[request.text](_known(request))
 
     def insert(self, request: Request) -> Sequence[int]:
-        """Write rows as an INSERT does, and return how many rows changed in all, were updated,
-        deleted, inserted, and dropped for being older.
+        """Write rows for an INSERT; return the number of rows changed in all, updated, deleted,
+        inserted, and dropped as late.
 
-        ``text``: "into" or "overwrite".  Raises as :func:`mdt.source.write_frame.write` does.
+        ``text``: "into" or "overwrite". Raises as :func:`mdt.source.write_frame.write` does.
         """
         with _writing(request) as (asked, said):
             table, done = write(asked, request.text, request.rows)
@@ -189,8 +190,8 @@ class TableAnswers:
         return affected, done.updated, done.deleted, done.inserted, done.late
 
     def stream(self, request: Request) -> Answers:
-        """Return who answers the questions about the stream that options ask for, its table open.
-        Raises as :class:`mdt.source.streaming.Stream` does.
+        """Open the stream of the options; return the handlers of its requests. Raises as
+        :class:`mdt.source.streaming.Stream` does.
         """
         said = known_settings(request.spark)
         stream = streaming.Stream(said.under(words(request.options)), said.reads)
@@ -215,8 +216,8 @@ class TableAnswers:
         }
 
     def sink(self, request: Request) -> Answers:
-        """Return who writes the batches of one query to a table, which is open between them.
-        Raises as :meth:`mdt.source.streaming.Sink.write` does.
+        """Return the handler that writes the batches of a query to a table, which stays open
+        between batches. Raises as :meth:`mdt.source.streaming.Sink.write` does.
         """
         sink = streaming.Sink()
 
@@ -232,8 +233,8 @@ class TableAnswers:
 
 
 def known_settings(spark: SparkSession) -> Settings:
-    """Return what a session says, after its executors were asked for the packages that it names.
-    Raises as :mod:`mdt.engines.spark.packages` does.
+    """Return the settings of a session, after verifying its index packages on the executors. Raises
+    as :mod:`mdt.engines.spark.packages` does.
     """
     said = settings_of(spark)
     late.spark_packages.require(spark, said.reads.indexes_packages)
@@ -241,15 +242,15 @@ def known_settings(spark: SparkSession) -> Settings:
 
 
 def _known(request: Request) -> Table:
-    """Return the table that options name, the one that is open if there is one."""
+    """Return the table of the options, from the cache if it is open."""
     asked = known_settings(request.spark).under(words(request.options))
     return read_frame.opened(asked.path, asked.options, asked.storage or None, None)
 
 
 @contextmanager
 def _writing(request: Request) -> Iterator[tuple[Words, Settings]]:
-    """Yield what options and the session ask for, and the session's settings; commits of the block
-    carry the metadata that they name.
+    """Yield the options merged with the session's settings, and these settings. Commits of the
+    block carry their metadata.
     """
     said = known_settings(request.spark)
     asked = said.under(words(request.options))

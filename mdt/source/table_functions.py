@@ -1,5 +1,5 @@
-"""``mdt_history('t')``, ``mdt_files('t')`` and ``mdt_snapshots('t')`` of Spark's SQL: what is known
-of a table, as tables.
+"""SQL functions ``mdt_history('t')``, ``mdt_files('t')`` and ``mdt_snapshots('t')``: metadata of a
+table as rows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from mdt.table import Table
 
 
 def files(table: Table) -> pa.Table:
-    """Return the live files: where they are, what kind, how large, and the commit that wrote
-    them.
-    """
+    """Return the current files with path, kind, size, and the commit that wrote them."""
     found = table.files()
     kind = pc.if_else(pc.equal(found["kind"], BASE), "base", "log")
     return pa.table(
@@ -33,9 +31,7 @@ def files(table: Table) -> pa.Table:
 
 
 def snapshots(table: Table) -> pa.Table:
-    """Return the states that VERSION AS OF can read now: the commits of the history with the tags
-    of each.
-    """
+    """Return the states that VERSION AS OF can read: commits with their tags."""
     known, newest = table.history(), table.snapshot()
     readable = [newest.is_kept(seq) for seq in known["seq"].to_pylist()]
     names = dict[int, list[str]]()
@@ -51,4 +47,4 @@ INSPECTED: Mapping[str, Callable[[Table], pa.Table]] = {
     "files": files,
     "snapshots": snapshots,
 }
-"""Name of a table function without its ``mdt_`` -> its rows."""
+"""Name of a table function without ``mdt_`` -> function of its rows."""

@@ -1,5 +1,5 @@
-"""Tables are made warm: loaded ahead of the queries of Spark sessions in this process, which find
-them open (:mod:`mdt.source.open_tables`).
+"""Cache warming for Spark sessions of this process, whose queries find the tables open
+(:mod:`mdt.source.open_tables`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def warm(
     reads: SparkSettings,
     progress: Progress | None,
 ) -> WarmResult:
-    """Load what queries of Spark ask for; see :func:`mdt.warm`."""
+    """Load the metadata that Spark queries need. See :func:`mdt.warm`."""
     table = open_tables.known(path, options, storage_options)
     snapshot = table.snapshot()
     large = late.index_tasks.large(table.metadata, snapshot)

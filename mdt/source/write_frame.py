@@ -1,5 +1,5 @@
-"""Rows into tables as ``df.write.format("mdt")`` and SQL say it: which operation a mode means, and
-what is done where there is no table yet.
+"""Writes by ``df.write.format("mdt")`` and SQL: the operation of each mode, and the creation of
+missing tables.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ OPERATIONS = (
     "insert_overwrite_table",
     "delete",
 )
-"""What the option ``operation`` may say; they are methods of a table."""
+"""Values of the option ``operation``, which are methods of a table."""
 
 _BEFORE_WRITES = frozenset({"create", "rollback"})
-"""Operations of a table that nothing was written to."""
+"""Operations of a table without any write of rows."""
 _READING = ("as_of", "since", "until", "changes")
 _PARTITIONS, _TABLE = "insert_overwrite", "insert_overwrite_table"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -54,22 +54,27 @@ def write(
     batch: tuple[str, int] | None = None,
     table: tables.Table | None = None,
 ) -> tuple[tables.Table, WriteResult | None]:
-    """Write ``rows`` and return the table, which is made if it is not there, and the result, None
-    if "Ignore" wrote nothing.
+    """Write ``rows``; return the table, created if it did not exist, and the result, None if
+    "Ignore" wrote nothing.
 
-    ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of
-    ``asked``, if it is open.
+    ``batch``: the identity of the batch for :meth:`mdt.Table.once`. ``table``: the table of
+    ``asked`` if it is open.
 
-    ``how``: a mode of ``df.write``, or what an INSERT says.  "Append" and "into" carry out the
-    operation, upsert by default; "Overwrite" and "overwrite" put the rows in the place of all
-    others in one commit, in that of the partitions that ``asked`` names, or of those that they
-    touch if it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and
-    "ErrorIfExists" write where no table is, or one that nothing was written to: the first write may
-    have failed, and is tried again.  "Overwrite" takes a new table back whose rows cannot be
-    written, as Spark has it, which makes a table of a query so and finds nothing in the place of
-    one when it tries again; what somebody else may have committed meanwhile it would have replaced.
-    Raises Invalid for options that do not go together or with the table, Unsupported for what Spark
-    leaves no way to do, and what the operation raises.
+    ``how``: a mode of ``df.write``, or "into" or "overwrite" for an INSERT.
+
+    * "Append" and "into" run the operation, upsert by default.
+    * "Overwrite" and "overwrite" replace all rows in a single commit. They replace only partitions
+      if ``asked`` names them, or only those with new rows if ``asked`` or
+      ``spark.sql.sources.partitionOverwriteMode`` is dynamic.
+    * "Ignore" and "ErrorIfExists" write if there is no table, or if nothing was written to it. The
+      first write may have failed and is then repeated.
+
+    If "Overwrite" creates a table and cannot write its rows, it deletes the table. Spark does the
+    same for tables made of a query and expects to find nothing when it retries. A commit that
+    another writer made meanwhile would have been replaced anyway.
+
+    Raises Invalid for options that contradict each other or the table, Unsupported for requests
+    that Spark makes impossible, and the errors of the operation.
     """
     _check(asked)
     if how == "into" and asked.partial:
@@ -118,7 +123,7 @@ def write(
 
 
 def require_newest(asked: Words) -> None:
-    """Raise Invalid for what says how to read."""
+    """Raise Invalid for options that select a state or range to read."""
     said = [name for name in _READING if getattr(asked, name) is not None]
     if said:
         raise Invalid(
@@ -128,7 +133,7 @@ def require_newest(asked: Words) -> None:
 
 
 def _check(asked: Words) -> None:
-    """Raise Invalid for options that do not go together."""
+    """Raise Invalid for options that cannot be combined."""
     require_newest(asked)
     if asked.operation is not None:
         one_of("operation", asked.operation, OPERATIONS)
@@ -139,7 +144,7 @@ def _check(asked: Words) -> None:
 
 
 def _operation(asked: Words, how: str, rows: DataFrame) -> str:
-    """Return the name of the operation that a mode means."""
+    """Return the name of the operation for a mode."""
     if how.lower() != "overwrite":
         if asked.overwrite_partitions is not None and asked.operation != _PARTITIONS:
             raise Invalid(
@@ -169,26 +174,26 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
 
 
 def _is_there(asked: Words) -> bool:
-    """Return whether a table of ours is at the path."""
+    """Return True if there is an mdt table at the path."""
     storage = open_storage(asked.path, storage_options=asked.storage or None)
     return bool(storage.list_dir(paths.log_dir()))
 
 
 def _is_written(table: tables.Table) -> bool:
-    """Return whether something was written to a table since it was made."""
+    """Return True if rows were written to a table since it was created."""
     return len(table.snapshot()) > 0 or not _BEFORE_WRITES.issuperset(
         table.history()["operation"].to_pylist()
     )
 
 
 def opened(asked: Words) -> tables.Table:
-    """Return the table that is named, open for writing.  Raises as :func:`mdt.open` does."""
+    """Open the named table for writing. Raises as :func:`mdt.open` does."""
     return tables.open(asked.path, asked.options, storage_options=asked.storage or None)
 
 
 def _created(asked: Words, rows: DataFrame) -> tables.Table:
-    """Make a table with the columns of ``rows``, all of which may be null but for those of the key,
-    and those that are required.
+    """Create a table with the columns of ``rows``. All are nullable except the key and required
+    columns.
     """
     if "key" not in asked.made_as:
         raise Invalid(
@@ -211,9 +216,7 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
 
 
 def _require_columns(said: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Raise Invalid for options that name no column exactly; otherwise case is of no account to a
-    table that is made.
-    """
+    """Raise Invalid for options whose column names differ in case, in a case-sensitive session."""
     for word in ("key", "partition_by", "ordering"):
         for name in _names(said.get(word)):
             if name not in columns:
@@ -250,8 +253,8 @@ def _write(
 
 
 def _agree(definition: TableDefinition, asked: Words) -> None:
-    """Raise Invalid if options say of the table what it is not: users of Hudi say everything with
-    every write.
+    """Raise Invalid if options contradict the table. Hudi users repeat all options with every
+    write.
     """
     for name, value in asked.table.items():
         has = getattr(definition, name)

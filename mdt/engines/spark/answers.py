@@ -30,11 +30,11 @@ from mdt.plan.proofs import Totals
 
 
 class Optimizing(Protocol):
-    """Methods of a lister (:class:`mdt.engines.spark.file_index.Lister`) whose frame ``does`` some
+    """Methods of a lister (:class:`mdt.engines.spark.file_index.Lister`) whose frame ``does`` any
     of OPTIMIZES.
 
-    ``query``: the key of the running query. All answers for a key must use one version. Keys that
-    start with ``call:`` are used once.
+    ``query``: the key of the running query. All answers for a key must use the same version. Keys
+    that start with ``call:`` are used once.
     """
 
     def type_of(self, column: str) -> pa.DataType:
@@ -71,7 +71,7 @@ def is_question(asked: Mapping[str, Any]) -> bool:
 
 def answer(lister: Any, asked: Mapping[str, Any], columns: Collection[str]) -> Any:
     """Return the answer to one question of the JVM. ``columns``: the top-level columns whose stored
-    values equal those that Spark sees.
+    values equal the values in Spark.
     """
     (question,) = _ANSWERS.keys() & asked.keys()
     predicate = predicate_of(asked["filters"], columns)
@@ -160,7 +160,7 @@ def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
     if kind == "string":
         try:
             key.decode()
-        except UnicodeDecodeError:  # half a character at the end: without it the bound is lower
+        except UnicodeDecodeError:  # a truncated character; dropping it lowers the bound
             if is_low:
                 return key.decode(errors="ignore").encode().hex()
             return None

@@ -1,7 +1,7 @@
 """Conversion of Catalyst filters, as JSON written by ``CatalystJson.java``, to `indexes.predicate`.
 
-Guarantee: the predicate is true for every row for which Spark's filters are true. Each conversion
-is exact: true for the same rows, and null or false for all others. Expressions without an exact
+Guarantee: the predicate is true for every row that satisfies Spark's filters. Each conversion is
+exact: true for the same rows, and null or false for all other rows. Expressions without an exact
 conversion become Unknown, so that Not is safe. Casts of a column are ignored only if they preserve
 every value and the order. The literal of a leaf may then have another type than the column, which
 leaves allow. Spark and mdt both sort NaN above all numbers and treat it as equal to itself.
@@ -37,7 +37,7 @@ _COMPARISONS = {
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
 _INT_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _INT_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_FLOAT_HOLDS = {"float": 24, "double": 53}  # whole numbers of so many bits are exact
+_FLOAT_HOLDS = {"float": 24, "double": 53}  # integers up to this many bits are exact
 _SCALARS = {
     *_INT_BITS,
     *_FLOAT_HOLDS,
@@ -60,7 +60,7 @@ def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate
     """Return the And of ``filters``, with leaves only on ``columns`` and their fields. O(size of
     the filters).
 
-    ``columns``: the top-level columns whose stored values equal those that Spark sees.
+    ``columns``: the top-level columns whose stored values equal the values in Spark.
     """
     return And(tuple(_convert(node, columns) for node in filters))
 
@@ -250,10 +250,10 @@ def _datetime(micros: int) -> datetime:
 
 
 _VALUES: dict[str, Callable[[Any], Any]] = {
-    "double": lambda text: float(text) + 0.0,  # -0.0 is 0.0 to Spark
+    "double": lambda text: float(text) + 0.0,  # Spark treats -0.0 as 0.0
     "float": (
         lambda text: float(np.float32(text)) + 0.0
-    ),  # the text is the shortest that names this float32
+    ),  # the text is the shortest one for this float32
     "date": lambda days: date(1970, 1, 1) + timedelta(days=days),
     "timestamp": _datetime,
     "timestamp_ntz": lambda micros: _datetime(micros).replace(tzinfo=None),

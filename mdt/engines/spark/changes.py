@@ -117,7 +117,7 @@ class _Asked:
         of_rows = [name for name in schema.names if name not in CHANGE.names]
         work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
         if sum(map(len, pieces)) > _SPREAD_BYTES_MAX:
-            work = work.repartition(len(pieces))  # which runs a job while a query is planned
+            work = work.repartition(len(pieces))  # runs a job during planning
         columns = spark_schema(schema)
         return map_in_arrow(
             work, partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema), columns
@@ -190,7 +190,7 @@ class _Place:
 
     def range_of(self, metadata: Metadata) -> HistoryRange | None:
         """Return the history range, or None if it belongs to another table or another copy of this
-        one.
+        table.
         """
         found = history_range(metadata, self.since, self.until)
         if self.source.is_of(found.view):

@@ -287,7 +287,7 @@ def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
         return sf.lit(False)
     if place.tie and op == "!=":
         return column.isNotNull()
-    if place.tie > 0:  # the literal lies between this value and the next
+    if place.tie > 0:  # the literal is between this value and the next
         op = {"<": "<=", ">=": ">"}.get(op, op)
     elif place.tie < 0:
         op = {"<=": "<", ">": ">="}.get(op, op)
@@ -315,7 +315,7 @@ def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
 def _literal(value: Any, type: pa.DataType) -> Column:
     """Return a value of ``type`` as a Spark literal of the same type."""
     if pa.types.is_timestamp(type):
-        # As text: Spark would take a datetime for one of the driver's own zone.
+        # As text, because Spark interprets a datetime in the driver's time zone.
         moment = _EPOCH + timedelta(microseconds=value * _MICROS_PER_UNIT[type.unit])
         text = moment.replace(tzinfo=None).isoformat(" ")
         if type.tz is None:

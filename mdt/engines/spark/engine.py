@@ -106,7 +106,7 @@ class SparkEngine:
         return _blocks(rows).union(_blocks(more))
 
     def grouped(self, rows: Rows, names: Sequence[str], key_hash: KeyHash | None = None) -> Rows:
-        """Return the rows with equal values of the columns ``names`` in one partition."""
+        """Return the rows with equal values of the columns ``names`` in the same partition."""
         assert isinstance(rows, DataFrame), "rows come together before a task has seen them"
         return Grouped(rows, tuple(names), key_hash)
 
@@ -128,7 +128,7 @@ class SparkEngine:
         frame = rows.frame
         if not rows.names:
             frame = frame.coalesce(parts)
-        with in_driver():  # where the frame shuffles rows, Spark does that now
+        with in_driver():  # shuffles of the frame run here
             batches, columns = arrow_batches(frame)
         if not rows.names:
             return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
@@ -201,8 +201,8 @@ class SparkEngine:
         )
 
     def dealt(self, rows: Rows, deal: Deal) -> Rows:
-        """Return the rows of buckets, with the rows of a bucket in one partition. A block is cut
-        only if several buckets share it.
+        """Return the rows of buckets, with the rows of a bucket in the same partition. A block is
+        cut only if several buckets share it.
         """
         return dealt_bytes(_blocks(rows), partial(_dealt, deal), deal.tasks)
 
@@ -212,12 +212,12 @@ class SparkEngine:
             return mapped_bytes(_blocks(rows), partial(_result, function)).collect()
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return the result of ``function`` for each share, in one task per share. May be called
+        """Return the result of ``function`` for each share, in a task per share. May be called
         while Spark plans a query.
         """
         if not shares:
             return []
-        # no optimizer sees a job of RDDs
+        # Jobs of RDDs bypass the optimizer.
         parts = self.session.sparkContext.parallelize(shares, len(shares))
         with in_driver("run its tasks"):
             found: list[T] = parts.mapPartitions(partial(_each, function)).collect()

@@ -8,13 +8,13 @@ candidate positions. A wrapper around Spark's Parquet reader then returns no del
 row groups and pages without a candidate. A file may be a byte range of another file.
 
 All relations of a query, including its subqueries, pass the same `query` key to their listers: a
-rule in the session's optimizer pins them together. The query has one consistent snapshot if each
-lister answers equal keys from one version. The JVM half is the folder ``java``. Start reading with
-``plan/MdtFileIndex.java``, then ``scan/MdtParquet.java``.
+rule in the session's optimizer pins them together. The query has a consistent snapshot if each
+lister answers equal keys from a single version. The JVM half is the folder ``java``. Start reading
+with ``plan/MdtFileIndex.java``, then ``scan/MdtParquet.java``.
 
 The rule also calls each lister during optimization, and removes relations without files from the
 plan. A session may lack the rule if a global view brought the frame from another session. Relations
-then share a version only during one execution.
+then share a version only during an execution.
 
 Spark refuses to write to such a frame or view, because the relation declares two roots.
 
@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile  # noqa: TID251  how py4j is given large bytes
+import tempfile  # noqa: TID251 - passes large bytes to py4j
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -76,25 +76,23 @@ from mdt.limits import LISTED_FILES_MAX
 from mdt.plan.planner import Figure
 from mdt.session import Guarded, Recent, for_life, session
 
-# larger replies are quicker through a file: py4j encodes bytes as base64 text
+# Larger replies are faster through a file, because py4j encodes bytes as base64.
 _INLINE_BYTES_MAX = 1 << 16
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
 _IN_PROCESS = (
     "read in process, and hand over the rows:"
     " spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 )
-_UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
+_UNITS = ("", "bytes")  # of figures, in the JVM's numbering
 _FILES_KEPT_MIN = 2
-_FILES_KEPT = (
-    4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
-)
-_VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
+_FILES_KEPT = 4  # recent versions; the JVM's follow-up requests come soon after a listing
+_VERSION_NUMBERS_MAX = 4096  # more versions than are committed while a query is planned
 
 
 class Lister(ABC):
-    """Chooses the files of one relation. Called from several threads at a time.
+    """Chooses the files of a relation. Called from several threads at a time.
 
-    If its frame ``does`` some of OPTIMIZES, it also implements
+    If its frame ``does`` any of OPTIMIZES, it also implements
     :class:`mdt.engines.spark.answers.Optimizing`.
     """
 
@@ -103,18 +101,19 @@ class Lister(ABC):
         """Return the files, and their rows, that may match ``predicate``. Files with ``rows``
         matching rows in total are enough.
 
-        ``query`` identifies the running query: equal keys must use one version of the table, a new
-        key the newest. Keys that start with ``call:`` are used once, when Spark requests a size and
-        not rows. If the answer has no file, the relation is removed from the query. If this raises,
-        it is called again with an empty And, so that a broken index costs time but never rows.
+        ``query`` identifies the running query: equal keys must use the same version of the table, a
+        new key the newest. Keys that start with ``call:`` are used once, when Spark requests a size
+        and not rows. If the answer has no file, the relation is removed from the query. If this
+        raises, it is called again with an empty And, so that a broken index costs time but never
+        rows.
         """
 
-    def release(self, query: str) -> None:  # noqa: B027 - not all keep something
+    def release(self, query: str) -> None:  # noqa: B027 - optional
         """Forget the key ``query``, which no plan uses any more. It may belong to another
         relation.
         """
 
-    def explain(self, query: str, to: Collection[str]) -> None:  # noqa: B027 - not all tell
+    def explain(self, query: str, to: Collection[str]) -> None:  # noqa: B027 - optional
         """Explain the plans of ``query`` from now on. ``to``: "log" and "metrics", as set in the
         query's session.
         """
@@ -133,16 +132,18 @@ def relation(
 ) -> private.PlannedAnew:
     """Return a DataFrame over the Parquet files of ``lister``.
 
-    ``schema``: the columns in the files, all nullable. ``root_uri``: the table's name in plans.
+    ``schema``: the columns in the files, all nullable.
+    ``root_uri``: the table's name in plans.
     ``forms``: older versions of the columns for the JVM (``java/scan/Forms.java``), if any.
-    ``does``: "told" explains plans as the session requests; "placed" prefers one executor per file
-    while it is alive; "far" marks a remote store; and enabled entries of OPTIMIZES.
+    ``does``: "told" explains plans as the session requests; "placed" prefers an executor per file
+        while it is alive; "far" marks a remote store; and enabled entries of OPTIMIZES.
     ``footer_bytes``: footer cache of an executor, 0 for none. Cached footers are verified when
-    read. ``vector_bytes``: likewise for deletion vectors in other objects.
+        read.
+    ``vector_bytes``: likewise for deletion vectors in other objects.
 
     The frame is kept alive by plans that refer to it. ``lister`` must not reference it. Raises
     Unsupported on Spark Connect, if the cluster does not allow a session to add a JAR, and if
-    another Parquet reader would replace this one.
+    another Parquet reader would replace it.
     """
     _require_own_reader(classic(spark))
     factory = factory_of(spark.sparkContext)
@@ -163,7 +164,7 @@ def relation(
 
 
 def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
-    """Return another frame of the relation of ``frame`` in the same session. Both share one lister.
+    """Return another frame of the relation of ``frame`` in the same session. Both share a lister.
 
     It has its own column ids, so that the two frames can be joined. The JVM reuses the lister's
     files.
@@ -199,7 +200,7 @@ def _require_own_reader(spark: SparkSession) -> None:
 
 
 class _Planner:
-    """The Python half of one relation: the java.util.function.Function that ``MdtFileIndex`` calls.
+    """The Python half of a relation: the java.util.function.Function that ``MdtFileIndex`` calls.
 
     The JVM references it (py4j drops it when the JVM collects the index), and it references nothing
     of the JVM, so that no cycle across the two heaps keeps an unused frame alive.
@@ -221,9 +222,7 @@ class _Planner:
             planners[self.number] = self
 
     def apply(self, request: str) -> bytes:
-        """Answer one request of the JVM (JSON, see ``FileSource.ask``) with the bytes of a
-        reply.
-        """
+        """Answer a request of the JVM (JSON, see ``FileSource.ask``) with the bytes of a reply."""
         with in_task():
             return self._answer(json.loads(request))
 

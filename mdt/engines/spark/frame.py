@@ -1,7 +1,7 @@
-"""Tables as Spark DataFrames: a native Parquet scan for which mdt's planner chooses files and rows
-per query.
+"""Tables as Spark DataFrames: a native Parquet scan of the files and rows that mdt's planner
+chooses per query.
 
-One relation reads base files and the data blocks inside log files, all without deleted rows.
+A single relation reads base files and the data blocks inside log files, all without deleted rows.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def read(
 
 
 class Relations:
-    """LRU cache of relations of one open table, with their plans and file lists, for use by further
+    """LRU cache of relations of an open table, with their plans and file lists, for use by further
     frames.
 
-    Each entry is for one session, view and read setting.
+    Each entry is for a session, view and read setting.
     """
 
     def __init__(self) -> None:
@@ -276,12 +276,14 @@ class _Query:
 
 
 class _Files(Lister):
-    """The lister of one frame: pinned snapshots of running queries, their files and plans.
+    """The lister of a frame: pinned snapshots of running queries, their files and plans.
 
-    ``hidden``: a filter on all queries that Spark does not pass on. ``seen``: maps the newest
-    snapshot to the snapshot that is read. ``definition``: of the table when the frame was made.
-    ``log``: receives one line per plan if the query's session requests it. ``footer_bytes``: footer
-    cache of executors, for remote stores only, because machines cache local files themselves.
+    ``hidden``: a filter on all queries that Spark does not pass on.
+    ``seen``: maps the newest snapshot to the snapshot that is read.
+    ``definition``: of the table when the frame was made.
+    ``log``: receives a line per plan if the query's session requests it.
+    ``footer_bytes``: footer cache of executors, for remote stores only, because machines cache
+        local files themselves.
     """
 
     def __init__(
@@ -455,7 +457,7 @@ class _Files(Lister):
         return self.seen(newest)
 
     def _require_same_table(self, met: MdtError) -> None:
-        """Raise Invalid if the frame's table was replaced by another one. ``met``: the error that
+        """Raise Invalid if the frame's table was replaced by another table. ``met``: the error that
         occurred.
         """
         made, now = self.definition, None

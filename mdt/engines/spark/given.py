@@ -61,7 +61,7 @@ def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
     """
     classic_frame(frame)
     if len(set(frame.columns)) < len(frame.columns):
-        return frame  # which is refused later
+        return frame  # refused later
     names = own_names(frame.columns, known)
     if names == frame.columns:
         return frame

@@ -36,8 +36,8 @@ def _factories() -> Guarded[WeakKeyDictionary[Any, Any]]:
 
 
 def java_sources() -> dict[str, str]:
-    """Return the Java sources: file name -> text. All folders form one Java package, so file names
-    are unique.
+    """Return the Java sources: file name -> text. All folders form a single Java package, so file
+    names are unique.
     """
     found: dict[str, str] = {}
     for room in resources.files(__package__).joinpath("java").iterdir():
@@ -97,7 +97,7 @@ def _made(context: SparkContext) -> Any:
         try:
             return _loaded(context, kept)
         except (Unsupported, BadZipFile, KeyError):
-            # its classes may stand before those that are compiled now, but not in the next session
+            # This session may still find the dropped classes first, the next one will not.
             KEPT.drop(name)
     _, classes = private.compiled(context, sources)
     jar = packed({str(file): classes[file] for file in classes})

@@ -43,12 +43,15 @@ class DeadRows:
 class NativeFiles:
     """n Parquet files, or Parquet data inside other files.
 
-    ``uris``: percent-encoded. ``sizes``: bytes of Parquet data, int64[n]. ``offsets``: start of the
-    data in the file, -1 for a whole file, int64[n]. ``file_sizes``: bytes of the whole file,
-    int64[n]. ``footer_sizes``: bytes at the end that are verified by ``footer_crcs`` before use, 0
-    for none, int32[n]. ``footer_crcs``: CRC-32, uint32[n]. ``versions``: the file's older schema
-    version, -1 for the newest, int32[n]. ``has_dead``: True for files with deleted positions,
-    bool[n].
+    ``uris``: percent-encoded.
+    ``sizes``: bytes of Parquet data, int64[n].
+    ``offsets``: start of the data in the file, -1 for a whole file, int64[n].
+    ``file_sizes``: bytes of the whole file, int64[n].
+    ``footer_sizes``: bytes at the end that are verified by ``footer_crcs`` before use, 0 for none,
+        int32[n].
+    ``footer_crcs``: CRC-32, uint32[n].
+    ``versions``: the file's older schema version, -1 for the newest, int32[n].
+    ``has_dead``: True for files with deleted positions, bool[n].
     """
 
     uris: Sequence[str]
@@ -66,7 +69,7 @@ class NativeFiles:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The difference of a file list from an older one: removed files, remaining files with other
+    """The difference of a file list from an older list: removed files, remaining files with other
     deleted positions, and appended files.
 
     ``gone``, ``dead``: sorted positions in the older list, int32. ``has_dead``: True for files of
@@ -80,7 +83,7 @@ class Changes:
 
 
 class Files(Protocol):
-    """The files of one version of a table. Their description for the JVM is made on demand."""
+    """The files of a version of a table. Their description for the JVM is made on demand."""
 
     def __len__(self) -> int:
         """Return the number of files."""
@@ -97,8 +100,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The answer to one call: ``files`` of one ``version``, and the subset that the query must
-    read.
+    """The answer to a call: ``files`` of a ``version``, and the subset that the query must read.
 
     Equal versions have equal ``files``, so the JVM may reuse them. ``keep``: distinct positions in
     ``files``, int32[k], or None for all. ``wanted``: for each of ``keep`` a serialized bitmap of

@@ -1,6 +1,4 @@
-"""The files of one snapshot for the Java half, and the mapping for files of older schema
-versions.
-"""
+"""The files of a snapshot for the Java half, and the mapping for files of older schema versions."""
 
 from __future__ import annotations
 
@@ -86,7 +84,7 @@ class SnapshotFiles:
         """Return the difference from the files of an older snapshot on the same checkpoint, which
         has the same file numbers. None for other snapshots.
 
-        New files have higher numbers than existing ones, unless an existing file has rows again.
+        New files have higher numbers than existing files, unless an existing file has rows again.
         O(files + changes), without work per unchanged file.
         """
         if not isinstance(before, SnapshotFiles) or not self._goes_on_from(before):
@@ -155,7 +153,7 @@ class SnapshotFiles:
 
     def dead(self, at: Sequence[int]) -> DeadRows:
         """Return the deleted rows of files that have any. ``at``: sorted positions in ``numbers``.
-        Small bitmaps are included, tasks read large ones.
+        Small bitmaps are included, tasks read large bitmaps.
         """
         snapshot, numbers = self.snapshot, self.numbers[list(at)]
         columns = snapshot.checkpoint

@@ -89,7 +89,7 @@ def _compare(expected: Mapping[str, str], share: int, attempt: int) -> None:
             found = _loaded(name)
         except PackageNotFoundError:
             raise Unsupported(f"{here} has no package {name!r}", hint=_HINT) from None
-        except Exception as error:  # whatever code of others raises when it is loaded
+        except Exception as error:  # any error of third-party code
             raise Unsupported(
                 f"{here} cannot load {name!r}: {type(error).__name__}: {error}", hint=_HINT
             ) from error

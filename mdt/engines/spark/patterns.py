@@ -64,6 +64,6 @@ def _letter(unit: str) -> str | None:
 
 @cache
 def _word_class() -> str:
-    # As characters, not as escapes: Java looks behind by code points only if it sees one beyond the
-    # basic plane.
+    # As characters, not as escapes: Java's look-behind uses code points only if the pattern has a
+    # character beyond the basic plane.
     return "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in word_ranges()) + "]"

@@ -2,7 +2,7 @@
 SLF001 and TID251).
 
 PySpark may change them in any release, and a test reports which of them changed. Private classes of
-Spark in the JVM, mostly of Catalyst, are used in the ``java`` folder. If a release changed one,
+Spark in the JVM, mostly of Catalyst, are used in the ``java`` folder. If a release changed a class,
 that folder does not compile and :func:`compiled` reports it.
 """
 
@@ -187,8 +187,8 @@ class PlannedAnew(ClassicDataFrame):
 
     A Dataset of the JVM keeps its plan, and therefore its files, after it was executed: a second
     ``collect`` would return the same rows. Every use of ``_jdf`` therefore makes a new Dataset (0.5
-    ms) from the same analyzed plan, which determines names, columns and Spark's cache. Frames
-    derived from this one are ordinary frames and keep their files.
+    ms) from the same analyzed plan, which determines names, columns and Spark's cache. Derived
+    frames are ordinary frames and keep their files.
     """
 
     def __new__(cls, jdf: Any, session: SparkSession, anew: Callable[[Any, Any], Any]) -> Self:
@@ -240,7 +240,7 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
     """Make PySpark raise ``made(text)`` for an error of the JVM, unless it is None. The text
     includes the causes.
 
-    PySpark converts JVM errors with one function that cannot be extended. It is replaced, once per
+    PySpark converts JVM errors with a function that cannot be extended. It is replaced, once per
     process.
     """
     known = captured.convert_exception
@@ -288,7 +288,7 @@ def platform(context: SparkContext) -> str:
 
 
 def _loader_of_spark(classes: Any) -> Any:
-    """Return the JVM's class loader that has Spark's classes but not those of an application."""
+    """Return the JVM's class loader that has Spark's classes but not an application's classes."""
     here = classes.java.lang.Thread.currentThread().getContextClassLoader()
     return classes.java.lang.Class.forName(
         "org.apache.spark.SparkContext", False, here
@@ -300,7 +300,7 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
     ``Factory``. ``first``: its class ``mdt.spark.Jar``.
 
     The Java half checks the internals of Spark that it uses. Raises Unsupported with the name of a
-    missing one.
+    missing class.
     """
     connection = gateway(context)
     ensure_callback_server_started(connection)
@@ -314,7 +314,7 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
             .newInstance()
         )
         return classes.java.util.Optional.of(jar).map(maker).get()
-    except Py4JError as error:  # also an error of Java that is no exception
+    except Py4JError as error:  # includes Java errors that are not exceptions
         reason = error.java_exception if isinstance(error, Py4JJavaError) else error
         raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
 
@@ -332,8 +332,8 @@ def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, An
     to bytes.
 
     The sources are compiled together by Spark's own compiler for generated code (Janino, about 3
-    CPU seconds in a new JVM). They can use the classes of Spark and of each other, but not those of
-    an application. Raises Unsupported if they do not compile with this release of Spark.
+    CPU seconds in a new JVM). They can use the classes of Spark and of each other, but not an
+    application's classes. Raises Unsupported if they do not compile with this release of Spark.
     """
     connection = gateway(context)
     classes = connection.jvm

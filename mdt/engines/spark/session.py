@@ -56,7 +56,7 @@ def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
     """Return the settings of a session whose names begin with ``prefix``.
 
     ``spark.conf.getAll`` makes a call per setting and ends with an error, about 0.1 s in all. This
-    makes one call.
+    makes a single call.
     """
     found: dict[str, str] = json.loads(
         factory_of(spark.sparkContext).settings(private.java_session(spark), prefix)
@@ -66,6 +66,6 @@ def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
 
 def name(spark: SparkSession) -> str:
     """Return a name that is unique to a session among all JVMs. Python may have several objects for
-    one session.
+    a session.
     """
     return str(factory_of(spark.sparkContext).name(private.java_session(spark)))

@@ -71,8 +71,8 @@ def frame(java: Any) -> DataFrame:
 
 
 class _Function:
-    """The java.util.function.Function that ``java/bridge/Python.java`` calls: for tables, or for
-    one query's stream or batches.
+    """The java.util.function.Function that ``java/bridge/Python.java`` calls: for tables, or for a
+    query's stream or batches.
     """
 
     class Java:
@@ -116,7 +116,8 @@ def _enabled() -> Guarded[WeakSet[SparkSession]]:
 
 
 def enable(spark: SparkSession, answers: Answers) -> bool:
-    """Register ``format("mdt")`` in a session and in all others of its JVM. May be repeated.
+    """Register ``format("mdt")`` in a session and in all other sessions of its JVM. May be
+    repeated.
 
     Returns False if Spark's class loaders do not find it. Raises Unsupported on Spark Connect, and
     if the cluster does not allow a session to add a JAR.

@@ -90,7 +90,7 @@ class Statement:
         return [EditClause(*clause) for clause in json.loads(self._java.clauses())]
 
     def edits(self, seq: int) -> DataFrame:
-        """Return a frame with one row per row that changes, based on the state ``seq``. Call
+        """Return a frame with a row per changed row, based on the state ``seq``. Call
         :meth:`clauses` first.
         """
         return private.frame_of_java(self._java.rows(seq))
