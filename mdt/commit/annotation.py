@@ -63,8 +63,8 @@ def takes_metadata(method: _Method) -> _Method:
 
 
 def _checked(metadata: object) -> dict[str, str]:
-    given = dict(mapping("metadata", metadata))
-    for name, text in given.items():
+    entries = dict(mapping("metadata", metadata))
+    for name, text in entries.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise Invalid(
                 f"metadata: {shown(name)} is {shown(text)}",
@@ -75,13 +75,13 @@ def _checked(metadata: object) -> dict[str, str]:
                 f"metadata: the name {shown(name)} is one that Hudi or mdt uses",
                 hint="take another, such as 'run'",
             )
-    if not is_metadata(given):
+    if not is_metadata(entries):
         raise Invalid(
-            f"the metadata of a commit are {len(given):,} texts of"
-            f" {sum(map(len, (*given, *given.values()))):,} characters",
+            f"the metadata of a commit are {len(entries):,} texts of"
+            f" {sum(map(len, (*entries, *entries.values()))):,} characters",
             hint=(
                 f"at most {TEXTS_MAX} texts and {METADATA_BYTES_MAX:,} bytes of Unicode, with"
                 " printable names"
             ),
         )
-    return given
+    return entries

@@ -50,15 +50,15 @@ class Pending:
 
 def decode(data: bytes, *, path: str) -> Pending:
     """Return the claim that was read from ``path``. Raises Corrupt if it is invalid."""
-    found = codec.parse_json(data, path=path)
-    if not isinstance(found, dict):
-        raise _senseless(path, "a JSON object", type(found).__name__)
-    for name, holds in _FIELDS.items():
-        if name not in found or not holds(found[name]):
-            raise _senseless(path, f"a field {name} by its grammar", repr(found.get(name))[:80])
+    fields = codec.parse_json(data, path=path)
+    if not isinstance(fields, dict):
+        raise _senseless(path, "a JSON object", type(fields).__name__)
+    for name, is_valid in _FIELDS.items():
+        if name not in fields or not is_valid(fields[name]):
+            raise _senseless(path, f"a field {name} by its grammar", repr(fields.get(name))[:80])
     claim = Pending(
-        **{name: found[name] for name in _FIELDS if name != "partitions"},
-        partitions=tuple(found["partitions"]),
+        **{name: fields[name] for name in _FIELDS if name != "partitions"},
+        partitions=tuple(fields["partitions"]),
     )
     if path != paths.pending(claim.instant):
         raise _senseless(path, "the instant of its name", claim.instant)
@@ -110,15 +110,15 @@ def read_all(storage: Storage) -> Claims:
     """Return the valid claims, oldest first, and the errors of invalid claims. Lists the directory
     once.
     """
-    found, aside = [], []
-    listed = storage.list_dir(paths.pending_dir())
-    latest_us = storage.now_us() + CLAIM_CLOCK_AHEAD_SECONDS * 1_000_000 if listed else 0
-    for one in storage.together(*(partial(_read, storage, info, latest_us) for info in listed)):
-        if isinstance(one, Pending):
-            found.append(one)
-        elif one is not None:
-            aside.append(one)
-    return sorted(found, key=lambda claim: claim.instant), aside
+    valid, invalid = [], []
+    infos = storage.list_dir(paths.pending_dir())
+    latest_us = storage.now_us() + CLAIM_CLOCK_AHEAD_SECONDS * 1_000_000 if infos else 0
+    for entry in storage.together(*(partial(_read, storage, info, latest_us) for info in infos)):
+        if isinstance(entry, Pending):
+            valid.append(entry)
+        elif entry is not None:
+            invalid.append(entry)
+    return sorted(valid, key=lambda claim: claim.instant), invalid
 
 
 def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corrupt | None:

@@ -130,11 +130,11 @@ def check(
     horizon = theirs.header.get("retention", {}).get("horizon", 0)
     if mine.needs is not None and mine.needs < horizon:
         return f"commit {theirs.seq} cleaned the state after commit {mine.needs}"
-    told = theirs.header.get("tags", {})
-    same = mine.tags.intersection((*told.get("add", ()), *told.get("drop", ())))
-    if same:
-        return f"commit {theirs.seq} changed the tag {min(same)!r}"
-    if min(told.get("add", {}).values(), default=mine.horizon) < mine.horizon:
+    tags = theirs.header.get("tags", {})
+    shared = mine.tags.intersection((*tags.get("add", ()), *tags.get("drop", ())))
+    if shared:
+        return f"commit {theirs.seq} changed the tag {min(shared)!r}"
+    if min(tags.get("add", {}).values(), default=mine.horizon) < mine.horizon:
         return f"commit {theirs.seq} named a state before commit {mine.horizon}"
     if mine.conditional and theirs.header.get("operation") in CHOOSING:
         return f"commit {theirs.seq} made rows that the condition may hold for"
@@ -147,10 +147,10 @@ def check(
         return f"commit {theirs.seq} changed file group {min(changed)}"
     if mine.overwrites and (into := _written_into(mine.overwrites, files)):
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
-    if mine.opens and (twice := mine.opens & _buckets(files)):
+    if mine.opens and (buckets := mine.opens & _buckets(files)):
         return (
-            f"commit {theirs.seq} made a file group for bucket {min(twice)[1]} of partition"
-            f" {min(twice)[0]!r}"
+            f"commit {theirs.seq} made a file group for bucket {min(buckets)[1]} of partition"
+            f" {min(buckets)[0]!r}"
         )
     if _inserted(mine.absent, files, load):
         return f"commit {theirs.seq} inserted a key that this transaction found absent"
@@ -193,8 +193,8 @@ def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
     for segment, data in zip(
         ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True
     ):
-        own = mine.rows.get(segment)
-        if own is not None and own.intersect(positions(data, SEGMENT_ROWS_MAX, path=path)):
+        read = mine.rows.get(segment)
+        if read is not None and read.intersect(positions(data, SEGMENT_ROWS_MAX, path=path)):
             return False
     return True
 
@@ -203,18 +203,18 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
     """Return (partition path, bucket) of the file groups of ``files``. Their ids begin with the
     bucket number.
     """
-    named = zip(files["partition"].to_pylist(), files["file_id"].to_pylist(), strict=True)
-    return {(partition, int(name[:8])) for partition, name in named if name[:8].isdecimal()}
+    names = zip(files["partition"].to_pylist(), files["file_id"].to_pylist(), strict=True)
+    return {(partition, int(name[:8])) for partition, name in names if name[:8].isdecimal()}
 
 
 def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
     """Return True if keys of ``absent`` have got tombstones."""
-    theirs = of_table(tombstones, 0)
+    deleted = of_table(tombstones, 0)
     for path in absent:
         keys = absent.get(path)  # None for log files with deletes only
         if keys is not None:
             marks = marks_of(keys, None if path == TABLE else path, key_hash)
-            if bool((theirs.find(marks) >= 0).any()):
+            if bool((deleted.find(marks) >= 0).any()):
                 return True
     return False
 

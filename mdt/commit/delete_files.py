@@ -21,14 +21,14 @@ def reclaim(metadata: Metadata, record: CommitRecord) -> int:
     The record is not trusted. A file is kept if a readable snapshot refers to it, or if its token
     is that of a running transaction.
     """
-    told = record.table("cleaned")["path"]
-    if not len(told):
+    released = record.table("cleaned")["path"]
+    if not len(released):
         return 0
-    found, _ = claims.read_all(metadata.storage)
-    running = {claim.token for claim in found}
-    kept = references.data_files(metadata, metadata.newest(watched=False))
+    running_claims, _ = claims.read_all(metadata.storage)
+    running = {claim.token for claim in running_claims}
+    referenced = references.data_files(metadata, metadata.newest(watched=False))
     doomed = []
-    for path in told.filter(pc.invert(pc.is_in(told, kept))).to_pylist():
+    for path in released.filter(pc.invert(pc.is_in(released, referenced))).to_pylist():
         if names.token_of(path.rpartition("/")[2]) not in running:
             doomed.append(path)
     metadata.storage.delete_many(doomed)

@@ -69,20 +69,20 @@ def find(
 def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[str]) -> Leftovers:
     storage = metadata.storage
     listing = storage.list("")
-    found, aside = claims.read_all(storage)
-    found = [claim for claim in found if claim.instant not in ended]
+    running, invalid = claims.read_all(storage)
+    running = [claim for claim in running if claim.instant not in ended]
     snapshot = metadata.newest()
     if retention is not None:
         snapshot = replace(snapshot, retention=retention)
-    claimed = {claim.instant for claim in found}
-    claimed.update(error.path.rpartition("/")[2] for error in aside)
+    claimed = {claim.instant for claim in running}
+    claimed.update(error.path.rpartition("/")[2] for error in invalid)
     used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(
-        metadata, snapshot, found
+        metadata, snapshot, running
     )
-    files = _unclaimed(listing, used, claimed, {claim.token for claim in found})
+    files = _unclaimed(listing, used, claimed, {claim.token for claim in running})
     unknown = _young_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
-    known = snapshot.instants | snapshot.log.dead_instants | claimed
+    recorded = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout_of(snapshot.definition))
     pending = [
         path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED
@@ -93,7 +93,7 @@ def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[s
         snapshot.retention.instant,
     )
     foreign = any(
-        instant.time not in known
+        instant.time not in recorded
         for instant in instants.values()
         if instant.time > snapshot.retention.instant
     )
@@ -157,19 +157,19 @@ def _instant_of(path: str) -> str | None:
 
 def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
     """Return path -> instant of Hudi's timeline."""
-    found = {}
+    instants = {}
     for info in listing:
         instant = layout.instant_at(info.path)
         if instant is not None:
-            found[info.path] = instant
-    return found
+            instants[info.path] = instant
+    return instants
 
 
 def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
     """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
     ``archived``.
     """
-    found = []
+    outdated = []
     for info in listing:
         for folder in (paths.markers_dir(), paths.heartbeats_dir()):
             instant = (
@@ -178,8 +178,8 @@ def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[
                 else ""
             )
             if instant in ended or (timeline.is_time(instant) and instant <= archived):
-                found.append(info.path)
-    return found
+                outdated.append(info.path)
+    return outdated
 
 
 def token_of(path: str) -> int | None:
@@ -196,12 +196,12 @@ def _unclaimed(
     listing: Listing, used: set[str], claimed: set[str], tokens: set[int]
 ) -> dict[str, int]:
     """Return path -> token of the mdt files that are neither in ``used`` nor covered by a claim."""
-    found = {}
+    tokens_by_path = {}
     for info in listing:
         path = info.path
         token = None if path in used else token_of(path)
         if token is None or token in tokens:
             continue
         if _instant_of(path) not in claimed:
-            found[path] = token
-    return found
+            tokens_by_path[path] = token
+    return tokens_by_path

@@ -38,9 +38,9 @@ def announce(storage: Storage, instant: str, action: str, definition: TableDefin
 
     They need not survive a power cut, because the transaction has not committed.
     """
-    told = _announced(instant, action, definition)
-    made = _put_passing(storage, told)
-    return [path for (path, _), is_made in zip(told, made, strict=True) if is_made]
+    instants = _announced(instant, action, definition)
+    created = _put_passing(storage, instants)
+    return [path for (path, _), is_new in zip(instants, created, strict=True) if is_new]
 
 
 def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
@@ -116,10 +116,10 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     table that has them is complete.
     """
     _publish_savepoint(storage, record, definition)
-    made, gone = of_indexing(record, definition)
-    for path, content in made:
+    new_instants, dropped = of_indexing(record, definition)
+    for path, content in new_instants:
         storage.put_if_absent(path, content)
-    storage.delete_many(gone)
+    storage.delete_many(dropped)
     for path, content in of_restore(record, definition):
         storage.put_if_absent(path, content)
     if record.action in NO_INSTANTS:
@@ -161,17 +161,21 @@ def of_indexing(
     record: CommitRecord, definition: TableDefinition
 ) -> tuple[list[tuple[str, bytes]], list[str]]:
     """Return the instants for Hudi's index builds: (path, content) to put, and paths to delete."""
-    told, layout = record.header.get("indexing"), layout_of(definition)
-    if told is None:
+    indexing, layout = record.header.get("indexing"), layout_of(definition)
+    if indexing is None:
         return [], []
-    made = list(layout.indexing(record.instant, told["plan"]))[:-1] if told.get("plan") else []
-    made += [layout.indexing(instant, specs)[-1] for instant, specs in told.get("done", {}).items()]
-    gone = [
+    new_instants = (
+        list(layout.indexing(record.instant, indexing["plan"]))[:-1] if indexing.get("plan") else []
+    )
+    new_instants += [
+        layout.indexing(instant, specs)[-1] for instant, specs in indexing.get("done", {}).items()
+    ]
+    dropped = [
         path
-        for instant in told.get("dropped", ())
+        for instant in indexing.get("dropped", ())
         for path in layout.retracted(instant, "indexing")
     ]
-    return made, gone
+    return new_instants, dropped
 
 
 def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
@@ -191,7 +195,7 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
         return layout_of(definition).cleaned(_cleaned(record))
     files, slices = record.table("files"), record.table("slices")
     is_replace = record.action == "replacecommit"
-    told = CommitMetadata(
+    commit_metadata = CommitMetadata(
         files=pa.table(
             [*files.columns, *slices.columns], [*files.column_names, *slices.column_names]
         ),
@@ -207,13 +211,13 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
     )
     plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())
     return layout_of(definition).completed(
-        record.instant, _hudi_action(record, definition), told, plan
+        record.instant, _hudi_action(record, definition), commit_metadata, plan
     )
 
 
 def _hudi_operation(record: CommitRecord) -> str:
-    own = str(record.header["operation"])
-    return _OPERATIONS.get(record.action, _OPERATIONS.get(own, own))
+    operation = str(record.header["operation"])
+    return _OPERATIONS.get(record.action, _OPERATIONS.get(operation, operation))
 
 
 def _cleaned(record: CommitRecord) -> Cleaned:
@@ -222,11 +226,11 @@ def _cleaned(record: CommitRecord) -> Cleaned:
     for path in record.table("cleaned")["path"].to_pylist():
         partition, _, name = path.rpartition("/")
         files.setdefault(partition, []).append(name)
-    told = record.header.get("clean", {})
+    clean = record.header.get("clean", {})
     return Cleaned(
         record.instant,
-        told.get("policy", ""),
-        told.get("earliest", ""),
-        told.get("action", ""),
+        clean.get("policy", ""),
+        clean.get("earliest", ""),
+        clean.get("action", ""),
         files,
     )

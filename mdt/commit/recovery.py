@@ -94,17 +94,17 @@ def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
     Args:
         known: Claims that were just read, as in :func:`recover`.
     """
-    found, aside = claims.read_all(metadata.storage) if known is None else known
-    if not found:
-        return [], aside
+    pending_claims, invalid = claims.read_all(metadata.storage) if known is None else known
+    if not pending_claims:
+        return [], invalid
     snapshot = metadata.newest()
-    kept = []
-    for claim in found:
+    valid = []
+    for claim in pending_claims:
         if _usurps(snapshot, claim):
-            aside.append(claims.usurped(claim))
+            invalid.append(claims.usurped(claim))
         else:
-            kept.append(claim)
-    return kept, aside
+            valid.append(claim)
+    return valid, invalid
 
 
 def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
@@ -130,18 +130,18 @@ def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = 
     """
     since = logs.started(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
-    found, aside = sensible(metadata, known)
+    valid, invalid = sensible(metadata, known)
     dead: list[Pending] = []
-    if found:
-        published += _publish_committed(metadata, metadata.newest(), found)
-        dead = _rolled_back(metadata, found, after_seconds)
+    if valid:
+        published += _publish_committed(metadata, metadata.newest(), valid)
+        dead = _rolled_back(metadata, valid, after_seconds)
     removed = sum(remove(metadata, claim) for claim in dead)
     if not after_seconds:
         removed += sweep(metadata)
     rolled_back = tuple(claim.instant for claim in dead)
-    done = Recovery(published, rolled_back, removed, tuple(error.path for error in aside))
-    _log(metadata, done, aside, since)
-    return done
+    recovery = Recovery(published, rolled_back, removed, tuple(error.path for error in invalid))
+    _log(metadata, recovery, invalid, since)
+    return recovery
 
 
 def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: int) -> None:
@@ -186,12 +186,12 @@ def _rolled_back(
 
 def recoverable(metadata: Metadata) -> Recovery:
     """Return a preview of :func:`recover` for all claims. Changes nothing."""
-    found, aside = sensible(metadata)
+    valid, invalid = sensible(metadata)
     transactions = metadata.newest().transactions
-    published = tuple(claim.instant for claim in found if claim.txn in transactions)
-    dead = tuple(claim.instant for claim in found if claim.txn not in transactions)
+    published = tuple(claim.instant for claim in valid if claim.txn in transactions)
+    dead = tuple(claim.instant for claim in valid if claim.txn not in transactions)
     files = leftover_files(metadata, ended=frozenset(dead))
-    return Recovery(published, dead, len(files), tuple(error.path for error in aside))
+    return Recovery(published, dead, len(files), tuple(error.path for error in invalid))
 
 
 def leftover_files(
@@ -200,9 +200,9 @@ def leftover_files(
     """Return the paths that :func:`sweep` would remove. Arguments as in
     :func:`mdt.commit.leftovers.find`.
     """
-    left = leftovers.find(metadata, retention, ended)
-    spared = left.unknown if left.foreign else frozenset()
-    return [path for path in left.files if leftovers.token_of(path) not in spared]
+    garbage = leftovers.find(metadata, retention, ended)
+    spared = garbage.unknown if garbage.foreign else frozenset()
+    return [path for path in garbage.files if leftovers.token_of(path) not in spared]
 
 
 def sweep(metadata: Metadata) -> int:
@@ -213,14 +213,14 @@ def sweep(metadata: Metadata) -> int:
     kept.
     """
     metadata.newest()  # raises if another Hudi writer has taken over the table
-    left = leftovers.find(metadata)
-    if left.unknown and not left.foreign:
-        run(metadata, Rollback((), left.unknown))
+    garbage = leftovers.find(metadata)
+    if garbage.unknown and not garbage.foreign:
+        run(metadata, Rollback((), garbage.unknown))
     # Transactions that have committed since are not dead.
-    open_ = left.unknown - metadata.newest().log.dead_tokens
-    doomed = [path for path in left.files if leftovers.token_of(path) not in open_]
-    metadata.storage.delete_many([*doomed, *left.instants])
-    markers.drop_folders(metadata.storage, left.instants)
+    open_ = garbage.unknown - metadata.newest().log.dead_tokens
+    doomed = [path for path in garbage.files if leftovers.token_of(path) not in open_]
+    metadata.storage.delete_many([*doomed, *garbage.instants])
+    markers.drop_folders(metadata.storage, garbage.instants)
     # Empty directories of archived transactions would slow down every listing.
     metadata.storage.drop_directories(paths.attachments_dir(), metadata.newest().retention.instant)
     return len(doomed)
@@ -279,11 +279,11 @@ def remove(metadata: Metadata, claim: Pending) -> int:
         raise Corrupt(
             "a transaction is both committed and rolled back", path=paths.pending(claim.instant)
         )
-    kept: set[str] = set()
+    referenced: set[str] = set()
     if snapshot.retention.first:
         # archived records may refer to log files with this token
-        kept = set(references.data_files(metadata, snapshot).to_pylist())
-    removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, kept)
+        referenced = set(references.data_files(metadata, snapshot).to_pylist())
+    removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, referenced)
     if claim.instant not in snapshot.instants:
         publish.retract(storage, claim.instant, claim.action, snapshot.definition)
     markers.end(storage, claim.instant, markers.standing(storage, claim.instant))

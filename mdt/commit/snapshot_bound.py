@@ -39,16 +39,16 @@ class Resting(Around):
             )
         plan = replace(plan, footprint=replace(plan.footprint, conditional=True))
         for seq in range(self.seq + 1, snapshot.seq + 1):
-            theirs = self.metadata.record(seq)
-            if theirs is None:
+            record = self.metadata.record(seq)
+            if record is None:
                 plan.close()
                 raise self._conflict(f"commit {seq} is in the log no more")
-            why = conflicts.check(
-                plan.footprint, theirs, self.metadata.objects.key_map, snapshot.definition.key_hash
+            reason = conflicts.check(
+                plan.footprint, record, self.metadata.objects.key_map, snapshot.definition.key_hash
             )
-            if why is not None:
+            if reason is not None:
                 plan.close()
-                raise self._conflict(why)
+                raise self._conflict(reason)
         return plan
 
     def _conflict(self, why: str) -> Conflict:

@@ -86,8 +86,8 @@ def run(
     while True:
         try:
             next(driver)
-        except StopIteration as done:
-            result: CommitResult[P] = done.value
+        except StopIteration as stop:
+            result: CommitResult[P] = stop.value
             return result
 
 
@@ -173,7 +173,7 @@ def _attempt(
     try:
         changes = operation.write(snapshot, plan, claim)
         yield "written"
-        seen = metadata.newest(to_end=False).seq  # last check for commits of other Hudi writers
+        newest = metadata.newest(to_end=False).seq  # last check for commits of other Hudi writers
         looked_us = metadata.storage.now_us()
     except Exception as error:  # also errors of progress callbacks and third-party indexes
         if not isinstance(error, Unavailable):
@@ -183,7 +183,7 @@ def _attempt(
         return None, -1, _CLEANED
     # From here on an error leaves the outcome open: nothing may be deleted, recovery decides by
     # the log.
-    committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, seen)
+    committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, newest)
     if committed is not None:
         yield "committed"
         archived = archive.last_archived(metadata.storage)
@@ -223,13 +223,13 @@ def claim_instant(
             now,
             tuple(plan.partitions),
         )
-        told = (storage, instant, operation.action, snapshot.definition)
+        announcement = (storage, instant, operation.action, snapshot.definition)
         _, is_free = storage.together(
-            partial(publish.prepare, *told), partial(claims.put, storage, pending)
+            partial(publish.prepare, *announcement), partial(claims.put, storage, pending)
         )
         if is_free:
             newest, announced = storage.together(
-                partial(metadata.newest, watched=False), partial(publish.announce, *told)
+                partial(metadata.newest, watched=False), partial(publish.announce, *announcement)
             )
             if newest.last_instant < instant:
                 break
@@ -311,16 +311,16 @@ def _commit(
     seq = snapshot.seq + 1
     while True:
         # The put-if-absent below detects records after `seen`.
-        while seq != seen + 1 and (theirs := metadata.record(seq)) is not None:
+        while seq != seen + 1 and (earlier := metadata.record(seq)) is not None:
             key_hash = snapshot.definition.key_hash
             why = conflicts.check(
-                _footprint(plan, claim, changes), theirs, metadata.objects.key_map, key_hash
+                _footprint(plan, claim, changes), earlier, metadata.objects.key_map, key_hash
             )
             if why is not None:
                 part = (
                     None
-                    if theirs.alters or theirs.rekeys
-                    else operation.narrow(snapshot, plan, changes, theirs)
+                    if earlier.alters or earlier.rekeys
+                    else operation.narrow(snapshot, plan, changes, earlier)
                 )
                 if part is None:
                     return None, why
@@ -381,22 +381,22 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
     storage = metadata.storage
     is_published = False
     try:
-        found = storage.begin(partial(markers.standing, storage, record.instant))
+        marker_paths = storage.begin(partial(markers.standing, storage, record.instant))
         if archived >= record.seq:
             # this process slept, and other writers have published and archived the record
-            markers.end(storage, record.instant, found())
+            markers.end(storage, record.instant, marker_paths())
             return ()
         newest = metadata.after(record)
         _publish(metadata, record, newest)
         is_published = True
         if record.action == "clean":
             reclaim(metadata, record)
-        markers.end(storage, record.instant, found())
+        markers.end(storage, record.instant, marker_paths())
         if metadata.compaction_is_due(newest):
             metadata.compact()
     except MdtError as error:
-        left = f"committed, but the work after it is left to the next writer: {error}"
-        return (left,) if is_published else (left, _UNPUBLISHED)
+        warning = f"committed, but the work after it is left to the next writer: {error}"
+        return (warning,) if is_published else (warning, _UNPUBLISHED)
     return ()
 
 
@@ -440,8 +440,8 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Publish ``record`` after all earlier records."""
-    is_done = partial(_is_finished, metadata, newest.definition)
-    oldest = publish.oldest_unpublished(is_done, metadata.record, record.seq)
+    is_finished = partial(_is_finished, metadata, newest.definition)
+    oldest = publish.oldest_unpublished(is_finished, metadata.record, record.seq)
     for seq in range(oldest, record.seq + 1):
         earlier = metadata.record(seq)
         if earlier is not None:
@@ -522,11 +522,11 @@ def remove_files(
         kept: Paths to keep because archived records refer to them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
-    listed = [*storage.list(paths.attachments_of(instant))]
-    for found in storage.each(partial(storage.list_dir, partition) for partition in partitions):
-        listed += found
+    infos = [*storage.list(paths.attachments_of(instant))]
+    for folder in storage.each(partial(storage.list_dir, partition) for partition in partitions):
+        infos += folder
     doomed = []
-    for info in listed:
+    for info in infos:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
             continue
         if info.path not in kept:

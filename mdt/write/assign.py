@@ -128,23 +128,31 @@ def assign(
         if home < NEW:
             fresh.append(Assignment(partition, home, False, range(rows), home))
             continue
-        one = stored[partition]
+        stored_row_bytes = stored[partition]
         small: Iterator[_Small] = iter(())
         if use_small_files:
-            affordable = max(REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * one))
-            small = _small_groups(
-                snapshot, options, partition, one, can_index_log_files, touched, affordable
+            affordable = max(
+                REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * stored_row_bytes)
             )
-        taken = 0
-        while taken < rows and (place := next(small, None)) is not None:
-            part = range(taken, min(rows, taken + place.capacity_rows))
+            small = _small_groups(
+                snapshot,
+                options,
+                partition,
+                stored_row_bytes,
+                can_index_log_files,
+                touched,
+                affordable,
+            )
+        first = 0
+        while first < rows and (place := next(small, None)) is not None:
+            part = range(first, min(rows, first + place.capacity_rows))
             inserts_of[place.group] = part
-            taken = part.stop
+            first = part.stop
             if is_mor and not can_index_log_files:
                 rewrites.add(place.group)
-        per_file = max(1, int(fresh_bytes_max / one))
+        per_file = max(1, int(fresh_bytes_max / stored_row_bytes))
         fresh += [
-            Assignment(partition, NEW, False, part) for part in _even(range(taken, rows), per_file)
+            Assignment(partition, NEW, False, part) for part in _even(range(first, rows), per_file)
         ]
     if snapshot.definition.ordering is not None:
         rewrites.update(returns)  # see the module docstring

@@ -111,19 +111,19 @@ class Blend:
         merger fails.
         """
         try:
-            found = self.mergers[name](older, newer)
+            merged = self.mergers[name](older, newer)
         except Invalid:
             raise
         except Exception as error:  # user functions may raise anything
             raise Invalid(f"column {name!r}: its values cannot be merged: {error}") from error
-        if not hasattr(found, "__len__"):
+        if not hasattr(merged, "__len__"):
             raise Invalid(
-                f"column {name!r}: the merger made a {type(found).__name__}, not an array of"
+                f"column {name!r}: the merger made a {type(merged).__name__}, not an array of"
                 f" {len(older)} values"
             )
-        if len(found) != len(older):
-            raise Invalid(f"column {name!r}: the merger made {len(found)} values of {len(older)}")
-        column = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+        if len(merged) != len(older):
+            raise Invalid(f"column {name!r}: the merger made {len(merged)} values of {len(older)}")
+        column = merged if isinstance(merged, pa.ChunkedArray) else pa.chunked_array([merged])
         return fitted(pa.table({name: column}), self.definition)[name]
 
     def rows(self, older: pa.Table, batch: Batch, found: BoolArray, late: BoolArray) -> pa.Table:
@@ -205,10 +205,10 @@ class _Older:
         keys = keys_for(definition.key_index, batch.keys, batch.sort_keys)
         for hit in find(self.metadata, self.snapshot, keys, batch.hashes):
             file[hit.key], position[hit.key] = hit.file, hit.position
-        here = self._columns(KeyRows(file, position), lacking)
+        partition_columns = self._columns(KeyRows(file, position), lacking)
         for name in lacking:
             at = table.schema.get_field_index(name)
-            table = table.set_column(at, table.schema.field(at), here[name])
+            table = table.set_column(at, table.schema.field(at), partition_columns[name])
         codes, paths = definition_paths(table, definition)
         return replace(batch, table=table, partition=codes, partitions=tuple(paths))
 
@@ -276,7 +276,7 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
     lacking = [name for name in definition.unique_by if name in missing]
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which say which rows are meant")
-    found: dict[str, Merger] = {}
+    mergers: dict[str, Merger] = {}
     for name, merger in kept.mergers.items():
         if name in definition.fixed or name not in definition.schema.names:
             raise Invalid(
@@ -288,9 +288,9 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
                 f"there is no merger {shown(merger)}", hint=f"{', '.join(MERGERS)}, or a function"
             )
         if name not in missing:
-            found[name] = MERGERS[merger] if isinstance(merger, str) else merger
-    blend = Blend(missing, found, definition)
-    for name in found:
+            mergers[name] = MERGERS[merger] if isinstance(merger, str) else merger
+    blend = Blend(missing, mergers, definition)
+    for name in mergers:
         if isinstance(kept.mergers[name], str):  # check the type: "sum" needs numbers
             nothing = pa.array([], definition.schema.field(name).type)
             blend.merged(name, nothing, nothing)
@@ -309,11 +309,11 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
         for schema in (definition.declared, definition.schema)
     )
     data, ends = without_marks(data)
-    given = conformed(data, ends, declared, stored, definition, numbered=numbered)
-    table = with_nulls(given, definition.schema)
+    present = conformed(data, ends, declared, stored, definition, numbered=numbered)
+    table = with_nulls(present, definition.schema)
     lacking = blend.missing.difference(definition.partition_by)
-    known = table.select([name for name in table.column_names if name not in lacking])
-    batch = stored_batch(known, definition, numbered=numbered)
+    known_columns = table.select([name for name in table.column_names if name not in lacking])
+    batch = stored_batch(known_columns, definition, numbered=numbered)
     batch = replace(batch, table=table, ends=ends)
     return _folded(batch, blend) if blend.mergers else unique(batch, definition)
 
@@ -330,9 +330,9 @@ def _folded(batch: Batch, blend: Blend) -> Batch:
     table = thin.table
     group: Int64Array = np.cumsum(ends) - ends
     for name in blend.mergers:
-        values, of = batch.table[name].take(pa.array(order)).combine_chunks(), group
-        while len(of) > len(last):
-            values, of = _paired(blend, name, values, of)
+        values, group_of = batch.table[name].take(pa.array(order)).combine_chunks(), group
+        while len(group_of) > len(last):
+            values, group_of = _paired(blend, name, values, group_of)
         at = table.schema.get_field_index(name)
         as_they_came = np.argsort(order[ends])
         table = table.set_column(at, table.schema.field(at), values.take(pa.array(as_they_came)))

@@ -47,9 +47,16 @@ class InsertUnchecked(RowOperation):
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan. It does not depend on any row of the table."""
         with self._decided(snapshot) as rows:
-            work = assigned(self, snapshot, rows.findings)
+            assignments = assigned(self, snapshot, rows.findings)
             counts = {name: rows.findings.counts[name] for name in ("inserted", "late")}
-            return RowPlan(Footprint(txn), partitions_of(work), counts, bool(work), work, rows=rows)
+            return RowPlan(
+                Footprint(txn),
+                partitions_of(assignments),
+                counts,
+                bool(assignments),
+                assignments,
+                rows=rows,
+            )
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files. Absent keys are not part of the read set."""

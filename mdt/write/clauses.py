@@ -90,25 +90,25 @@ class Clause:
 
     def reads(self, names: Iterable[str] | None = None) -> frozenset[str]:
         """Return the columns required to set ``names``, by default all columns of the clause."""
-        wanted = self.values.keys() if names is None else self.values.keys() & set(names)
-        return frozenset[str]().union(*(self.values[name][1] for name in wanted))
+        targets = self.values.keys() if names is None else self.values.keys() & set(names)
+        return frozenset[str]().union(*(self.values[name][1] for name in targets))
 
     def made(self, rows: pa.Table, names: Iterable[str] | None = None) -> pa.Table:
         """Return the columns of ``names`` that the clause sets, in stored types. Raises Invalid for
         a value that does not fit.
         """
-        wanted = [name for name in self.values if names is None or name in names]
+        targets = [name for name in self.values if names is None or name in names]
         return fitted(
-            pa.table({name: self.values[name][0](rows) for name in wanted}), self.definition
+            pa.table({name: self.values[name][0](rows) for name in targets}), self.definition
         )
 
     def new_rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows that an insert clause creates, in stored types."""
         definition = self.definition
-        made = {name: pa.nulls(len(rows)) for name in definition.schema.names}
+        columns = {name: pa.nulls(len(rows)) for name in definition.schema.names}
         for name, (value, _) in self.values.items():
-            made[name] = value(rows)
-        return fitted(pa.table(made), definition, definition.key)
+            columns[name] = value(rows)
+        return fitted(pa.table(columns), definition, definition.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,9 @@ class Clauses:
         if text is None:
             return Condition()
         predicate, names = parse_condition(text, self.schema(when), params)
-        found = Condition(predicate, names)
-        found.holds(self.source.nothing(names))
-        return found
+        condition = Condition(predicate, names)
+        condition.holds(self.source.nothing(names))
+        return condition
 
     def clause(self, when: When, action: Action, condition: Condition, given: Any) -> Clause:
         """Return a clause.
@@ -153,35 +153,35 @@ class Clauses:
             if self.definition.is_global and not self.definition.moves_rows:
                 # mdt.update.partition.path=false: rows keep their partition
                 values = {
-                    name: made
-                    for name, made in values.items()
+                    name: value
+                    for name, value in values.items()
                     if name not in self.definition.partition_by
                 }
-        made = Clause(when, action, condition, values, self.definition)
+        clause = Clause(when, action, condition, values, self.definition)
         if action is Action.INSERT:
-            self._require_whole(made)
+            self._require_whole(clause)
         elif values:
-            made.made(self.source.nothing(made.reads()))
-        return made
+            clause.made(self.source.nothing(clause.reads()))
+        return clause
 
     def _values(self, when: When, given: Any) -> dict[str, tuple[Value, frozenset[str]]]:
-        known = self.definition.schema.names
+        column_names = self.definition.schema.names
         if isinstance(given, str) and given == ALL and when is not When.NOT_MATCHED_BY_SOURCE:
-            missing = set(known).difference(self.source.table.column_names)
+            missing = set(column_names).difference(self.source.table.column_names)
             if missing:
                 raise Invalid(
                     '"*" takes every column of the table; the source lacks'
                     f" {', '.join(sorted(missing))}",
                     hint="name the columns: {'fare': 'source.fare'}",
                 )
-            return {name: _column(GIVEN + name) for name in known}
+            return {name: _column(GIVEN + name) for name in column_names}
         if not isinstance(given, Mapping) or not given:
             raise Invalid(
                 f"a clause takes columns and their values, not {shown(given)}",
                 hint="{'fare': 'source.fare'}",
             )
         schema = self.schema(when)
-        columns = by_column("a clause", given, known)
+        columns = by_column("a clause", given, column_names)
         return {name: self._value(schema, name, value) for name, value in columns.items()}
 
     def _value(self, schema: pa.Schema, name: str, given: Any) -> tuple[Value, frozenset[str]]:
@@ -193,10 +193,10 @@ class Clauses:
         if not isinstance(given, str):
             return constant(self.definition, name, given), frozenset()
         try:
-            found = column_name(given.strip(), schema)
+            column = column_name(given.strip(), schema)
         except MdtError:  # not a single column name
             return parse_with_columns(given, schema)
-        return _copied(found, schema)
+        return _copied(column, schema)
 
     def _require_settable(
         self, values: Mapping[str, tuple[Value, frozenset[str]]], given: Any

@@ -107,17 +107,17 @@ class Conditional(Operation[ConditionalPlan]):
         """
         if not snapshot.definition.schema.equals(self.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
-        found = self.found(snapshot)
+        matches = self.found(snapshot)
         groups = snapshot.file_groups
         rows: dict[int, dict[int, BitMap]] = {}
         for group, file in zip(
-            groups.of_files(np.array(list(found), np.int64)).tolist(), found, strict=True
+            groups.of_files(np.array(list(matches), np.int64)).tolist(), matches, strict=True
         ):
-            rows.setdefault(group, {})[file] = found[file]
+            rows.setdefault(group, {})[file] = matches[file]
         rewritten: Collection[int] = ()
         if self._may_fall(snapshot):
             rewritten = rows
-        work = assign(
+        assignments = assign(
             snapshot,
             self.options,
             can_index_log_files=True,
@@ -126,14 +126,14 @@ class Conditional(Operation[ConditionalPlan]):
             inserts={},
             rewritten=rewritten,
         )
-        counts = {"updated" if self.setting else "deleted": sum(map(len, found.values()))}
+        counts = {"updated" if self.setting else "deleted": sum(map(len, matches.values()))}
         may_choose = partial(may_match, predicate=self.predicate, definition=snapshot.definition)
         footprint = Footprint(
             txn, frozenset(groups.names(sorted(rows))), conditional=True, may_choose=may_choose
         )
-        partitions = sorted({one.partition for one in work})
-        parts = [Part(one, rows[one.group]) for one in work]
-        return ConditionalPlan(footprint, partitions, counts, bool(work), parts, left={})
+        partitions = sorted({assignment.partition for assignment in assignments})
+        parts = [Part(assignment, rows[assignment.group]) for assignment in assignments]
+        return ConditionalPlan(footprint, partitions, counts, bool(assignments), parts, left={})
 
     def found(self, snapshot: Snapshot) -> Matches:
         """Return the matching rows."""
@@ -172,16 +172,16 @@ def written(
         part: Object suffix, as for :func:`mdt.write.slice_files.collect`.
     """
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
-    parts = {one.assignment.group: one for one in work}
+    parts = {change.assignment.group: change for change in work}
 
     def slice_of(one: Assignment) -> Slice:
         return _slice(shared.metadata, snapshot, setting, parts[one.group])
 
-    assignments = [one.assignment for one in work]
+    assignments = [change.assignment for change in work]
     changes = write_slices(shared, assignments, slice_of, progress, read=list(parts), part=part)
     if setting is not None or not snapshot.definition.keeps_deletes:
         return changes
-    places = [one for part in work for one in part.places]
+    places = [place for change in work for place in change.places]
     file = np.repeat(
         np.array([file for file, _ in places], np.int64),
         [len(positions) for _, positions in places],
@@ -193,7 +193,7 @@ def written(
 
 
 def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part: Part) -> Slice:
-    one, definition = part.assignment, snapshot.definition
+    assignment, definition = part.assignment, snapshot.definition
 
     def read(names: Sequence[str]) -> pa.Table:
         return read_at(metadata, snapshot, part.places, names, threads=1)[0].select(names)
@@ -201,10 +201,17 @@ def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part
     if setting is not None:
         old = read(definition.schema.names)
         new = keyed_rows(setting.of(old), definition)
-        is_log = one.is_log or (definition.is_mor and not fall(old, new, definition))
-        return Slice(one.partition, one.group, is_log, new=new, updates=len(new), dead=part.matches)
-    if not one.is_log:
-        return Slice(one.partition, one.group, False, dead=part.matches)
+        is_log = assignment.is_log or (definition.is_mor and not fall(old, new, definition))
+        return Slice(
+            assignment.partition,
+            assignment.group,
+            is_log,
+            new=new,
+            updates=len(new),
+            dead=part.matches,
+        )
+    if not assignment.is_log:
+        return Slice(assignment.partition, assignment.group, False, dead=part.matches)
     keys = plain(read([RECORD_KEY])[RECORD_KEY])
-    gone = Keys(keys, definition.key_hash.hash(keys))
-    return Slice(one.partition, one.group, True, dead=part.matches, deleted=gone)
+    deleted = Keys(keys, definition.key_hash.hash(keys))
+    return Slice(assignment.partition, assignment.group, True, dead=part.matches, deleted=deleted)

@@ -43,15 +43,15 @@ def of_keys(
     """
     if not snapshot.definition.keeps_deletes:
         return NO_TOMBSTONES
-    found, ordering = located.found, located.ordering
+    is_live, ordering = located.found, located.ordering
     marks = marks_of(
         batch.hashes, scope_of(snapshot, partition_names(batch)), snapshot.definition.key_hash
     )
-    leaves = found & ~late
+    leaves = is_live & ~late
     if batch.ordering is not None:
         ordering = batch.ordering
-        stands, known = deleted_at(snapshot, marks)
-        leaves |= ~found & ~(stands & (ordering < known))
+        has_tombstone, deleted_ordering = deleted_at(snapshot, marks)
+        leaves |= ~is_live & ~(has_tombstone & (ordering < deleted_ordering))
     leaves &= ends
     return new_tombstones(marks.take(leaves), ordering[leaves])
 

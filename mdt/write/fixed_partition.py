@@ -33,23 +33,23 @@ def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
     definition = snapshot.definition
     if definition.moves_rows or not definition.is_global or not len(snapshot):
         return batch
-    there = snapshot.file_groups.partitions(located.group)
-    here = np.array([*batch.partitions, ""], dtype=object)[batch.partition]
-    stays = np.flatnonzero(located.found & np.asarray(there != here))
-    if not len(stays):
+    live_partition = snapshot.file_groups.partitions(located.group)
+    given_partition = np.array([*batch.partitions, ""], dtype=object)[batch.partition]
+    differs = np.flatnonzero(located.found & np.asarray(live_partition != given_partition))
+    if not len(differs):
         return batch
-    paths, code = np.unique(there[stays].astype(str), return_inverse=True)
+    paths, code = np.unique(live_partition[differs].astype(str), return_inverse=True)
     stored = pa.schema(map(definition.schema.field, definition.partition_by))
-    known = partition_values(paths.tolist(), stored, definition.hive_style)
+    values_of_paths = partition_values(paths.tolist(), stored, definition.hive_style)
     at = np.arange(len(batch))
-    at[stays] = len(batch) + code
+    at[differs] = len(batch) + code
     table = batch.table
     for name in definition.partition_by:
         number = table.schema.get_field_index(name)
-        values = pa.concat_arrays([*table[name].chunks, *known[name].chunks])
+        values = pa.concat_arrays([*table[name].chunks, *values_of_paths[name].chunks])
         table = table.set_column(number, table.schema.field(name), pc.take(values, pa.array(at)))
     partition = batch.partition.copy()
-    partition[stays] = len(batch.partitions) + code
+    partition[differs] = len(batch.partitions) + code
     return replace(
         batch, table=table, partition=partition, partitions=(*batch.partitions, *paths.tolist())
     )

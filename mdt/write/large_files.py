@@ -137,9 +137,9 @@ def _looked_at(base: Base) -> _Seen:
     """Read the key and float columns, which determine the row order and the footer statistics."""
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
     floats = base_file.floats(schema)
-    wanted = pa.schema([field for field in schema if field.name in {*key, *floats}])
+    key_and_floats = pa.schema([field for field in schema if field.name in {*key, *floats}])
     rises, last, unbounded = True, None, base_file.without_bounds(schema.empty_table())
-    for piece in base.pieces(wanted):
+    for piece in base.pieces(key_and_floats):
         unbounded |= base_file.without_bounds(piece.select(floats))
         if rises:
             keys = sort_keys(piece, key)
@@ -167,10 +167,10 @@ def rewritten(
         old: Number of rows at the start of ``come`` that existed in the table.
         constants: Partition path and file name.
     """
-    seen, definition = _looked_at(base), base.snapshot.definition
-    unbounded = seen.unbounded | base_file.without_bounds(come)
-    made = _Description(base.snapshot, options, base.rows + len(come))
-    rows = _merged(base, come, by_key=seen.rises and base.rows > 0)
+    layout, definition = _looked_at(base), base.snapshot.definition
+    unbounded = layout.unbounded | base_file.without_bounds(come)
+    description = _Description(base.snapshot, options, base.rows + len(come))
+    rows = _merged(base, come, by_key=layout.rises and base.rows > 0)
     scratch = Scratch(options.write_spill_dir)
     with (
         ThreadPoolExecutor(1) as pool,
@@ -181,35 +181,35 @@ def rewritten(
             """Yield row groups. Each is described in parallel to its encoding."""
             for group, at in _grouped(rows, options.row_group_rows):
                 whole = with_constants(group, definition, constants)
-                done = pool.submit(made.add, whole, at >= old)
+                future = pool.submit(description.add, whole, at >= old)
                 yield whole
-                done.result()
+                future.result()
                 del whole, group, at  # so that their memory can be released
                 give_back()
 
-        said = base_file.encode_groups(
+        digests_of_groups = base_file.encode_groups(
             described(),
             sink,
             rows=base.rows + len(come),
             unbounded=unbounded,
             avro_schema=avro_schema,
-            said=made.said,
+            said=description.said,
             compression=options.compression,
             page_bytes=options.page_bytes,
             bloom_type=options.bloom_filter_type,
         )
     data = scratch.mapped(to_change=True)
-    digests.fill(data, said)
+    digests.fill(data, digests_of_groups)
     encoded = Encoded(
         data,
-        made.rows,
-        tuple(made.row_groups),
+        description.rows,
+        tuple(description.row_groups),
         footer_reference(data),
-        made.summaries.finished(),
-        made.key_map.encoded(),
-        page_map.encoded(data, said),
+        description.summaries.finished(),
+        description.key_map.encoded(),
+        page_map.encoded(data, digests_of_groups),
     )
-    return encoded, made.fresh
+    return encoded, description.fresh
 
 
 def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Table, Int64Array]]:
@@ -223,22 +223,22 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
         by_keys = rising(keys)
         if by_keys is not None:
             order, keys = by_keys, keys.take(pa.array(by_keys))
-    put = 0
+    start = 0
     for piece in base.pieces(schema):
         at = np.full(len(piece), -1)
-        if keys is None or put == len(come):
+        if keys is None or start == len(come):
             yield piece, at
             continue
-        own = sort_keys(piece.select(key), key)
+        piece_keys = sort_keys(piece.select(key), key)
         # New rows with the last key of this piece must wait: the next piece may have base rows with
         # the same key, which come first.
-        here = put + _below(keys.slice(put), own[-1])
-        place = rising(pa.concat_arrays([own, keys.slice(put, here - put)]))
-        both = base_file.stack([piece, taken(come, order[put:here])])
-        at, put = np.concatenate([at, order[put:here]]), here
-        yield (both, at) if place is None else (taken(both, place), at[place])
-    if put < len(come):
-        yield taken(come, order[put:]), order[put:]
+        end = start + _below(keys.slice(start), piece_keys[-1])
+        place = rising(pa.concat_arrays([piece_keys, keys.slice(start, end - start)]))
+        combined = base_file.stack([piece, taken(come, order[start:end])])
+        at, start = np.concatenate([at, order[start:end]]), end
+        yield (combined, at) if place is None else (taken(combined, place), at[place])
+    if start < len(come):
+        yield taken(come, order[start:]), order[start:]
 
 
 def _below(keys: pa.Array, bound: Any) -> int:
@@ -262,8 +262,8 @@ def _grouped(
         whole, at = pa.concat_tables(tables), np.concatenate(places)
         for first in range(0, held - size + 1, size):
             yield whole.slice(first, size).combine_chunks(), at[first : first + size]
-        rest = held % size
-        tables, places, held = [whole.slice(held - rest)], [at[held - rest :]], rest
+        remaining = held % size
+        tables, places, held = [whole.slice(held - remaining)], [at[held - remaining :]], remaining
     if held:
         yield pa.concat_tables(tables).combine_chunks(), np.concatenate(places)
 
@@ -302,7 +302,7 @@ class _Description:
         """Return (smallest record key, largest record key, encoded Bloom filter) for the footer."""
         bloom = None if self._bloom is None else self._bloom.text().encode("ascii")
         return (
-            min(one["min"] for one in self._bounds),
-            max(one["max"] for one in self._bounds),
+            min(bounds["min"] for bounds in self._bounds),
+            max(bounds["max"] for bounds in self._bounds),
             bloom,
         )

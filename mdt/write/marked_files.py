@@ -59,10 +59,10 @@ class MarkedFiles:
         requests.
         """
         files = []
-        for number, one in work:
-            file_id, name = self._named(number, one)
-            self._names[number, one.is_log] = file_id, name
-            files.append(paths.partition_file(one.partition, name))
+        for number, placed in work:
+            file_id, name = self._named(number, placed)
+            self._names[number, placed.is_log] = file_id, name
+            files.append(paths.partition_file(placed.partition, name))
         if files:
             self._require_running(files[0])
             storage, instant, layout = (

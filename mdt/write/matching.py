@@ -89,8 +89,10 @@ class Pairs:
             position.append(part.position)
             if part.ordering is not None:
                 ordering.append(part.ordering)
-        known = np.concatenate(ordering) if len(ordering) > len(parts) else None
-        return cls(np.concatenate(source), np.concatenate(file), np.concatenate(position), known)
+        ordering_words = np.concatenate(ordering) if len(ordering) > len(parts) else None
+        return cls(
+            np.concatenate(source), np.concatenate(file), np.concatenate(position), ordering_words
+        )
 
     @property
     def places(self) -> Int64Array:
@@ -140,23 +142,24 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
         equal = {name: name for name in definition.unique_by}
         _require(source, equal)
         return On(equal, Condition(), tuple(equal), nulls=True)
-    known = definition.schema.names
-    if not isinstance(on, str) or own_spelling(on, known) is not None:
-        wanted = [named_column(name, known) for name in texts("on", on, "['id']")]
-        if not wanted:
+    column_names = definition.schema.names
+    if not isinstance(on, str) or own_spelling(on, column_names) is not None:
+        names = [named_column(name, column_names) for name in texts("on", on, "['id']")]
+        if not names:
             raise Invalid(
-                f"on={shown(on)} names no columns of the table", hint=f"columns: {', '.join(known)}"
+                f"on={shown(on)} names no columns of the table",
+                hint=f"columns: {', '.join(column_names)}",
             )
-        _require(source, wanted)
-        return _planned(dict(zip(wanted, wanted, strict=True)), [], frozenset(), definition)
+        _require(source, names)
+        return _planned(dict(zip(names, names, strict=True)), [], frozenset(), definition)
     predicate, names_read = parse_condition(
         on, pa.schema([*source.schema, *as_target(definition.schema)])
     )
-    equal, rest = dict[str, str](), list[Predicate]()
+    equal, conditions = dict[str, str](), list[Predicate]()
     for part in _conjuncts(simplify(predicate)):
         sides = _equated(part, source, definition)
         if sides is None or sides[1] in equal:
-            rest.append(part)
+            conditions.append(part)
         else:
             equal[sides[1]] = sides[0]
     if not equal:
@@ -164,7 +167,7 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
             f"on={on!r} does not say which columns are equal",
             hint="join source.x = target.y and further conditions by AND",
         )
-    return _planned(equal, rest, names_read, definition)
+    return _planned(equal, conditions, names_read, definition)
 
 
 def _require(source: Source, names: Iterable[str]) -> None:
@@ -185,11 +188,13 @@ def _equated(
     """Return (source column, table column) if ``part`` is an equality of the two, else None."""
     if not isinstance(part, Compared) or part.op != "=" or part.is_negated:
         return None
-    for one, other in (part.names, part.names[::-1]):
-        ours, theirs = one.removeprefix(SOURCE), other.removeprefix(TARGET)
-        if one.startswith(SOURCE) and other.startswith(TARGET):
-            plain = ours in source.table.column_names and theirs in definition.schema.names
-            return (ours, theirs) if plain else None
+    for left, right in (part.names, part.names[::-1]):
+        source_name, target_name = left.removeprefix(SOURCE), right.removeprefix(TARGET)
+        if left.startswith(SOURCE) and right.startswith(TARGET):
+            plain = (
+                source_name in source.table.column_names and target_name in definition.schema.names
+            )
+            return (source_name, target_name) if plain else None
     return None
 
 
@@ -235,29 +240,32 @@ def pairs(
         scanned: Output parameter. The numbers of the files read are added to it.
     """
     if on.is_by_key:
-        found = _by_key(metadata, snapshot, source, on)
-        scanned.update(np.unique(found.file).tolist())
+        candidates = _by_key(metadata, snapshot, source, on)
+        scanned.update(np.unique(candidates.file).tolist())
     else:
-        found = _by_columns(metadata, snapshot, source, on, threads, scanned)
+        candidates = _by_columns(metadata, snapshot, source, on, threads, scanned)
     if on.rest.is_always:
-        return found
+        return candidates
     names = sorted(target_columns(on.rest.names))
     target = rows_at(
-        metadata, snapshot, KeyRows(found.file, found.position), names, threads=threads
+        metadata, snapshot, KeyRows(candidates.file, candidates.position), names, threads=threads
     )
-    holds = on.rest.holds(source.beside(on.rest.names, found.source, target))
-    return replace(found.take(holds), refused=found.places[~holds] if on.is_by_key else _NO_ROWS)
+    is_match = on.rest.holds(source.beside(on.rest.names, candidates.source, target))
+    return replace(
+        candidates.take(is_match),
+        refused=candidates.places[~is_match] if on.is_by_key else _NO_ROWS,
+    )
 
 
 def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> Pairs:
     definition = snapshot.definition
-    given = pa.table({name: source.table[on.equal[name]] for name in on.key})
+    key_columns = pa.table({name: source.table[on.equal[name]] for name in on.key})
     needed = definition.key if on.nulls else on.key
-    rows = np.flatnonzero(all_valid(given.select(list(needed))))
-    if len(rows) < len(given):
-        given = given.take(pa.array(rows))
-    declared, kept = map(_nullable, definition.forms(on.key))
-    keyed = keyed_rows(conform(given, declared, kept, definition.key), definition)
+    rows = np.flatnonzero(all_valid(key_columns.select(list(needed))))
+    if len(rows) < len(key_columns):
+        key_columns = key_columns.take(pa.array(rows))
+    declared, key_schema = map(_nullable, definition.forms(on.key))
+    keyed = keyed_rows(conform(key_columns, declared, key_schema, definition.key), definition)
     partition = None
     if set(definition.partition_by) <= set(on.key) and not (definition.is_global and on.nulls):
         codes, names = definition_paths(keyed.table, definition)
@@ -267,12 +275,14 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
     for hit in find(metadata, snapshot, keys, keyed.hashes, partition):
         absent[hit.key] = False
         parts.append(Pairs(rows[hit.key], hit.file, hit.position, hit.ordering))
-    missing, gone = dict[str, KeyHashes](), np.flatnonzero(absent)
-    if len(gone) and (partition is None or definition.is_global):
-        missing[TABLE] = keyed.hashes.take(gone)
-    elif len(gone):
-        for code, some in by_value(gone, codes[gone].astype(np.int64)).items():
-            missing[names[code]] = keyed.hashes.take(some)
+    missing, absent_rows = dict[str, KeyHashes](), np.flatnonzero(absent)
+    if len(absent_rows) and (partition is None or definition.is_global):
+        missing[TABLE] = keyed.hashes.take(absent_rows)
+    elif len(absent_rows):
+        for code, rows_of_partition in by_value(
+            absent_rows, codes[absent_rows].astype(np.int64)
+        ).items():
+            missing[names[code]] = keyed.hashes.take(rows_of_partition)
     return replace(Pairs.joined(parts), absent=missing)
 
 
@@ -294,27 +304,29 @@ def _by_columns(
     metadata: Metadata, snapshot: Snapshot, source: Source, on: On, threads: int, scanned: set[int]
 ) -> Pairs:
     names = list(on.equal)
-    asked = [_narrowed(source, on.equal[name], name, snapshot.definition.schema) for name in names]
-    asked += [
+    leaves = [_narrowed(source, on.equal[name], name, snapshot.definition.schema) for name in names]
+    leaves += [
         part for part in _conjuncts(on.rest.predicate) if columns(part) and _is_of_target(part)
     ]
-    predicate = simplify(And(tuple(map(unprefixed, asked))))
+    predicate = simplify(And(tuple(map(unprefixed, leaves))))
     places = places_of(
         matching_rows(metadata, snapshot, predicate, threads=threads, scanned=scanned)
     )
     file, position = places >> 32, places & 0xFFFFFFFF
     target = rows_at(metadata, snapshot, KeyRows(file, position), names, threads=threads)
-    left, right = {"source": np.arange(len(source))}, {"row": np.arange(len(file))}
+    source_side, target_side = {"source": np.arange(len(source))}, {"row": np.arange(len(file))}
     for name in names:
-        left["=" + name], right["=" + name] = _comparable(
+        source_side["=" + name], target_side["=" + name] = _comparable(
             source.column(on.equal[name]), target[name], name
         )
-    keys = list(left)[1:]
-    joined = pa.table(left).join(pa.table(right), keys, join_type="inner", use_threads=threads > 1)
-    row, mine = joined["row"].to_numpy(), joined["source"].to_numpy()
-    order = np.lexsort((mine, row))
-    row, mine = row[order], mine[order]
-    return Pairs(mine, file[row], position[row])
+    keys = list(source_side)[1:]
+    joined = pa.table(source_side).join(
+        pa.table(target_side), keys, join_type="inner", use_threads=threads > 1
+    )
+    target_row, source_row = joined["row"].to_numpy(), joined["source"].to_numpy()
+    order = np.lexsort((source_row, target_row))
+    target_row, source_row = target_row[order], source_row[order]
+    return Pairs(source_row, file[target_row], position[target_row])
 
 
 def unprefixed(predicate: Predicate) -> Predicate:
@@ -330,10 +342,10 @@ def unprefixed(predicate: Predicate) -> Predicate:
 
 def _renamed(one: Leaf) -> Leaf:
     bare = [name.removeprefix(TARGET) for name in one.columns]
-    made: Leaf = type(one)(
+    renamed: Leaf = type(one)(
         bare[0], one.op, one.value, *([tuple(bare[1:])] if len(bare) > 1 else [])
     )
-    return made
+    return renamed
 
 
 def _is_of_target(part: Predicate) -> bool:
@@ -348,9 +360,10 @@ def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Pred
     column = source.column(name).drop_null()
     if not len(column):
         return Or(())
-    known = schema.field(target).type
+    target_type = schema.field(target).type
     if any(
-        pa.types.is_floating(type) or pa.types.is_boolean(type) for type in (known, column.type)
+        pa.types.is_floating(type) or pa.types.is_boolean(type)
+        for type in (target_type, column.type)
     ):
         return And(())
     try:
@@ -422,13 +435,17 @@ def refuse_two_rows_for_one(
     twice = places[counts > 1]
     if not len(twice):
         return
-    some = twice[:named_max]
+    shown_places = twice[:named_max]
     rows = rows_at(
-        metadata, snapshot, KeyRows(some >> 32, some & 0xFFFFFFFF), list(key_of), threads=1
+        metadata,
+        snapshot,
+        KeyRows(shown_places >> 32, shown_places & 0xFFFFFFFF),
+        list(key_of),
+        threads=1,
     )
-    named = rows_of(rows) if len(key_of) > 1 else [row[key_of[0]] for row in rows_of(rows)]
+    shown_keys = rows_of(rows) if len(key_of) > 1 else [row[key_of[0]] for row in rows_of(rows)]
     raise Invalid(
-        f"{len(twice)} rows of the table match several rows of the source: {named}",
+        f"{len(twice)} rows of the table match several rows of the source: {shown_keys}",
         hint=(
             "t.merge(…, dedupe=True) takes the row with the largest ordering value for each key; or"
             " leave one row for each of them"

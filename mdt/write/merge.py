@@ -155,17 +155,21 @@ class MergedRows(Rows):
         self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None
     ) -> pa.Table:
         """Return the updated rows with the columns ``names``, by default all."""
-        wanted = list(snapshot.definition.schema.names if names is None else names)
+        selected = list(snapshot.definition.schema.names if names is None else names)
         parts, order = list[pa.Table](), list[Int64Array]()
         for number, rows in by_value(np.arange(len(acted)), acted.clause).items():
-            clause, some = self.clauses[number], acted.pairs.take(rows)
-            reads = clause.reads(wanted)
-            kept = [name for name in wanted if name not in clause.values]
-            target = self.target(snapshot, some, sorted({*kept, *target_columns(reads)}), threads=1)
-            made = clause.made(self.source.beside(reads, some.source, target), wanted)
-            columns = [target[name] if name in kept else made[name] for name in wanted]
+            clause, pairs_of_clause = self.clauses[number], acted.pairs.take(rows)
+            reads = clause.reads(selected)
+            unchanged = [name for name in selected if name not in clause.values]
+            target = self.target(
+                snapshot, pairs_of_clause, sorted({*unchanged, *target_columns(reads)}), threads=1
+            )
+            computed = clause.made(
+                self.source.beside(reads, pairs_of_clause.source, target), selected
+            )
+            columns = [target[name] if name in unchanged else computed[name] for name in selected]
             parts.append(
-                pa.table(columns, schema=pa.schema(map(snapshot.definition.schema.field, wanted)))
+                pa.table(columns, schema=pa.schema(map(snapshot.definition.schema.field, selected)))
             )
             order.append(rows)
         if len(parts) == 1:
@@ -213,10 +217,10 @@ class Decided:
 
     def absent(self, is_global: bool) -> dict[str, KeyHashes]:
         """Return the keys that were found absent, in the form of a footprint."""
-        known = [self.found.absent]
+        parts = [self.found.absent]
         if self.batch is not None:
-            known.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
-        return _together(known)
+            parts.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
+        return _together(parts)
 
     def counts(self) -> dict[str, int]:
         """Return the number of inserted, updated, deleted and late rows."""
@@ -262,29 +266,31 @@ class DecidedMerge(DecidedRows):
         merge, acted = self.merge, self.done.acted
         shared = WriteJob.of(merge.metadata, snapshot, merge.options, claim)
         new_partitions(merge.metadata, snapshot, claim, plan.partitions)
-        read = [one.group for one in plan.work if one.group >= 0]
+        read = [assignment.group for assignment in plan.work if assignment.group >= 0]
         changes = write_slices(
             shared, plan.work, partial(self._slice, snapshot), operation.progress, read=read
         )
-        gone, threads = acted.pairs.take(~self.done.updates), merge.options.threads("reader")
-        tombstones = of_rows(merge.metadata, snapshot, gone.file, gone.position, threads=threads)
+        deleted, threads = acted.pairs.take(~self.done.updates), merge.options.threads("reader")
+        tombstones = of_rows(
+            merge.metadata, snapshot, deleted.file, deleted.position, threads=threads
+        )
         return replace(changes, tombstones=tombstones)
 
     def _slice(self, snapshot: Snapshot, one: Assignment) -> Slice:
         merge, batch = self.merge, self.done.batch
         acted = self.done.acted.take(self.rows.get(one.group, _NO_ROWS))
-        stays = merge.updates(acted) & ~acted.moved
+        in_place = merge.updates(acted) & ~acted.moved
         parts: list[KeyedRows] = []
-        if stays.any():
-            updated = merge.updated(snapshot, acted.take(stays))
+        if in_place.any():
+            updated = merge.updated(snapshot, acted.take(in_place))
             parts.append(keyed_rows(updated, snapshot.definition))
         if batch is not None:
             new = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
             new = np.concatenate([new, self.returns.get(one.group, _NO_ROWS)])
             if len(new):
                 parts.append(batch.rows(new))
-        gone = acted.take(~stays)
-        keys = self._keys(snapshot, gone) if one.is_log and len(gone) else None
+        removed = acted.take(~in_place)
+        keys = self._keys(snapshot, removed) if one.is_log and len(removed) else None
         file, position = acted.pairs.file, acted.pairs.position
         dead = {
             number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()
@@ -294,7 +300,7 @@ class DecidedMerge(DecidedRows):
             one.group,
             one.is_log,
             new=stacked(parts) if parts else None,
-            updates=int(stays.sum()),
+            updates=int(in_place.sum()),
             dead=dead,
             deleted=keys,
         )
@@ -319,36 +325,36 @@ class Decision:
             since: Start time in microseconds, for the statistics.
         """
         merge, snapshot = self._merge, self._snapshot
-        done = self.decided()
+        decided = self.decided()
         inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
-        if done.batch is not None:
-            fresh, returning = done.new_rows()
-            returns = by_value(returning, done.located.dead_in[returning])
-            inserts = inserts_of(done.batch, fresh, done.located.home)
+        if decided.batch is not None:
+            fresh, returning = decided.new_rows()
+            returns = by_value(returning, decided.located.dead_in[returning])
+            inserts = inserts_of(decided.batch, fresh, decided.located.home)
         of_files = snapshot.file_groups.of_files
-        rows = by_value(np.arange(len(done.acted)), of_files(done.acted.pairs.file))
-        files = [done.found.file, done.found.refused >> 32, done.acted.pairs.file]
-        groups = np.append(done.located.group, of_files(np.concatenate(files)))
+        rows = by_value(np.arange(len(decided.acted)), of_files(decided.acted.pairs.file))
+        files = [decided.found.file, decided.found.refused >> 32, decided.acted.pairs.file]
+        groups = np.append(decided.located.group, of_files(np.concatenate(files)))
         microseconds = merge.metadata.storage.now_us() - since
         findings = Findings(
             sizes(inserts),
             sizes(rows),
             {},
             sizes(returns),
-            set(of_files(done.acted.pairs.file[done.falls]).tolist()),
+            set(of_files(decided.acted.pairs.file[decided.falls]).tolist()),
             np.unique(groups[groups >= 0]).tolist(),
-            done.counts(),
-            0.0 if done.batch is None else done.batch.row_bytes,
-            done.absent(snapshot.definition.is_global),
-            self._left(done),
-            looked=Looked(len(merge.source), len(done.scanned), len(snapshot), microseconds),
+            decided.counts(),
+            0.0 if decided.batch is None else decided.batch.row_bytes,
+            decided.absent(snapshot.definition.is_global),
+            self._left(decided),
+            looked=Looked(len(merge.source), len(decided.scanned), len(snapshot), microseconds),
         )
-        return DecidedMerge(merge, done, rows, inserts, returns, findings)
+        return DecidedMerge(merge, decided, rows, inserts, returns, findings)
 
     def decided(self) -> Decided:
         """Return the effect on all source and table rows."""
         merge, snapshot = self._merge, self._snapshot
-        found = pairs(
+        matches = pairs(
             merge.metadata,
             snapshot,
             merge.source,
@@ -358,9 +364,9 @@ class Decision:
         )
         if self._numbers(When.MATCHED):
             refuse_two_rows_for_one(
-                merge.metadata, snapshot, found, snapshot.definition.key, _NAMED_KEYS
+                merge.metadata, snapshot, matches, snapshot.definition.key, _NAMED_KEYS
             )
-        return self._decided(found, self._acted(found))
+        return self._decided(matches, self._acted(matches))
 
     def decided_alone(self, matched: Mapping[int, BitMap]) -> Decided:
         """Return the effect on unmatched table rows in given files.
@@ -383,7 +389,7 @@ class Decision:
             for number in self._numbers(When.NOT_MATCHED_BY_SOURCE)
         ]
         plans = [plan(self._merge.metadata, self._snapshot, predicate) for predicate in predicates]
-        return {scan.file for found in plans for scan in found.segments}
+        return {scan.file for scan_plan in plans for scan in scan_plan.segments}
 
     def _decided(self, found: Pairs, acted: Acted) -> Decided:
         merge = self._merge
@@ -418,23 +424,23 @@ class Decision:
         names = frozenset[str]().union(
             *(self._merge.clauses[number].condition.names for number in numbers)
         )
-        left = np.arange(len(found))
+        undecided = np.arange(len(found))
         target = None
         for number in numbers:
             condition = self._merge.clauses[number].condition
-            holds = np.ones(len(left), np.bool_)
+            is_match = np.ones(len(undecided), np.bool_)
             if not condition.is_always:
                 if target is None:
                     columns = sorted(target_columns(names))
                     target = self._merge.target(
                         self._snapshot, found, columns, threads=self._threads
                     )
-                some = taken(target, left) if target.num_columns else target
-                holds = condition.holds(
-                    self._merge.source.beside(condition.names, found.source[left], some)
+                rows = taken(target, undecided) if target.num_columns else target
+                is_match = condition.holds(
+                    self._merge.source.beside(condition.names, found.source[undecided], rows)
                 )
-            clause[left[holds]] = number
-            left = left[~holds]
+            clause[undecided[is_match]] = number
+            undecided = undecided[~is_match]
         return clause
 
     def _alone(
@@ -481,13 +487,13 @@ class Decision:
         rows = np.flatnonzero(updates & self._sets(acted, definition.partition_by))
         if not len(rows) or not definition.is_global:
             return acted
-        some = acted.take(rows)
-        table = self._merge.updated(self._snapshot, some, definition.partition_by)
+        candidates = acted.take(rows)
+        table = self._merge.updated(self._snapshot, candidates, definition.partition_by)
         codes, names = definition_paths(table, definition)
         groups = self._snapshot.file_groups
-        here = groups.partitions(groups.of_files(some.pairs.file))
+        current = groups.partitions(groups.of_files(candidates.pairs.file))
         moved = np.zeros(len(acted), np.bool_)
-        moved[rows] = np.asarray(here != np.array(names, np.object_)[codes])
+        moved[rows] = np.asarray(current != np.array(names, np.object_)[codes])
         if definition.keys_repeat and moved.any():
             raise Unsupported(
                 "a row would move to a partition where its key may live already, which this table"
@@ -510,9 +516,11 @@ class Decision:
         lonely = Pairs(rows, np.full(len(rows), -1), np.full(len(rows), -1))
         clause = self._first(When.NOT_MATCHED, lonely)
         parts = []
-        for number, some in by_value(rows[clause >= 0], clause[clause >= 0]).items():
+        for number, rows_of_clause in by_value(rows[clause >= 0], clause[clause >= 0]).items():
             insert = merge.clauses[number]
-            parts.append(insert.new_rows(merge.source.beside(insert.reads(), some, pa.table({}))))
+            parts.append(
+                insert.new_rows(merge.source.beside(insert.reads(), rows_of_clause, pa.table({})))
+            )
         inserted = sum(map(len, parts))
         if acted.moved.any():
             parts.append(merge.updated(self._snapshot, acted.take(acted.moved)))
@@ -531,11 +539,11 @@ class Decision:
         return batch, inserted
 
     def _refuse_known(self, batch: Batch | None, located: Located, inserted: int) -> None:
-        known = np.flatnonzero(located.found[:inserted])
-        if batch is not None and len(known):
-            named = batch.keys.take(pa.array(known[:_NAMED_KEYS])).to_pylist()
+        existing_rows = np.flatnonzero(located.found[:inserted])
+        if batch is not None and len(existing_rows):
+            shown_keys = batch.keys.take(pa.array(existing_rows[:_NAMED_KEYS])).to_pylist()
             raise Invalid(
-                f"{len(known)} rows to insert have keys that exist already: {named}",
+                f"{len(existing_rows)} rows to insert have keys that exist already: {shown_keys}",
                 hint="match by the key, or leave them out by a condition",
             )
 
@@ -557,13 +565,13 @@ class Decision:
         rows = np.flatnonzero(updates & ~acted.moved & self._sets(acted, [definition.ordering]))
         if not len(rows):
             return falls
-        some, names = acted.take(rows), [definition.ordering]
-        values = self._merge.updated(self._snapshot, some, names)[definition.ordering]
-        old = some.pairs.ordering
+        candidates, names = acted.take(rows), [definition.ordering]
+        values = self._merge.updated(self._snapshot, candidates, names)[definition.ordering]
+        old = candidates.pairs.ordering
         if old is not None and has_whole_words(values.type):
             falls[rows] = ordering_words(values) < old
             return falls
-        target = self._merge.target(self._snapshot, some.pairs, names, threads=self._threads)[
+        target = self._merge.target(self._snapshot, candidates.pairs, names, threads=self._threads)[
             definition.ordering
         ]
         if has_whole_words(values.type):
@@ -595,8 +603,10 @@ def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]
     rows.
     """
     if alone:
-        found = Pairs.joined([found, *(some for _, some in alone)])
-        clause = np.concatenate([clause, *(np.full(len(some), number) for number, some in alone)])
+        found = Pairs.joined([found, *(pairs_alone for _, pairs_alone in alone)])
+        clause = np.concatenate(
+            [clause, *(np.full(len(pairs_alone), number) for number, pairs_alone in alone)]
+        )
     return Acted(found, clause, np.zeros(len(clause), np.bool_))
 
 
@@ -604,12 +614,12 @@ def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
     """Return the keys of all parts by partition. If any part uses TABLE, all keys are under
     TABLE.
     """
-    found: dict[str, list[KeyHashes]] = {}
+    by_path: dict[str, list[KeyHashes]] = {}
     everywhere = any(TABLE in part for part in parts)
     for part in parts:
         for path, hashes in part.items():
-            found.setdefault(TABLE if everywhere else path, []).append(hashes)
-    return {path: KeyHashes.concat(some) for path, some in found.items()}
+            by_path.setdefault(TABLE if everywhere else path, []).append(hashes)
+    return {path: KeyHashes.concat(hashes_of_path) for path, hashes_of_path in by_path.items()}
 
 
 def merge_of(
@@ -620,5 +630,5 @@ def merge_of(
     Args:
         schema: Columns of the table when the clauses were parsed.
     """
-    known = (rows.metadata, rows.options, rows, MERGE, action, progress)
-    return Merge(*known, schema=schema, chooses=rows.chooses)
+    arguments = (rows.metadata, rows.options, rows, MERGE, action, progress)
+    return Merge(*arguments, schema=schema, chooses=rows.chooses)

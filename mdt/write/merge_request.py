@@ -36,21 +36,21 @@ class SaidClause:
 
     def pinned(self) -> SaidClause:
         """Replace ``current_timestamp()`` by a literal, so that all tasks use the same value."""
-        given, now = self.given, now_us()
-        if isinstance(given, Mapping):
-            given = {name: pinned(value, (), now) for name, value in given.items()}
-        return replace(self, condition=pinned(self.condition, (), now), given=given)
+        values, now = self.given, now_us()
+        if isinstance(values, Mapping):
+            values = {name: pinned(value, (), now) for name, value in values.items()}
+        return replace(self, condition=pinned(self.condition, (), now), given=values)
 
     def without_marked(self) -> tuple[SaidClause, ...]:
         """Return the clauses for a source that marks deletes. Marked rows delete their matches and
         are not inserted.
         """
-        mine = "" if self.condition is None else f"({self.condition}\n) and "
+        condition = "" if self.condition is None else f"({self.condition}\n) and "
         if self.action is Action.UPDATE and self.when is When.MATCHED:
-            marked = f"{mine}{SOURCE}{IS_DELETED} = true"
+            marked = f"{condition}{SOURCE}{IS_DELETED} = true"
             return replace(self, action=Action.DELETE, condition=marked, given=None), self
         if self.action is Action.INSERT:
-            unmarked = f"{mine}({SOURCE}{IS_DELETED} is null or {SOURCE}{IS_DELETED} = false)"
+            unmarked = f"{condition}({SOURCE}{IS_DELETED} is null or {SOURCE}{IS_DELETED} = false)"
             return (replace(self, condition=unmarked),)
         return (self,)
 

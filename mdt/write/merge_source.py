@@ -57,9 +57,11 @@ class Source:
         if a value does not fit.
         """
         forms = self._definition.declared, self._definition.schema
-        declared, kept = (pa.schema([of.field(target).with_nullable(True)]) for of in forms)
-        given = self.table.select([name]).rename_columns([target])
-        return conform(given, declared, kept)[target]
+        declared, stored_schema = (
+            pa.schema([schema.field(target).with_nullable(True)]) for schema in forms
+        )
+        column = self.table.select([name]).rename_columns([target])
+        return conform(column, declared, stored_schema)[target]
 
     def _type(self, field: pa.Field) -> pa.DataType:
         """Return the type of a column in expressions.
@@ -67,9 +69,9 @@ class Source:
         This is the type of the table column with the same name. Numbers and text keep their own
         type.
         """
-        known = self._definition.schema
-        if known.get_field_index(field.name) >= 0 and not _is_simple(field.type):
-            return known.field(field.name).type
+        table_schema = self._definition.schema
+        if table_schema.get_field_index(field.name) >= 0 and not _is_simple(field.type):
+            return table_schema.field(field.name).type
         try:
             return stored(pa.schema([pa.field("x", field.type)])).field("x").type
         except Invalid:  # the column can only be copied
@@ -95,13 +97,13 @@ class Source:
             rows: int64[m], row numbers in the source.
             target: m rows of the table.
         """
-        found = {_ROWS: pa.array(rows)}
+        columns = {_ROWS: pa.array(rows)}
         for name in names:
             if name.startswith(TARGET):
-                found[name] = target[name.removeprefix(TARGET)]
+                columns[name] = target[name.removeprefix(TARGET)]
             else:
-                found[name] = taken(pa.table({name: self._asked(name)}), rows)[name]
-        return pa.table(found)
+                columns[name] = taken(pa.table({name: self._asked(name)}), rows)[name]
+        return pa.table(columns)
 
     def _asked(self, name: str) -> pa.ChunkedArray:
         """Return a source column by its name in expressions."""

@@ -237,10 +237,12 @@ class WriteJob:
             bloom = None
             if keys is not None and options.write_footer_bloom:
                 bloom = begun(partial(footer_bloom, keys, options))
-            found = begun(partial(summarize, self.snapshot.definition, options, table, row_groups))
+            summaries = begun(
+                partial(summarize, self.snapshot.definition, options, table, row_groups)
+            )
             key_map = begun(content.key_map)
             bounds = (None, None) if keys is None else _bounds(keys)
-            data, said = base_file.encode(
+            data, digests = base_file.encode(
                 table,
                 row_group_rows=options.row_group_rows,
                 avro_schema=self.avro_meta,
@@ -251,9 +253,9 @@ class WriteJob:
                 compression=options.compression,
                 page_bytes=options.page_bytes,
             )
-            pages = page_map.encoded(data, said) if len(table) else None
+            pages = page_map.encoded(data, digests) if len(table) else None
             return Encoded(
-                data, len(table), row_groups, footer_reference(data), found(), key_map(), pages
+                data, len(table), row_groups, footer_reference(data), summaries(), key_map(), pages
             )
 
     def _base(self, task: int, work: Slice) -> Written:
@@ -329,10 +331,10 @@ class WriteJob:
         old = sum(map(len, parts))
         if work.new is not None:
             parts.append(without_constants(self._fresh(task, work.new, work.partition, name)))
-        come = base_file.stack([moved_schema(definition).empty_table(), *parts])
+        additions = base_file.stack([moved_schema(definition).empty_table(), *parts])
         return rewritten(
             base,
-            come,
+            additions,
             old,
             options=self.options,
             avro_schema=self.avro_meta,
@@ -561,5 +563,5 @@ def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:
     """Return (smallest key, largest key), or (None, None) without keys."""
     if len(keys) == 1 or (len(keys) >= MANY_VALUES and is_rising(keys)):
         return keys[0].as_py(), keys[-1].as_py()
-    found = pc.min_max(keys).as_py()
-    return found["min"], found["max"]
+    bounds = pc.min_max(keys).as_py()
+    return bounds["min"], bounds["max"]

@@ -36,10 +36,10 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
     last = by_key.aggregate([("place", "max")])["place_max"].to_numpy()
     if len(last) == len(rows):
         return source
-    stays = np.ones(len(source), np.bool_)
-    stays[rows] = False
-    stays[rows[order[last]]] = True
-    return Source(source.table.filter(pa.array(stays)), definition)
+    is_kept = np.ones(len(source), np.bool_)
+    is_kept[rows] = False
+    is_kept[rows[order[last]]] = True
+    return Source(source.table.filter(pa.array(is_kept)), definition)
 
 
 def require_key(source: Source, on: On, definition: TableDefinition) -> None:

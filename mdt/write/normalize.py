@@ -54,13 +54,13 @@ class Batch(KeyedRows):
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         """Return the rows at the positions ``rows``."""
-        found = self.rows(rows)
+        taken_rows = self.rows(rows)
         return Batch(
-            found.table,
-            found.keys,
-            found.sort_keys,
-            found.hashes,
-            found.ordering,
+            taken_rows.table,
+            taken_rows.keys,
+            taken_rows.sort_keys,
+            taken_rows.hashes,
+            taken_rows.ordering,
             self.partition[rows],
             self.partitions,
             self.key_hash,
@@ -146,15 +146,17 @@ def conformed(
     """
     if ends is None:
         return conform(data, declared, stored, definition.key, first=_first(numbered))
-    told, key = {*definition.unique_by, definition.ordering}, definition.key
-    own, kept = definition.forms([name for name in stored.names if name in told])
+    delete_columns, key = {*definition.unique_by, definition.ordering}, definition.key
+    declared_columns, stored_columns = definition.forms(
+        [name for name in stored.names if name in delete_columns]
+    )
     marked = data.filter(pa.array(ends))
-    marked = marked.select([name for name in kept.names if name in data.column_names])
-    gone = conform(marked, own, kept, key, first=None)
+    marked = marked.select([name for name in stored_columns.names if name in data.column_names])
+    deletes = conform(marked, declared_columns, stored_columns, key, first=None)
     live = conform(data.filter(pa.array(~ends)), declared, stored, key, first=None)
     at = np.empty(len(data), np.int64)
-    at[~ends], at[ends] = np.arange(len(live)), len(live) + np.arange(len(gone))
-    return taken(pa.concat_tables([live, with_nulls(gone, live.schema)]), at)
+    at[~ends], at[ends] = np.arange(len(live)), len(live) + np.arange(len(deletes))
+    return taken(pa.concat_tables([live, with_nulls(deletes, live.schema)]), at)
 
 
 def stored_batch(
@@ -167,11 +169,11 @@ def stored_batch(
         placed: True if the rows have their partition columns.
     """
     rows = keyed_rows(table, definition, numbered=numbered)
-    known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
+    fields = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     if definition.partition_by and not placed:
-        return Batch(*known, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
+        return Batch(*fields, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
     codes, paths = definition_paths(table, definition)
-    return Batch(*known, codes, tuple(paths), definition.key_hash)
+    return Batch(*fields, codes, tuple(paths), definition.key_hash)
 
 
 def rehashed(batch: Batch, definition: TableDefinition) -> Batch:
@@ -193,8 +195,10 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
     for version in reversed(definition.versions):
         if version.schema.equals(table.schema):
             form = form_between(version, definition.versions[-1], definition.schema)
-            found = table.select(definition.schema.names) if form is None else form.converted(table)
-            return replace(batch, table=found)
+            converted = (
+                table.select(definition.schema.names) if form is None else form.converted(table)
+            )
+            return replace(batch, table=converted)
     raise Conflict(
         "the table's columns were altered while rows were on their way", hint="write them again"
     )
@@ -202,10 +206,10 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
 
 def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
     """Return (required columns, optional columns) of rows to delete."""
-    more = []
+    optional = []
     if definition.keeps_deletes and definition.ordering is not None:
-        more.append(definition.ordering)
-    return list(dict.fromkeys(definition.unique_by)), more
+        optional.append(definition.ordering)
+    return list(dict.fromkeys(definition.unique_by)), optional
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
@@ -218,7 +222,7 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
     hint = ""
     if not definition.is_global:
         hint = "under partition scope a key is only unique in its partition"
-    names, more = columns_of_deletes(definition)
+    names, optional = columns_of_deletes(definition)
     refuse_repeated(data.column_names)
     missing = [name for name in names if name not in data.column_names]
     if missing:
@@ -226,7 +230,7 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
             f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}",
             hint=hint,
         )
-    names = list(dict.fromkeys([*names, *(name for name in more if name in data.column_names)]))
+    names = list(dict.fromkeys([*names, *(name for name in optional if name in data.column_names)]))
     first = _first(numbered)
     table = conform(data.select(names), *definition.forms(names), definition.key, first=first)
     batch = stored_batch(table, definition, numbered=numbered, placed=not definition.is_global)
@@ -284,13 +288,17 @@ def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
         for b in batches
     ]
     rows = stacked(batches)
-    known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
+    fields = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     ends = None
     if any(b.ends is not None for b in batches):
         ends = np.concatenate([b.deletes for b in batches])
-    whole = Batch(*known, np.concatenate(partition), tuple(numbers), definition.key_hash, ends=ends)
-    found = unique(whole, definition)
-    return replace(found, duplicates=found.duplicates + sum(batch.duplicates for batch in batches))
+    whole = Batch(
+        *fields, np.concatenate(partition), tuple(numbers), definition.key_hash, ends=ends
+    )
+    distinct = unique(whole, definition)
+    return replace(
+        distinct, duplicates=distinct.duplicates + sum(batch.duplicates for batch in batches)
+    )
 
 
 def key_order(
@@ -320,10 +328,10 @@ def _refuse_one_hash(keys: pa.Array, order: Int64Array, repeats: Int64Array) -> 
     Args:
         repeats: Indices into ``order`` of rows with the same hash as the next row.
     """
-    here, there = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
-    for at in np.flatnonzero(flags(pc.not_equal(here, there)))[:1].tolist():
+    first, second = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
+    for at in np.flatnonzero(flags(pc.not_equal(first, second)))[:1].tolist():
         raise Invalid(
-            f"two different keys have the same hash: {here[at].as_py()!r} and"
-            f" {there[at].as_py()!r}",
+            f"two different keys have the same hash: {first[at].as_py()!r} and"
+            f" {second[at].as_py()!r}",
             hint="rekey() gives the table a hash with a secret, which tells all keys apart",
         )

@@ -200,28 +200,30 @@ def planned(
     """Return the plan with the file groups for ``rows``. Arguments as for
     :func:`mdt.write.assign.assign`.
     """
-    known = rows.findings
-    work = assign(
+    findings = rows.findings
+    assignments = assign(
         snapshot,
         options,
         can_index_log_files=metadata.key_index(snapshot).can_index_log_files,
-        touched={*known.updates, *known.deletes},
-        returns=known.returns,
-        inserts=known.inserts,
-        row_bytes=known.row_bytes,
+        touched={*findings.updates, *findings.deletes},
+        returns=findings.returns,
+        inserts=findings.inserts,
+        row_bytes=findings.row_bytes,
         writers=writers,
         use_small_files=use_small_files,
-        rewritten=known.falls,
+        rewritten=findings.falls,
     )
     return RowPlan(
-        footprint_of(snapshot, txn, known.groups, work, known.absent),
-        partitions_of(work),
-        known.counts,
-        bool(work) or bool(len(known.tombstones)),
-        work,
+        footprint_of(snapshot, txn, findings.groups, assignments, findings.absent),
+        partitions_of(assignments),
+        findings.counts,
+        bool(assignments) or bool(len(findings.tombstones)),
+        assignments,
         rows=rows,
-        left=known.left,
-        warnings=rewriting_warnings(snapshot, work, falls=known.falls, returns=known.returns),
+        left=findings.left,
+        warnings=rewriting_warnings(
+            snapshot, assignments, falls=findings.falls, returns=findings.returns
+        ),
     )
 
 
@@ -254,12 +256,12 @@ class DecidedHere(DecidedRows):
             refuses: True if keys must be new.
         """
         batch, places = outcome.batch, outcome.places
-        gone = np.append(outcome.moves, outcome.ends)
+        removed = np.append(outcome.moves, outcome.ends)
         rows = GroupedRows(
             batch,
             places,
             by_value(outcome.updates, places.group[outcome.updates]),
-            by_value(gone, places.group[gone]),
+            by_value(removed, places.group[removed]),
             by_value(outcome.returns, places.dead_in[outcome.returns]),
             inserts_of(batch, outcome.inserts, places.home),
         )
@@ -305,8 +307,8 @@ def _refused(batch: Batch, known: Int64Array) -> str | None:
         known: Rows with existing keys.
     """
     if len(known):
-        named = batch.keys.take(pa.array(known[:_NAMED_ROWS])).to_pylist()
-        return f"{len(known)} keys exist already: {named}"
+        shown_keys = batch.keys.take(pa.array(known[:_NAMED_ROWS])).to_pylist()
+        return f"{len(known)} keys exist already: {shown_keys}"
     if batch.duplicates:
         return f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}"
     return None
@@ -314,7 +316,7 @@ def _refused(batch: Batch, known: Int64Array) -> str | None:
 
 def sizes(rows: Mapping[Key, Sized]) -> dict[Key, int]:
     """Return key -> number of rows."""
-    return {of: len(some) for of, some in rows.items()}
+    return {key: len(rows_of_key) for key, rows_of_key in rows.items()}
 
 
 def not_new(operation: str, what: str) -> Invalid:
@@ -335,7 +337,7 @@ def footprint_of(
         groups: Numbers of the file groups that were read.
         absent: Keys found absent.
     """
-    read = sorted({*groups, *(one.group for one in work if one.group > NEW)})
+    read = sorted({*groups, *(assignment.group for assignment in work if assignment.group > NEW)})
     return Footprint(
         txn, frozenset(snapshot.file_groups.names(read)), absent, opens=opened_by(work)
     )
@@ -343,7 +345,11 @@ def footprint_of(
 
 def opened_by(work: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
     """Return (partition path, bucket) of the buckets whose file group ``work`` creates."""
-    return frozenset((one.partition, buckets.number(one.group)) for one in work if one.group < NEW)
+    return frozenset(
+        (assignment.partition, buckets.number(assignment.group))
+        for assignment in work
+        if assignment.group < NEW
+    )
 
 
 def partitions_of(work: Sequence[Assignment]) -> list[str]:
@@ -358,10 +364,12 @@ def write_rows(
     make_partitions = partial(
         new_partitions, job.metadata, job.snapshot, job.claim, partitions_of(work)
     )
-    made = job.metadata.storage.begin(make_partitions)
-    read = [one.group for one in work if one.group >= 0 and not one.is_log]
+    partitions_done = job.metadata.storage.begin(make_partitions)
+    read = [
+        assignment.group for assignment in work if assignment.group >= 0 and not assignment.is_log
+    ]
     changes = write_slices(
         job, work, rows.slices_of(work), progress, read=read, rows=len(rows.batch)
     )
-    made()
+    partitions_done()
     return changes

@@ -104,12 +104,12 @@ class Ending:
 
 
 def _live_positions(snapshot: Snapshot, file: int) -> BitMap:
-    found = BitMap(range(int(snapshot.rows[file])))
+    positions = BitMap(range(int(snapshot.rows[file])))
     dead = snapshot.vector(file)
     if dead is not None:
-        found -= dead
-        found.run_optimize()
-    return found
+        positions -= dead
+        positions.run_optimize()
+    return positions
 
 
 def is_whole(name: str, definition: TableDefinition) -> bool:
@@ -212,8 +212,8 @@ class Placing(Rule):
             located = locate_batch(metadata, snapshot, batch)
         places = located.with_further()
         entries = np.flatnonzero(places.file >= 0)
-        there = snapshot.file_groups.partitions(places.group[entries])
-        moves = entries[np.asarray(there != names[places.keys_of(entries)])]
+        live_partition = snapshot.file_groups.partitions(places.group[entries])
+        moves = entries[np.asarray(live_partition != names[places.keys_of(entries)])]
         home = homes(metadata, snapshot, batch.keys, names)
         absent = rows[:0]
         if matters:
@@ -244,23 +244,25 @@ class Overwrite(RowOperation):
         replaced.
         """
         with self._decided(snapshot) as rows:
-            known = rows.findings
-            occur = sorted({partition for partition, _ in known.inserts})
+            findings = rows.findings
+            occur = sorted({partition for partition, _ in findings.inserts})
             partitions = overwritten(self.name, snapshot, occur, self.ends)
             ending = Ending.of(snapshot, partitions)
-            gone = set(ending.groups.tolist())
-            moves = {group: n for group, n in known.deletes.items() if group not in gone}
-            work = assigned(self, snapshot, known, moves)
-            groups = np.array(sorted(gone | moves.keys()), np.int64)
+            replaced = set(ending.groups.tolist())
+            moves = {group: n for group, n in findings.deletes.items() if group not in replaced}
+            assignments = assigned(self, snapshot, findings, moves)
+            groups = np.array(sorted(replaced | moves.keys()), np.int64)
             footprint = footprint_of(snapshot, txn, partitions, groups)
-            footprint = replace(footprint, absent=known.absent)
+            footprint = replace(footprint, absent=findings.absent)
             counts = {
-                "inserted": sum(known.inserts.values()),
+                "inserted": sum(findings.inserts.values()),
                 "deleted": ending.rows + sum(moves.values()),
-                "late": known.counts["late"],
+                "late": findings.counts["late"],
             }
-            is_needed = bool(work) or bool(gone)
-            return RowPlan(footprint, partitions_of(work), counts, is_needed, work, rows=rows)
+            is_needed = bool(assignments) or bool(replaced)
+            return RowPlan(
+                footprint, partitions_of(assignments), counts, is_needed, assignments, rows=rows
+            )
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""

@@ -64,23 +64,23 @@ class WriteResult:
                 done.record.instant,
                 done.record.header["counts"],
             )
-        known = {
+        row_counts = {
             name: counts.get(name, 0)
             for name in ("inserted", "updated", "deleted", "late", "missing")
         }
-        wrote = (
+        written = (
             estimated(done.snapshot, done.plan) if done.record is None else written_by(done.record)
         )
         return cls(
             seq,
             instant,
-            **known,
+            **row_counts,
             attempts=done.attempts,
             engine=engine,
             warnings=done.warnings,
-            files_written=wrote.files,
-            files_rewritten=wrote.rewritten,
-            bytes_written=wrote.bytes,
+            files_written=written.files,
+            files_rewritten=written.rewritten,
+            bytes_written=written.bytes,
         )
 
 

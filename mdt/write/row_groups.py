@@ -48,7 +48,8 @@ class GroupedRows:
         """Return the rows of an assignment by their effect."""
         inserts = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
         updates, returns, deletes = (
-            of.get(one.group, _NO_ROWS) for of in (self.updates, self.returns, self.deletes)
+            rows_of_group.get(one.group, _NO_ROWS)
+            for rows_of_group in (self.updates, self.returns, self.deletes)
         )
         return Fates(updates, inserts, returns, deletes)
 
@@ -60,11 +61,15 @@ class GroupedRows:
         """
         batch = self.batch if len(work) < 2 else self.batch.in_one_chunk()
         if len(work) < _MANY_SLICES or batch.table.nbytes > _GATHERED_BYTES_MAX:
-            return lambda one: slice_of(batch, self.located, one, self.fates(one))
-        order = np.concatenate([self.fates(one).new for one in work])
+            return lambda assignment: slice_of(
+                batch, self.located, assignment, self.fates(assignment)
+            )
+        order = np.concatenate([self.fates(assignment).new for assignment in work])
         gathered, place = batch.rows(order), np.empty(len(batch), np.int64)
         place[order] = np.arange(len(order))
-        return lambda one: slice_of(batch, self.located, one, self.fates(one), (gathered, place))
+        return lambda assignment: slice_of(
+            batch, self.located, assignment, self.fates(assignment), (gathered, place)
+        )
 
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
@@ -119,9 +124,11 @@ def inserts_of(
     """
     parts = by_partition(batch, rows)
     return {
-        (batch.partitions[code], home): in_key_order(batch.sort_keys, some)
+        (batch.partitions[code], home): in_key_order(batch.sort_keys, rows_of_home)
         for code, part in parts.items()
-        for home, some in (((NEW, part),) if homes is None else by_value(part, homes[part]).items())
+        for home, rows_of_home in (
+            ((NEW, part),) if homes is None else by_value(part, homes[part]).items()
+        )
     }
 
 

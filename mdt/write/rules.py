@@ -87,8 +87,8 @@ class Outcome:
             return None
         segments = snapshot.segment_ids[self.located.file[rows]] if len(rows) else rows
         return {
-            segment: BitMap(self.located.position[some])
-            for segment, some in by_value(rows, segments).items()
+            segment: BitMap(self.located.position[rows_of_segment])
+            for segment, rows_of_segment in by_value(rows, segments).items()
         }
 
 
@@ -136,9 +136,9 @@ class Upserting(Rule):
         batch = as_altered(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
         if self.refuses:
-            known = np.flatnonzero(located.found & ~batch.deletes)
-            if len(known) or batch.duplicates:
-                return Outcome(batch, located, updates=known, repeated=batch.duplicates)
+            existing = np.flatnonzero(located.found & ~batch.deletes)
+            if len(existing) or batch.duplicates:
+                return Outcome(batch, located, updates=existing, repeated=batch.duplicates)
         batch = in_place(snapshot, batch, located)
         return upserted(snapshot, batch, located, *decide(metadata, snapshot, batch, located))
 
@@ -188,9 +188,9 @@ def upserted(
         late: bool[n], late rows as found by :func:`decide`.
         moved: bool[n], moved rows as found by :func:`decide`.
     """
-    found, deletes = located.found, batch.deletes
-    late = late | outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, found)
-    missing = deletes & ~found
+    is_live, deletes = located.found, batch.deletes
+    late = late | outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, is_live)
+    missing = deletes & ~is_live
     late &= ~missing
     fresh, returning = new_here(located, late | deletes, moved)
     tombstones = NO_TOMBSTONES
@@ -201,12 +201,12 @@ def upserted(
         located,
         fresh,
         returning,
-        updates=np.flatnonzero(found & ~late & ~moved & ~deletes),
+        updates=np.flatnonzero(is_live & ~late & ~moved & ~deletes),
         moves=np.flatnonzero(moved),
-        ends=np.append(np.flatnonzero(found & deletes & ~late), _further(located, late)),
+        ends=np.append(np.flatnonzero(is_live & deletes & ~late), _further(located, late)),
         late=np.flatnonzero(late),
         missing=np.flatnonzero(missing),
-        absent=np.flatnonzero(~found),
+        absent=np.flatnonzero(~is_live),
         repeated=batch.duplicates,
         tombstones=tombstones,
     )
@@ -230,9 +230,9 @@ def decide(
     late = older_than_there(metadata, snapshot, batch, located)
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
-    there, names = snapshot.file_groups.partitions(located.group), partition_names(batch)
-    moved = located.found & ~late & ~batch.deletes & np.asarray(there != names)
-    refuse_null_partition(snapshot.definition, batch, names, there, np.flatnonzero(moved))
+    live_partition, names = snapshot.file_groups.partitions(located.group), partition_names(batch)
+    moved = located.found & ~late & ~batch.deletes & np.asarray(live_partition != names)
+    refuse_null_partition(snapshot.definition, batch, names, live_partition, np.flatnonzero(moved))
     return late, moved
 
 

@@ -49,13 +49,13 @@ class Setting:
         """Return ``rows``, all columns in stored types, with their new values. Raises Invalid for a
         value that does not fit.
         """
-        made = fitted(
+        new_values = fitted(
             pa.table({name: value(rows) for name, value in self.values.items()}), self.definition
         )
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         fields = dict(zip(rows.column_names, rows.schema, strict=True))
-        columns.update(zip(made.column_names, made.columns, strict=True))
-        fields.update(zip(made.column_names, made.schema, strict=True))
+        columns.update(zip(new_values.column_names, new_values.columns, strict=True))
+        fields.update(zip(new_values.column_names, new_values.schema, strict=True))
         return pa.table(
             list(columns.values()), pa.schema(list(fields.values()), rows.schema.metadata)
         )
@@ -71,19 +71,19 @@ def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ())
     Args:
         key: As for :func:`mdt.schema.conform.conform`.
     """
-    declared, kept = definition.forms(made.column_names)
+    declared, stored = definition.forms(made.column_names)
     columns = [
         _as_declared(column, field) for column, field in zip(made.columns, declared, strict=True)
     ]
-    return conform(pa.table(columns, made.column_names), declared, kept, key)
+    return conform(pa.table(columns, made.column_names), declared, stored, key)
 
 
 def _as_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    wanted = _meant(column.type, field.type)
-    if is_same(column.type, wanted):
+    type = _meant(column.type, field.type)
+    if is_same(column.type, type):
         return column
     try:
-        return pa.chunked_array([convert(chunk, wanted) for chunk in column.chunks], wanted)
+        return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
     except (ValueError, pa.ArrowException) as error:
         raise Invalid(
             f"column {field.name!r} has a value that is no {field.type}: {error}"
@@ -106,8 +106,10 @@ def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
     if kinds.is_integer(made) and (kinds.is_time(declared) or kinds.is_duration(declared)):
         return declared
     if kinds.is_struct(made) and kinds.is_struct(declared):
-        known = {field.name: field.type for field in declared}
-        return pa.struct([f.with_type(_meant(f.type, known.get(f.name, f.type))) for f in made])
+        declared_types = {field.name: field.type for field in declared}
+        return pa.struct(
+            [f.with_type(_meant(f.type, declared_types.get(f.name, f.type))) for f in made]
+        )
     if kinds.is_map(made) and kinds.is_map(declared):
         item = made.item_field.with_type(_meant(made.item_type, declared.item_type))
         return with_fields(made, [made.key_field, item])
@@ -130,31 +132,31 @@ def setting(
     fit.
     """
     values = by_column("values", values, definition.schema.names)
-    known, now = definition.schema.names, now_us()  # the same timestamp in all columns
-    given = by_column("set", expressions, known)
-    expressions = {name: pinned(text, known, now) for name, text in given.items()}
-    both = values.keys() & expressions.keys()
-    if both:
-        raise Invalid(f"the column {min(both)!r} is set twice", hint="by set or by values")
+    column_names, now = definition.schema.names, now_us()  # the same timestamp in all columns
+    texts = by_column("set", expressions, column_names)
+    expressions = {name: pinned(text, column_names, now) for name, text in texts.items()}
+    repeated = values.keys() & expressions.keys()
+    if repeated:
+        raise Invalid(f"the column {min(repeated)!r} is set twice", hint="by set or by values")
     if not values and not expressions:
         raise Invalid("nothing is set", hint="set={'fare': 'fare * 2'} or values={'fare': 2.0}")
-    made: dict[str, Value] = {}
+    parsed: dict[str, Value] = {}
     for name in (*values, *expressions):
         _require_settable(definition, name)
     for name, value in values.items():
-        made[name] = constant(definition, name, value)
+        parsed[name] = constant(definition, name, value)
     for name, text in expressions.items():
-        made[name] = parse_expression(text, definition.schema)
-    found = Setting(made, definition, (values, expressions))
-    found.of(definition.schema.empty_table())
-    return found
+        parsed[name] = parse_expression(text, definition.schema)
+    assignments = Setting(parsed, definition, (values, expressions))
+    assignments.of(definition.schema.empty_table())
+    return assignments
 
 
 def _require_settable(definition: TableDefinition, name: str) -> None:
-    for names, what in ((definition.key, "the key"), (definition.partition_by, "the partition")):
+    for names, role in ((definition.key, "the key"), (definition.partition_by, "the partition")):
         if name in names:
             raise Invalid(
-                f"the column {name!r} belongs to {what} and says where a row stands",
+                f"the column {name!r} belongs to {role} and says where a row stands",
                 hint="delete the rows, and insert them as they shall be",
             )
 

@@ -78,15 +78,17 @@ def write_slices(
         )
         # If no rows are read, the rows to write are in memory already, so another thread costs
         # hardly any memory.
-        more = rows is not None and not read and not are_small and _waits_for_disk(shared)
-        with ThreadPoolExecutor(threads + more) as pool:
-            done: Iterable[Written]
+        extra_threads = rows is not None and not read and not are_small and _waits_for_disk(shared)
+        with ThreadPoolExecutor(threads + extra_threads) as pool:
+            finished: Iterable[Written]
             if are_small and threads == shared.options.threads("writer"):
                 shared = shared.storing_on(pool)
-                done = map(written, range(len(work)), work)
+                finished = map(written, range(len(work)), work)
             else:
-                done = pool.map(written, range(len(work)), work)
-            return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
+                finished = pool.map(written, range(len(work)), work)
+            return collect(
+                shared, counted(finished, len(work), progress), threads=threads, part=part
+            )
     except Exception:
         with suppress(MdtError):  # uploads must end before their files are removed
             shared.stopped()
@@ -150,8 +152,8 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     objects = AttachmentWriter(
         paths.attachment(claim.instant, f"{claim.token}{part}"), shared.store_attachments
     )
-    placed: list[dict[str, Any]] = []
-    kept: list[Written] = []
+    locations: list[dict[str, Any]] = []
+    slices: list[Written] = []
     removed: list[int] = []
     vectors: dict[int, BitMap] = {}
     light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
@@ -163,19 +165,23 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
         if w.page_map is not None:
             pages = objects.add(w.page_map)
         objects.settle()
-        placed.append({"shard": shard, "first_row": first_row, "key_map": keys, "page_map": pages})
-        kept.append(w)
+        locations.append(
+            {"shard": shard, "first_row": first_row, "key_map": keys, "page_map": pages}
+        )
+        slices.append(w)
         removed += w.removed
         vectors |= w.vectors
     small = [
-        (one, w.few_stats) for one, w in zip(placed, kept, strict=True) if w.few_stats is not None
+        (location, w.few_stats)
+        for location, w in zip(locations, slices, strict=True)
+        if w.few_stats is not None
     ]
-    made = stats_of_small_files(shared.snapshot.definition, [few for _, few in small])
-    for (one, _), stats in zip(small, made, strict=True):
-        one["stats"] = stats
-    files = [replace(w.file, **one) for w, one in zip(kept, placed, strict=True)]
+    stats_of_files = stats_of_small_files(shared.snapshot.definition, [few for _, few in small])
+    for (location, _), stats in zip(small, stats_of_files, strict=True):
+        location["stats"] = stats
+    files = [replace(w.file, **location) for w, location in zip(slices, locations, strict=True)]
     key_parts = []
-    grown = [w for w in kept if len(w.gained)]
+    grown = [w for w in slices if len(w.gained)]
     if grown and key_indexes.is_kept_in_table(shared.snapshot.definition.key_index):
         # Without gained keys the package of the key index need not be installed.
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))

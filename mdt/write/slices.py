@@ -86,7 +86,7 @@ class KeyedRows:
     def _run(self, first: int, count: int) -> KeyedRows:
         ordering = None if self.ordering is None else self.ordering[first : first + count]
         hashes = self.hashes.slice(first, count)
-        keys, sort_keys = (of.slice(first, count) for of in (self.keys, self.sort_keys))
+        keys, sort_keys = (column.slice(first, count) for column in (self.keys, self.sort_keys))
         return KeyedRows(self.table.slice(first, count), keys, sort_keys, hashes, ordering)
 
 

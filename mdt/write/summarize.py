@@ -92,10 +92,10 @@ def summarize(
         row_groups: Number of rows in each row group.
     """
     leaves = _leaf_stats(definition, options, table, row_groups)
-    found = _alone(definition, summarize_indexes(definition.indexes, table, row_groups))
+    indexed = _alone(definition, summarize_indexes(definition.indexes, table, row_groups))
     if len(row_groups) == 1 and len(table) < _SMALL_FILE_ROWS and len(leaves) <= _FEW_LEAVES:
-        return Summaries(None, found, leaves)
-    return Summaries(_stats_table(definition, leaves), found)
+        return Summaries(None, indexed, leaves)
+    return Summaries(_stats_table(definition, leaves), indexed)
 
 
 def stats_of_small_files(
@@ -144,28 +144,28 @@ def _leaf_stats(
 ) -> dict[str, list[column_stats.Stats]]:
     """Return leaf column -> statistics of each row group."""
     chosen = options.column_stats_columns
-    wanted = {*(chosen or ()), *definition.key, *definition.partition_by}
-    found: dict[str, list[column_stats.Stats]] = {}
+    selected = {*(chosen or ()), *definition.key, *definition.partition_by}
+    stats_of_leaves: dict[str, list[column_stats.Stats]] = {}
     for path, leaf in _leaves(definition.schema):
-        if values.supports(leaf.type) and (chosen is None or _is_chosen(path, wanted)):
-            found[path] = column_stats.summarize_row_groups(
+        if values.supports(leaf.type) and (chosen is None or _is_chosen(path, selected)):
+            stats_of_leaves[path] = column_stats.summarize_row_groups(
                 paths.column_at(table, path), row_groups
             )
-    return found
+    return stats_of_leaves
 
 
 def _stats_table(definition: TableDefinition, leaves: LeafStats) -> pa.Table | None:
     columns: list[str] = []
     row_group: list[int] = []
-    found: list[column_stats.Stats] = []
+    stats: list[column_stats.Stats] = []
     for path, parts in leaves.items():
-        found.append(column_stats.merge(parts))
+        stats.append(column_stats.merge(parts))
         row_group.append(-1)
         if len(parts) > 1:
-            found += parts
+            stats += parts
             row_group += range(len(parts))
-        columns += [definition.statistics_name(path)] * (len(found) - len(columns))
-    return _table_of(columns, row_group, found) if found else None
+        columns += [definition.statistics_name(path)] * (len(stats) - len(columns))
+    return _table_of(columns, row_group, stats) if stats else None
 
 
 def _table_of(
@@ -225,13 +225,13 @@ class RowGroupSummaries:
         self._sizes: dict[str, int] = {}
         self._parts: dict[str, list[tuple[int, bytes]]] = {}
         self._held: list[pa.Table] = []
-        found = {text: index_of(text) for text in definition.indexes}
-        self._by_group = [text for text, (_, index) in found.items() if _is_by_group(index)]
-        self._at_end = [text for text in found if text not in self._by_group]
+        indexes = {text: index_of(text) for text in definition.indexes}
+        self._by_group = [text for text, (_, index) in indexes.items() if _is_by_group(index)]
+        self._at_end = [text for text in indexes if text not in self._by_group]
         ways = [
             paths.steps(definition.schema, path)
             for text in self._at_end
-            for path in found[text][0].columns
+            for path in indexes[text][0].columns
         ]
         self._columns = sorted({definition.schema.names[way[0]] for way in ways if way is not None})
 
@@ -249,21 +249,21 @@ class RowGroupSummaries:
 
     def finished(self) -> Summaries:
         """Return the summaries of all rows, at least one."""
-        found = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
+        indexed = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
         self._held.clear()
         whole = {
             text: parts
             for text, parts in self._parts.items()
             if len(parts) == len(self._row_groups)
         }
-        found = replace(
-            found,
-            parts={**found.parts, **whole},
+        indexed = replace(
+            indexed,
+            parts={**indexed.parts, **whole},
             rows=sum(self._row_groups),
             widest=max(self._sizes.values(), default=0),
         )
         return Summaries(
-            _stats_table(self._definition, self._leaves), _alone(self._definition, found)
+            _stats_table(self._definition, self._leaves), _alone(self._definition, indexed)
         )
 
 
@@ -281,13 +281,13 @@ def summaries_of_shard(
         files: (position of the first row in the shard, index input) of each file, in order. Gaps
             are files that were removed. An index that finds rows gets nulls there.
     """
-    found = {}
+    summaries = {}
     for text in specs:
         _, index = index_of(text)
         if isinstance(index, SkippingIndex):
             with suppress(Exception):  # third-party indexes may raise anything
-                found[text] = _joined(index, text, files)
-    return found
+                summaries[text] = _joined(index, text, files)
+    return summaries
 
 
 def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]]) -> bytes:
@@ -376,12 +376,15 @@ class _Open(Generic[T]):
 
     def started(self, pool: Executor) -> _Open[T]:
         """Summarize in ``pool``. The index input is released afterwards."""
-        found = [indexed for _, indexed in self.files]
-        if specs := {*found[0].columns, *found[0].parts}:
-            starts = accumulate((one.rows for one in found), initial=0)
-            members = list(zip(starts, found, strict=False))
+        inputs = [indexed for _, indexed in self.files]
+        if specs := {*inputs[0].columns, *inputs[0].parts}:
+            starts = accumulate((indexed_file.rows for indexed_file in inputs), initial=0)
+            members = list(zip(starts, inputs, strict=False))
             self.summaries = pool.submit(summaries_of_shard, sorted(specs), members)
-            self.files = [(name, replace(one, columns={}, parts={})) for name, one in self.files]
+            self.files = [
+                (name, replace(indexed_file, columns={}, parts={}))
+                for name, indexed_file in self.files
+            ]
         return self
 
     def finished(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:
@@ -391,9 +394,9 @@ class _Open(Generic[T]):
             summaries = self.summaries.result()
         shard = Shard(tuple((spec, placed(objects, data)) for spec, data in summaries.items()))
         first = 0
-        for name, found in self.files:
+        for name, indexed in self.files:
             yield name, shard, first
-            first += found.rows
+            first += indexed.rows
 
 
 def _cut(files: Iterable[tuple[T, Indexed]]) -> Iterator[_Open[T]]:

@@ -74,28 +74,33 @@ def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:
     slices = tables["slices"].to_pylist()
     files = []
     for row in tables["files"].to_pylist():
-        own = {name: row[name] for name in _SAME}
-        own |= {name: slices[row["segment"]][name] for name in SLICES.names}
-        own["row_group_rows"], own["log_names"] = (
+        fields = {name: row[name] for name in _SAME}
+        fields |= {name: slices[row["segment"]][name] for name in SLICES.names}
+        fields["row_group_rows"], fields["log_names"] = (
             tuple(row["row_group_rows"]),
-            tuple(own["log_names"]),
+            tuple(fields["log_names"]),
         )
-        own["key_map"], own["page_map"] = (
+        fields["key_map"], fields["page_map"] = (
             stored_range(row, "key_map"),
             stored_range(row, "page_map"),
         )
         stats = of_segment(tables["stats"], row["segment"])
         files.append(
-            NewFile(**own, stats=stats, shard=shards[row["shard"]], fresh=fresh.get(row["segment"]))
+            NewFile(
+                **fields, stats=stats, shard=shards[row["shard"]], fresh=fresh.get(row["segment"])
+            )
         )
     return files
 
 
 def _shards(files: pa.Table, summaries: pa.Table) -> dict[int, Shard]:
     """Return shard number -> shard of ``files``, including shards without summaries."""
-    found: dict[int, list[tuple[str, SummaryRef]]] = defaultdict(list)
+    summaries_of_shards: dict[int, list[tuple[str, SummaryRef]]] = defaultdict(list)
     for row in summaries.to_pylist():
         summary = summary_of(row)
         assert summary is not None, "a row has a summary"
-        found[row["shard"]].append((row["index"], summary))
-    return {number: Shard(tuple(found[number])) for number in files["shard"].unique().to_pylist()}
+        summaries_of_shards[row["shard"]].append((row["index"], summary))
+    return {
+        number: Shard(tuple(summaries_of_shards[number]))
+        for number in files["shard"].unique().to_pylist()
+    }

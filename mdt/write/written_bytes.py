@@ -63,8 +63,15 @@ def written_by(record: CommitRecord) -> Written:
 
 def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     """Return the estimated amount of data for a plan: rewritten file groups and changed rows."""
-    work, moved = [_assignment(one) for one in getattr(plan, "work", ())], plan.moved()
-    rewritten = [one.group for one in work if one.group >= 0 and not one.is_log]
+    assignments, moved = (
+        [_assignment(assignment) for assignment in getattr(plan, "work", ())],
+        plan.moved(),
+    )
+    rewritten = [
+        assignment.group
+        for assignment in assignments
+        if assignment.group >= 0 and not assignment.is_log
+    ]
     size, rows = snapshot.file_groups.weight(None)
     row_bytes = getattr(plan, "row_bytes", 0.0)
     if rows:
@@ -74,7 +81,7 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     old = sum(int(snapshot.rows[groups.members(group)].sum()) for group in (*rewritten, *moved))
     # Replaced file groups need no delete blocks.
     deleted = 0 if plan.footprint.overwrites else plan.counts.get("deleted", 0)
-    files = len(work) + len(moved)
+    files = len(assignments) + len(moved)
     guess = (
         new * row_bytes
         + (new + old + plan.mapped()) * _KEPT_BYTES
@@ -86,8 +93,8 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
 
 
 def _assignment(one: Any) -> Assignment:
-    found: Assignment = getattr(one, "assignment", one)
-    return found
+    assignment: Assignment = getattr(one, "assignment", one)
+    return assignment
 
 
 def _bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
@@ -96,12 +103,12 @@ def _bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
 
 def _live_bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
     """Return the approximate bytes of live rows in file groups."""
-    found = 0.0
+    size = 0.0
     for group in groups:
         members = snapshot.file_groups.members(group)
         rows, dead = int(snapshot.rows[members].sum()), int(snapshot.dead_rows[members].sum())
-        found += snapshot.file_groups.group(group).bytes * (rows - dead) / max(rows, 1)
-    return int(found)
+        size += snapshot.file_groups.group(group).bytes * (rows - dead) / max(rows, 1)
+    return int(size)
 
 
 def rewriting_warnings(
@@ -121,12 +128,15 @@ def rewriting_warnings(
     ordering = snapshot.definition.ordering
     if ordering is None or not snapshot.definition.is_mor:
         return ()
-    found: list[str] = []
-    anew = {one.group for one in work if not one.is_log}
-    back = anew.intersection(returns).difference(falls)
-    for groups, reason in ((anew.intersection(falls), falling(ordering)), (back, _RETURNING)):
-        found += rewriting_warning(len(groups), _bytes_of(snapshot, groups), reason)
-    return tuple(found)
+    warnings: list[str] = []
+    rewritten = {assignment.group for assignment in work if not assignment.is_log}
+    returning = rewritten.intersection(returns).difference(falls)
+    for groups, reason in (
+        (rewritten.intersection(falls), falling(ordering)),
+        (returning, _RETURNING),
+    ):
+        warnings += rewriting_warning(len(groups), _bytes_of(snapshot, groups), reason)
+    return tuple(warnings)
 
 
 def falling(ordering: str) -> str:
