@@ -1,10 +1,9 @@
-"""The archive: what is kept of commit records that have left the log, which is who committed what,
-and when.
+"""Summaries (time, writer, operation) of commits removed from the log.
 
-Objects of the archive have the rows of a run of records; together they have all records from 0 on.
-An object is written before any of its records is deleted, and an object with a higher last record
-always exists before one goes.  So who has put a record under a number that was free, and finds no
-archived number as high, knows that the number was free because it is the next one.
+Each object has the rows of consecutive records, and together they have all records from 0 on.  An
+object is written before any of its records is deleted.  Before an object is deleted, another with a
+higher last record exists.  So a writer that puts a record under a free seq, and then finds no
+archived seq as high, knows that this was the next seq.
 """
 
 from __future__ import annotations
@@ -30,28 +29,27 @@ Span = tuple[int, int]
 
 
 def spans(storage: Storage) -> list[Span]:
-    """Return the objects that make up the archive, in the order of their records, without those
-    that larger ones contain.
+    """Return the objects of the archive in order, without objects that larger ones contain.
 
     One listing.
     """
-    found = sorted(
+    listed = sorted(
         span
         for info in storage.list_dir(paths.archive_dir())
         if (span := paths.archived(info.path))
     )
-    whole: list[Span] = []
-    for first, last in found:
-        if whole and last <= whole[-1][1]:
+    maximal: list[Span] = []
+    for first, last in listed:
+        if maximal and last <= maximal[-1][1]:
             continue
-        while whole and whole[-1][0] >= first:
-            whole.pop()
-        whole.append((first, last))
-    return whole
+        while maximal and maximal[-1][0] >= first:
+            maximal.pop()
+        maximal.append((first, last))
+    return maximal
 
 
 def last_archived(storage: Storage) -> int:
-    """Return the newest record of the archive, -1 if there is none.  One listing."""
+    """Return the seq of the newest archived record, or -1.  One listing."""
     return _last(spans(storage))
 
 
@@ -64,7 +62,7 @@ def _last(known: Sequence[Span]) -> int:
 def read(storage: Storage, first: int = 0) -> pa.Table:
     """Return the rows of all archived records from ``first`` on, schema HISTORY.
 
-    Raises Corrupt if an object is damaged, Missing if records are in none.
+    Raises Corrupt if an object is damaged, and Missing if records are missing.
     """
     tables, following = [no_rows(HISTORY)], 0
     for span in spans(storage):
@@ -97,22 +95,22 @@ def read_span(storage: Storage, span: Span) -> pa.Table:
 
 
 def add(storage: Storage, rows: pa.Table) -> None:
-    """Put the rows of records (schema HISTORY) into the archive; the first must be the one after
-    the last that it has.
+    """Append the rows of records (schema HISTORY) to the archive.  Idempotent.
 
-    Objects that are not larger than what follows them become part of the new one, so that there are
-    few, and a row is written again O(log n) times.  May be repeated.
+    The first row must follow the last archived record.  Trailing objects that are not larger than
+    the new rows are merged into the new object.  So there are few objects, and each row is
+    rewritten O(log n) times.
     """
     first, last = int(rows["seq"][0].as_py()), int(rows["seq"][-1].as_py())
-    known = spans(storage)
-    reached = _last(known)
-    if reached >= last:
+    objects = spans(storage)
+    newest = _last(objects)
+    if newest >= last:
         return
-    if first != reached + 1:
-        raise Internal(f"the archive ends at record {reached} and cannot go on with {first}")
+    if first != newest + 1:
+        raise Internal(f"the archive ends at record {newest} and cannot go on with {first}")
     absorbed: list[Span] = []
-    while known and _is_absorbed(known[-1], last - first + 1):
-        absorbed.append(known.pop())
+    while objects and _is_absorbed(objects[-1], last - first + 1):
+        absorbed.append(objects.pop())
         rows = pa.concat_tables([read_span(storage, absorbed[-1]), rows])
         first = absorbed[-1][0]
     storage.put_if_absent(paths.archive(first, last), _encoded(rows, first, last))
@@ -120,18 +118,16 @@ def add(storage: Storage, rows: pa.Table) -> None:
 
 
 def rewrite(storage: Storage, rows: pa.Table) -> None:
-    """Put ``rows``, of all records from 0 on, in the place of the whole archive.  May be
-    repeated.
-    """
+    """Replace the whole archive by ``rows``, which have all records from 0 on.  Idempotent."""
     last = len(rows) - 1
     storage.replace(paths.archive(0, last), _encoded(rows, 0, last))
-    listed = [info.path for info in storage.list_dir(paths.archive_dir())]
-    kept = paths.archive(0, last)
+    objects = [info.path for info in storage.list_dir(paths.archive_dir())]
+    replacement = paths.archive(0, last)
     storage.delete_many(
         [
             path
-            for path in listed
-            if path != kept and (paths.archived(path) or (0, last + 1))[1] <= last
+            for path in objects
+            if path != replacement and (paths.archived(path) or (0, last + 1))[1] <= last
         ]
     )
 

@@ -1,13 +1,11 @@
-"""The columns of a checkpoint: the compacted state of the metadata table, read column by column and
-page by page.
+"""The columns of a checkpoint: the compacted metadata table, read by column and page.
 
-A checkpoint is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with some
-rows of one column (or of one small family of columns); the manifest says where each page stands,
-how long it is and its CRC-32.  A page is read, checked and decoded when it is first used; on a
-local disk it is mapped, so Arrow reads it in place.
+A checkpoint is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with rows
+of one column or of one small family of columns.  The manifest has the position, length and CRC-32
+of each page.  A page is read, checked and decoded on first use.  On a local disk it is mapped, and
+Arrow reads it in place.
 
-A page that turns out damaged costs time, never rows: the columns are then made again from the log,
-for good.
+A damaged page costs time, never rows: its columns are made again from the log.
 """
 
 from __future__ import annotations
@@ -53,32 +51,32 @@ HISTORY = pa.schema(
         ("metadata", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""One row per commit record, oldest first; ``token`` is null where a record has none.  ``files``,
-``rows``, ``bytes``: of the data files that it added.  ``metadata``: what its user gave, null
-without any.
+"""One row per commit record, oldest first.
+
+``token`` is null if a record has none.  ``files``, ``rows`` and ``bytes`` count the data files that
+the record added.  ``metadata`` is the user's commit metadata, or null.
 """
 HISTORY_ADDED = 4
-"""So many of its last columns were added later: objects that are older lack them, and they are null
-then.
-"""
+"""Number of trailing columns that older objects lack.  They read as null."""
 
 SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
-"""A summary, or where it stands; all null: not covered."""
+"""A summary, or its object range.  All null if the segment is not covered."""
 
 NUMBERED_KEY_PARTS = pa.schema(
     [pa.field("groups", pa.list_(pa.int32())) if f.name == "groups" else f for f in KEY_PARTS]
 )
-"""As KEY_PARTS, with the numbers that file groups have in the checkpoint (-1: gone); a row with
-index "" holds the groups of which the key index does not know every key.
+"""KEY_PARTS with the checkpoint's numbers of file groups, -1 for groups that no longer exist.
+
+A row with index "" has the groups that the key index does not cover completely.
 """
 
 STORED_TOMBSTONES = TOMBSTONES.append(pa.field("deleted_us", pa.int64()))
-"""Tombstones with the time of the delete, microseconds since 1970."""
+"""Tombstones with the time of the delete, in microseconds since 1970."""
 
 PAGES = pa.schema(
     [("object", pa.int32()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
 )
-"""Where the pages of a checkpoint stand, in the order of its columns."""
+"""Positions of the pages of a checkpoint, in the order of its columns."""
 
 _SIMPLE: Mapping[str, pa.DataType] = {
     "dead": pa.int64(),
@@ -114,14 +112,13 @@ _TABLES: Mapping[str, pa.Schema] = {
 }
 
 MAPPED_BYTES = 1 << 10
-"""What a page or column that is mapped counts for: its Arrow objects."""
+"""Memory charged for a mapped page or column: its Arrow objects."""
 
 Ints = npt.NDArray[Any]
 
 
 def schema_of(name: str) -> pa.Schema | None:
-    """Return the schema of the pages of column ``name``, None for a name that this version does not
-    know.
+    """Return the schema of the pages of column ``name``, or None if the name is unknown.
 
     >>> schema_of("files/rows").names, schema_of("dead").names, schema_of("stats/fare").names[:2]
     (['rows'], ['value'], ['min', 'max'])
@@ -137,21 +134,24 @@ def schema_of(name: str) -> pa.Schema | None:
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows; ``schema.empty_table()`` would import pandas where it is
-    installed.
+    """Return a table without rows.
+
+    ``schema.empty_table()`` would import pandas if it is installed.
     """
     return pa.Table.from_batches([], schema)
 
 
 def simple(name: str, values: Any) -> pa.Table:
-    """Return ``values`` as the table of a column that has one value a row."""
+    """Return ``values`` as the table of a column with one value per row."""
     return pa.Table.from_arrays([pa.array(values, _SIMPLE[name])], schema=schema_of(name))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in memory, one chunk.  ``every``: files in a page, 0 for one page; ``cuts``: where
-    pages start in ``table``, and its end, if a file may have any number of rows.
+    """A column in memory, in one chunk.
+
+    ``every`` is the number of files per page, or 0 for a single page.  ``cuts`` are the first rows
+    of the pages in ``table`` and its length, for columns with any number of rows per file.
     """
 
     table: pa.Table
@@ -159,7 +159,7 @@ class Column:
     cuts: Sequence[int] | None = None
 
     def pages(self) -> list[pa.Table]:
-        """Return the pages, views of ``table``."""
+        """Return the pages, as views of ``table``."""
         if not self.every:
             return [self.table]
         cuts = self.cuts or [*range(0, len(self.table), self.every), len(self.table)]
@@ -167,8 +167,8 @@ class Column:
 
 
 class Columns(ABC):
-    """The state of a table after record ``seq``: ``rows`` files in the order of their segments, all
-    live.
+    """The state of a table after record ``seq``: ``rows`` live files, in the order of their
+    segments.
     """
 
     seq: int
@@ -184,31 +184,31 @@ class Columns(ABC):
         self.statistics_hits = self.statistics_misses = 0
 
     def memo(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` makes of these columns, from memory after the first time."""
-        found = self._derived.get(key)
-        if found is None:
-            found = self._derived[key] = make()
-        return found
+        """Return the cached result of ``make`` under ``key``."""
+        value = self._derived.get(key)
+        if value is None:
+            value = self._derived[key] = make()
+        return value
 
     def statistics(self, name: str, part: int, make: Callable[[], Bounds]) -> Bounds:
-        """Return what ``make`` reads of part ``part`` of a column, from memory while there is
-        room.
+        """Return the bounds that ``make`` reads from page ``part`` of a column, cached while there
+        is room.
         """
         key = f"bounds of {name}", part
-        found: Bounds | None = self._recent.get(key)
-        self.statistics_hits += found is not None
-        self.statistics_misses += found is None
-        if found is None:
-            found = make()
-            self._recent.put(key, found, found.nbytes + MAPPED_BYTES)
-        return found
+        bounds: Bounds | None = self._recent.get(key)
+        self.statistics_hits += bounds is not None
+        self.statistics_misses += bounds is None
+        if bounds is None:
+            bounds = make()
+            self._recent.put(key, bounds, bounds.nbytes + MAPPED_BYTES)
+        return bounds
 
     @abstractmethod
     def __contains__(self, name: object) -> bool: ...
 
     @abstractmethod
     def table(self, name: str) -> pa.Table:
-        """Return a whole column; kept once it was read."""
+        """Return a whole column.  Cached."""
 
     @abstractmethod
     def page(self, name: str, row: int) -> tuple[pa.Table, int]:
@@ -216,65 +216,65 @@ class Columns(ABC):
 
     @abstractmethod
     def every(self, name: str) -> int:
-        """Return how many files a page of a column has, 0 if there is one page."""
+        """Return the number of files per page of a column, or 0 if it has one page."""
 
     @abstractmethod
     def names(self, family: str) -> list[str]:
-        """Return the names of the columns of a family, without its prefix, in order."""
+        """Return the names of the columns of a family, in order, without its prefix."""
 
     def optional(self, name: str) -> pa.Table:
-        """Return a whole column that readers can do without.  Raises Corrupt instead of making it
-        again.
+        """Return a whole column that readers can do without.
+
+        Raises Corrupt if it is damaged, instead of making it again.
         """
         return self.table(name)
 
     @abstractmethod
     def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
-        """Read whole columns, or the pages that hold files ``rows``; from remote storage in
-        threads.
-        """
+        """Read whole columns, or the pages with files ``rows``.  Remote storage is read in threads."""
 
     def numpy(self, name: str) -> Ints:
-        """Return a column of numbers -> [values]; null is 0.  Zero copy where it has no null."""
+        """Return a numeric column as an array, with 0 for null.  Zero copy without nulls."""
         values = self.table(name).column(0)
         if values.null_count:
             values = values.fill_null(0)
         return numbers(values)
 
     def vector(self, file: int) -> BitMap:
-        """Return the dead positions of a file that has some, from memory while there is room; not
-        to be changed.  Raises Corrupt.
+        """Return the dead positions of a file that has some, cached while there is room.
+
+        Callers must not change the result.  Raises Corrupt.
         """
         key = "dead positions", file
-        found: BitMap | None = self._recent.get(key)
-        if found is None:
+        vector: BitMap | None = self._recent.get(key)
+        if vector is None:
             data, rows = self.value("vector", file).as_py(), int(self.numpy("files/rows")[file])
-            found = self._recent.put(
+            vector = self._recent.put(
                 key, positions(data, rows, path=f"checkpoint {self.seq}"), len(data) + MAPPED_BYTES
             )
-        return found
+        return vector
 
     def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
-        """Return where the deletion vectors of ``files``, which rise, stand; None if only their
-        bytes can be had.
+        """Return the object ranges of the deletion vectors of ``files`` (ascending).
+
+        None if only their bytes are available.
         """
         return None
 
     def vector_bytes(self, files: npt.NDArray[np.int64]) -> list[bytes | None]:
-        """Return the deletion vectors of ``files``, which rise, as they are stored, None where
-        there is none: pages are checked, and no more.
+        """Return the stored deletion vectors of ``files`` (ascending), None for files without.
+
+        Checks the CRC of the pages, but does not decode the vectors.
         """
-        found: list[bytes | None] = []
-        while len(found) < len(files):
-            table, first = self.page("vector", int(files[len(found)]))
+        vectors: list[bytes | None] = []
+        while len(vectors) < len(files):
+            table, first = self.page("vector", int(files[len(vectors)]))
             end = int(np.searchsorted(files, first + len(table)))
-            found += table["value"].take(column(files[len(found) : end] - first)).to_pylist()
-        return found
+            vectors += table["value"].take(column(files[len(vectors) : end] - first)).to_pylist()
+        return vectors
 
     def value(self, name: str, row: int) -> pa.Scalar:
-        """Return the value of a one-valued column for file (or file group) ``row``; reads one
-        page.
-        """
+        """Return the value of a simple column for file (or file group) ``row``.  Reads one page."""
         table, first = self.page(name, row)
         return table.column(0)[row - first]
 
@@ -319,12 +319,10 @@ def _columns_without_rows() -> dict[str, Column]:
 
 
 def no_files() -> BuiltColumns:
-    """Return the state of a table before its first record: whatever there is for each file, file
-    group or partition is empty.
-    """
+    """Return the state of a table before its first record, without files, groups and partitions."""
     return BuiltColumns(-1, 0, _columns_without_rows())
 
 
 def members_of(names: Any, family: str) -> list[str]:
-    """Return what stands behind the slash of the names of a family."""
+    """Return the names of a family's columns without its prefix."""
     return [name[len(family) + 1 :] for name in names if name.startswith(f"{family}/")]

@@ -1,16 +1,16 @@
-"""Bytes in and out: the frame around every object of ours, and what stands in it.
+"""Byte formats: the frame around every metadata object, and the header and sections inside.
 
 Frame, little endian, 24 bytes before the payload::
 
     4  magic "MDT1"
-    4  kind, four bytes that say what the payload is
+    4  kind, four bytes that name the payload's format
     2  version of the kind
     2  zero
     4  CRC-32 (ISO-HDLC, as zlib) of the header with this field zero, then of the payload
     8  length of the payload
 
-A CRC-32 finds every single flipped bit and every burst up to 32 bits; the length finds truncation
-and trailing bytes.
+A CRC-32 detects every single flipped bit and every burst up to 32 bits.  The length detects
+truncation and trailing bytes.
 
 Pack, the payload of most kinds::
 
@@ -21,8 +21,8 @@ Pack, the payload of most kinds::
        the sections, in order, each followed by zeros up to a multiple of 8;
        offsets count from the first section
 
-Frame and pack keep sections on multiples of 8 bytes, so Arrow reads them in place.  Every byte is
-checked before it is parsed, every length before it is used.
+Frame and pack align sections to 8 bytes, so Arrow reads them in place.  Every byte is checked
+before it is parsed, every length before it is used.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ _IPC_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def frame(kind: bytes, version: int, payload: Data) -> bytes:
-    """Return ``payload`` in a frame; ``kind``: 4 bytes, ``version``: 0 to 65535.  O(bytes), one
-    copy.
-    """
+    """Return ``payload`` in a frame.  ``kind`` has 4 bytes; ``version`` is 0 to 65535.  One copy."""
     assert len(kind) == 4, f"a kind has four bytes, not {kind!r}"
     views = parts(payload)
     length = sum(view.nbytes for view in views)
@@ -73,10 +71,10 @@ def frame(kind: bytes, version: int, payload: Data) -> bytes:
 
 
 def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memoryview:
-    """Return the payload of a frame, without a copy.
+    """Return the payload of a frame as a view.  ``path`` is for the error message.
 
-    Raises ``errors.Corrupt`` for bytes that are not such a frame, ``errors.Unsupported`` for a
-    version above ``version_max``; ``path`` is for the message.
+    Raises ``errors.Corrupt`` unless ``data`` is an intact frame of this kind, and
+    ``errors.Unsupported`` for a version above ``version_max``.
     """
     view = _view(data)
     if len(view) < _HEADER.size:
@@ -111,8 +109,9 @@ def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memory
 
 
 def encode_ipc(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
-    """Return a table as an Arrow IPC stream; ``compression``: None, or "lz4" for the stream as a
-    whole.
+    """Return a table as an Arrow IPC stream.
+
+    With ``compression="lz4"`` the whole stream is compressed, not its buffers.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -126,12 +125,11 @@ def encode_ipc(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
 
 
 def decode_ipc(buffer: Buffer, schema: pa.Schema | None, *, path: str, added: int = 0) -> pa.Table:
-    """Return the table in an Arrow IPC stream, fully validated; uncompressed bytes are used in
-    place.
+    """Return the table in an Arrow IPC stream, fully validated.  Uncompressed bytes are not copied.
 
-    ``schema``: what it must be, metadata aside; None: any.  ``added``: how many of its last columns
-    older writers did not know; where all of them are missing they are null.  Raises
-    ``errors.Corrupt``.
+    The table must have ``schema``, metadata aside, or any schema if None.  The last ``added``
+    columns of the schema may all be missing, as older writers leave them out; they are then null.
+    Raises ``errors.Corrupt``.
     """
     try:
         stream = _uncompressed(pa.py_buffer(buffer), path)
@@ -153,7 +151,7 @@ def decode_ipc(buffer: Buffer, schema: pa.Schema | None, *, path: str, added: in
 
 
 def pack(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> list[Buffer]:
-    """Return a JSON header and named sections as buffers in order; the sections are not copied."""
+    """Return a JSON header and named sections as a list of buffers.  Sections are not copied."""
     entries: list[tuple[str, int, int]] = []
     body: list[Buffer] = []
     offset = 0
@@ -171,14 +169,15 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> list[Buff
 
 def _view(data: Buffer) -> memoryview:
     view = memoryview(data)
-    if not view.nbytes:  # which cannot be cast
+    if not view.nbytes:  # an empty view cannot be cast
         return memoryview(b"")
     return view.cast("B")
 
 
 def unpack(payload: Buffer, *, path: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """Return the header and the sections (views, not copies) of what :func:`pack` made; raises
-    ``errors.Corrupt``.
+    """Return the header and the sections in the output of :func:`pack`, as views.
+
+    Raises ``errors.Corrupt``.
     """
     view = _view(payload)
     if len(view) < _PACK.size:
@@ -204,10 +203,10 @@ def unpack(payload: Buffer, *, path: str) -> tuple[dict[str, Any], dict[str, mem
 
 
 def parse_json(text: bytes, *, path: str, offset: int = 0) -> Any:
-    """Return what JSON text says; raises ``errors.Corrupt`` for other bytes, NaN, infinity, and
-    what is nested too deep.
+    """Return the value of JSON text.
 
-    ``path``, ``offset``: where it stands, for the message.
+    Raises ``errors.Corrupt`` for invalid JSON, NaN, infinity, and nesting beyond Python's recursion
+    limit.  ``path`` and ``offset`` locate the text in the message.
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant)
@@ -235,7 +234,7 @@ def _parse_header(text: bytes, path: str) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _slice(body: memoryview, entries: list[Any], path: str) -> dict[str, memoryview]:
-    """Return the sections; they must follow each other without a gap and fill the body."""
+    """Return the sections.  They must be contiguous and fill the body."""
     sections: dict[str, memoryview] = {}
     at = 0
     for entry in entries:
@@ -264,7 +263,7 @@ def _slice(body: memoryview, entries: list[Any], path: str) -> dict[str, memoryv
 
 
 def unfolded_bytes(section: Buffer) -> int:
-    """Return how many bytes a section claims to unfold to; 0 for one that is not compressed."""
+    """Return the decompressed size that a section claims, or 0 if it is not compressed."""
     view = memoryview(section)
     if view.nbytes < _LZ4.size or bytes(view[:8]) != _LZ4_MAGIC:
         return 0
@@ -275,10 +274,10 @@ def _uncompressed(buffer: pa.Buffer, path: str) -> pa.Buffer:
     if buffer.size < _LZ4.size or bytes(memoryview(buffer)[:8]) != _LZ4_MAGIC:
         return buffer
     size = unfolded_bytes(memoryview(buffer))
-    most = min(limits.UNFOLDED_BYTES_MAX, limits.LZ4_RATIO_MAX * (buffer.size - _LZ4.size))
-    if size > most:
+    size_max = min(limits.UNFOLDED_BYTES_MAX, limits.LZ4_RATIO_MAX * (buffer.size - _LZ4.size))
+    if size > size_max:
         _corrupt(
-            "a compressed section claims too much", path, 8, f"at most {most} bytes", f"{size}"
+            "a compressed section claims too much", path, 8, f"at most {size_max} bytes", f"{size}"
         )
     return pa.decompress(buffer.slice(_LZ4.size), decompressed_size=size, codec="lz4")
 
@@ -286,9 +285,9 @@ def _uncompressed(buffer: pa.Buffer, path: str) -> pa.Buffer:
 def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
     """Raise Corrupt unless a stream is a schema and batches without compression.
 
-    Arrow unfolds a compressed body to whatever length it claims, and our writers compress none. The
-    messages are flatbuffers (Arrow's Message.fbs): a table begins with the distance back to its
-    list of field offsets.
+    Arrow would allocate any length that a compressed body claims, and our writers compress none.
+    The messages are flatbuffers (Arrow's Message.fbs).  A flatbuffer table begins with the distance
+    back to its list of field offsets.
     """
     at = batch = 0
     while at + _MESSAGE.size <= len(stream):
@@ -326,8 +325,9 @@ def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
 
 
 def _flatbuffer_field(message: memoryview, table: int, field: int) -> int:
-    """Return where a field of a flatbuffer's table stands, 0 if the table lacks it.  Raises
-    struct.error outside of it.
+    """Return the offset of a field of a flatbuffer table, or 0 if it is missing.
+
+    Raises struct.error outside of the message.
     """
     fields = table - _INT32.unpack_from(message, table)[0]
     if fields < 0 or _UINT16.unpack_from(message, fields)[0] < _FIELD_OFFSETS + 2 * field + 2:
@@ -337,23 +337,25 @@ def _flatbuffer_field(message: memoryview, table: int, field: int) -> int:
 
 
 def _flatbuffer_table(message: memoryview, table: int, field: int) -> int:
-    """Return where the table in a field of a flatbuffer's table stands.  Raises struct.error if
-    there is none.
+    """Return the offset of the table in a field of a flatbuffer table.
+
+    Raises struct.error if it is missing.
     """
     at = _flatbuffer_field(message, table, field)
     return at + int(_UINT32.unpack_from(message, at or len(message))[0])
 
 
 def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: int) -> pa.Table:
-    """Return the table of a stream that ends as ours do: pyarrow takes a stream cut between two
-    batches for a whole.
+    """Return the table of a stream that ends with an end mark.
+
+    pyarrow accepts a stream that is cut between two batches as complete.
     """
     source = pa.BufferReader(buffer)
     with pa.ipc.open_stream(source) as reader:
-        later: list[pa.Field] = []
+        missing: list[pa.Field] = []
         if added and schema is not None and reader.schema == pa.schema(list(schema)[:-added]):
-            later = list(schema)[-added:]
-        if schema is not None and not later and not reader.schema.equals(schema):
+            missing = list(schema)[-added:]
+        if schema is not None and not missing and not reader.schema.equals(schema):
             _corrupt(
                 "an Arrow section has another schema",
                 path,
@@ -370,7 +372,7 @@ def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: 
             "the end mark",
             f"{buffer.size} bytes",
         )
-    for field in later:
+    for field in missing:
         table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
 

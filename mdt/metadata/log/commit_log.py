@@ -1,8 +1,8 @@
-"""The commit log: one object per transaction, appended by put-if-absent, never changed.
+"""The commit log: one object per transaction, written by put-if-absent and never changed.
 
-``.hoodie/.mdt/log/<seq>`` is the only commit point of a table.  A record is a frame (magic, length,
-CRC) around one JSON header and Arrow IPC sections; FORMAT.md lists every field.  This module reads
-and writes records and knows nothing of their meaning.
+Putting ``.hoodie/.mdt/log/<seq>`` is the only commit point of a table.  A record is a frame (magic,
+length, CRC) around a JSON header and Arrow IPC sections; FORMAT.md lists every field.  This module
+encodes and decodes records and does not interpret them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
 VERSION = 2
-"""Of records that older versions cannot apply; all others have version 1."""
+"""Version of records that change the key hash, which older readers cannot apply.  All others have
+version 1.
+"""
 
 _OBJECT_RANGE = [
     ("path", pa.string()),
@@ -37,16 +39,17 @@ _OBJECT_RANGE = [
 
 REMOVED = pa.schema([("segment", pa.int64())])
 VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
-"""Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions.
+"""Deletion vectors, as serialized 32-bit roaring bitmaps.  A commit record has only the added
+positions.
 """
 STATS = pa.schema(
     [("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA]
 )
-"""Column statistics; ``row_group`` is the number of a row group, or -1 for the whole segment."""
+"""Column statistics.  ``row_group`` is the number of a row group, or -1 for the whole segment."""
 SUMMARIES = pa.schema(
     [("index", pa.string()), ("shard", pa.int64()), ("payload", pa.binary()), *_OBJECT_RANGE]
 )
-"""Summaries of skipping indexes, one for each shard: inline in ``payload`` or referred to."""
+"""Summaries of skipping indexes, one per shard: inline in ``payload``, or an object range."""
 KEY_PARTS = pa.schema(
     [
         ("index", pa.string()),
@@ -55,7 +58,7 @@ KEY_PARTS = pa.schema(
         *_OBJECT_RANGE,
     ]
 )
-"""Parts of the key index: inline in ``payload`` or referred to."""
+"""Parts of the key index: inline in ``payload``, or an object range."""
 
 SLICES = pa.schema(
     [
@@ -64,15 +67,15 @@ SLICES = pa.schema(
         ("log_names", pa.list_(pa.string())),
     ]
 )
-"""What Hudi's write statistics say of the file slice of each added file; parallel to ``files``."""
+"""The file slice of each added file, for Hudi's write statistics.  Parallel to ``files``."""
 SAVED = pa.schema([("path", pa.string())])
-"""Data files of the state that a savepoint keeps."""
+"""Data files of the snapshot that a savepoint keeps."""
 
 CLEANED = pa.schema([("path", pa.string())])
-"""Data files that no state refers to any more which can be read after a cleaning."""
+"""Data files that no readable snapshot refers to after a cleaning."""
 
 TOMBSTONES = pa.schema([("hi", pa.uint64()), ("lo", pa.uint64()), ("ordering", pa.uint64())])
-"""Deleted keys and at which ordering value, null where a tombstone is taken back: see
+"""Deleted keys and the ordering values of their deletes, null to withdraw a tombstone.  See
 :mod:`mdt.metadata.snapshot.tombstones`.
 """
 
@@ -82,9 +85,7 @@ MAPS = pa.schema(
         *(field for field in FILES if field.name.startswith(("key_map", "page_map"))),
     ]
 )
-"""Where key maps and page maps of older segments stand from this record on, which gives the table
-another key hash.
-"""
+"""New key maps and page maps of older segments, in the record that changes the table's key hash."""
 
 SECTIONS: Mapping[str, pa.Schema] = {
     "files": FILES,
@@ -103,28 +104,30 @@ SECTIONS: Mapping[str, pa.Schema] = {
 }
 
 _TXN_WITHIN = 128
-"""The id of the transaction stands first in the header; no record has fewer bytes than these."""
+"""The transaction id is within these first bytes.  No record is shorter."""
 _HEADER_BYTES = 4_096
-"""About what a record's header takes in memory."""
+"""Approximate memory of a record's header."""
 _COLUMN_BYTES = 1_024
-"""About what a column takes in memory beside its values: objects of Arrow, of which a record of one
-file has 45.
+"""Approximate memory of a column's Arrow objects, without its values.  A record of one file has 45
+columns.
 """
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
-"""Made once; ``schema.empty_table()`` would import pandas where it is installed."""
+"""Empty sections.  ``schema.empty_table()`` would import pandas if it is installed."""
 NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """One transaction as it stands in the log.
+    """One transaction in the log.
 
-    ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where
-    they apply, definition, rolled_back, replaced, compaction_plan, clustering_plan, schema (a new
-    version) and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
-    summaries are dropped).  In ``files``, ``stats``, ``fresh`` and ``summaries`` the column
-    ``segment`` holds the ordinal of a file of this record; in ``removed``, ``vectors`` and
-    ``covers`` it holds the numbers of older segments.
+    ``header`` has the JSON fields txn, instant, action, operation, begun_at and counts.  Where they
+    apply, it also has definition, rolled_back, replaced, compaction_plan, clustering_plan, schema
+    (a new version) and indexes (lists of specifications to ``add``, ``drop`` or ``forget``;
+    forgetting drops the summaries of older files).
+
+    The column ``segment`` has ordinals of this record's files in the tables ``files``, ``stats``,
+    ``fresh`` and ``summaries``.  In ``removed``, ``vectors`` and ``covers`` it has numbers of older
+    segments.
     """
 
     seq: int
@@ -143,71 +146,69 @@ class CommitRecord:
 
     @property
     def action(self) -> str:
-        """Hudi action, or ``create`` and ``rollback``."""
+        """Hudi's action, or ``create``, ``rollback``, ``index`` or ``tag``."""
         return str(self.header["action"])
 
     @property
     def alters(self) -> bool:
-        """Whether a version of the table's schema begins with it."""
+        """True if this record begins a new version of the table's schema."""
         return "schema" in self.header
 
     @property
     def ended_versions(self) -> frozenset[int]:
-        """The commits with which the versions of the schema began that leave the table with it."""
+        """Seqs of the schema versions that this record removes from the table."""
         return frozenset(self.header.get("ended_versions", ()))
 
     @property
     def rekeys(self) -> bool:
-        """Whether the table has another key hash from it on."""
+        """True if this record changes the table's key hash."""
         return "key_hash" in self.header
 
     @property
     def rolled_back(self) -> tuple[str, ...]:
-        """Ids of the transactions that this one declares dead."""
+        """Ids of the transactions that this record declares dead."""
         return tuple(self.header.get("rolled_back", ()))
 
     @property
     def token(self) -> int | None:
-        """The middle number of the write tokens in its file names; None in the record that makes a
-        table.
+        """The middle number of the write tokens in its file names, or None in the record that
+        creates the table.
         """
-        found: int | None = self.header.get("token")
-        return found
+        token: int | None = self.header.get("token")
+        return token
 
     @property
     def dead_instants(self) -> tuple[str, ...]:
-        """Instants of the transactions that this one declares dead."""
+        """Instants of the transactions that this record declares dead."""
         return tuple(self.header.get("dead", {}).get("instants", ()))
 
     @property
     def dead_tokens(self) -> tuple[int, ...]:
-        """Tokens of the transactions that this one declares dead, known by their claims or by files
-        that they left.
+        """Tokens of the transactions that this record declares dead, from their claims or file
+        names.
         """
         return tuple(self.header.get("dead", {}).get("tokens", ()))
 
     @property
     def replaced(self) -> Mapping[str, list[str]]:
-        """Partition path -> ids of the file groups that end here, because their rows stand in
-        others or nowhere.
-        """
-        found: Mapping[str, list[str]] = self.header.get("replaced", {})
-        return found
+        """Ids of the file groups that this record removes, by partition path."""
+        groups: Mapping[str, list[str]] = self.header.get("replaced", {})
+        return groups
 
     @property
     def changed_groups(self) -> frozenset[str]:
-        """Ids of the file groups that this transaction added a file to, rewrote, or ended."""
+        """Ids of the file groups with a file added, rewritten or removed by this record."""
         ended = (name for names in self.replaced.values() for name in names)
         return frozenset(self.table("files")["file_id"].to_pylist()).union(ended)
 
     def table(self, name: str) -> pa.Table:
-        """Return section ``name``, empty if the record has none."""
-        found = self.tables.get(name)
-        return _EMPTY[name] if found is None else found
+        """Return section ``name``, empty if the record does not have it."""
+        section = self.tables.get(name)
+        return _EMPTY[name] if section is None else section
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Approximate memory in bytes."""
         columns = sum(table.num_columns for table in self.tables.values())
         return (
             _HEADER_BYTES
@@ -221,8 +222,9 @@ class CommitRecord:
 
 
 def encode(record: CommitRecord) -> bytes:
-    """Return the bytes of ``record``.  Raises Unsupported if they are more than a record may
-    have.
+    """Return the bytes of ``record``.
+
+    Raises Unsupported if they exceed COMMIT_RECORD_BYTES_MAX.
     """
     header = {**record.header, "seq": record.seq}
     sections = {
@@ -240,8 +242,9 @@ def encode(record: CommitRecord) -> bytes:
 
 
 def as_read(record: CommitRecord) -> CommitRecord:
-    """Return ``record`` as whoever reads it from the log has it.  Raises Internal if they would
-    refuse it: then it must not be written.
+    """Return ``record`` as :func:`read` would return it.
+
+    Raises Internal if readers would reject it, so that it is never written.
     """
     path = paths.commit(record.seq)
     header = json.loads(json.dumps({**record.header, "seq": record.seq}))
@@ -257,15 +260,16 @@ def as_read(record: CommitRecord) -> CommitRecord:
 
 
 def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
-    """Return the record in ``data``.  Raises Corrupt if any byte is not as written, or it is not
-    number ``seq``.
+    """Return the record in ``data``.
+
+    Raises Corrupt if any byte is damaged, or if its number is not ``seq``.
     """
     header, sections = codec.unpack(
         codec.unframe(data, KIND, path=path, version_max=VERSION), path=path
     )
     records.check_header(header, seq, path)
-    known = {name: section for name, section in sections.items() if name in SECTIONS}
-    unfolded = sum(map(codec.unfolded_bytes, known.values()))
+    payloads = {name: section for name, section in sections.items() if name in SECTIONS}
+    unfolded = sum(map(codec.unfolded_bytes, payloads.values()))
     if unfolded > UNFOLDED_BYTES_MAX:
         raise Corrupt(
             "a commit record unfolds to too much",
@@ -275,22 +279,22 @@ def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
         )
     tables = {
         name: codec.decode_ipc(section, SECTIONS[name], path=path)
-        for name, section in known.items()
+        for name, section in payloads.items()
     }
     check_tables(header, seq, tables, path)
     return CommitRecord(seq, header, tables)
 
 
 def read(storage: Storage, seq: int) -> CommitRecord | None:
-    """Return record ``seq`` or None if it does not exist."""
+    """Return record ``seq``, or None if it does not exist."""
     path = paths.commit(seq)
     data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
     return None if data is None else decode(data, seq=seq, path=path)
 
 
 def begins_with(storage: Storage, seq: int, txn: str) -> bool:
-    """Return whether record ``seq`` is that of the transaction ``txn``, by its first bytes alone;
-    False if there is none.
+    """Return True if record ``seq`` exists and belongs to the transaction ``txn``.  Reads 128
+    bytes.
     """
     try:
         return txn.encode() in storage.read(paths.commit(seq), 0, _TXN_WITHIN)
@@ -299,11 +303,10 @@ def begins_with(storage: Storage, seq: int, txn: str) -> bool:
 
 
 def append(storage: Storage, record: CommitRecord) -> bool:
-    """Put ``record`` under its number; True if it is now there, False if another transaction was
-    first.
+    """Put ``record`` under its seq.  Return False if another transaction already has that seq.
 
-    A reply that got lost is resolved by reading the record back.  Raises Unavailable if even that
-    is not possible; then the outcome is unknown until the table is opened again.
+    A lost reply is resolved by reading the record back.  Raises Unavailable if that fails too; the
+    outcome is then unknown until the table is opened again.
     """
     data = encode(record)
     path = paths.commit(record.seq)
@@ -311,8 +314,8 @@ def append(storage: Storage, record: CommitRecord) -> bool:
         if storage.put_if_absent(path, data):
             return True
     except Unavailable:
-        there = read(storage, record.seq)
-        if there is None and storage.put_if_absent(path, data):
+        stored = read(storage, record.seq)
+        if stored is None and storage.put_if_absent(path, data):
             return True
-    there = read(storage, record.seq)
-    return there is not None and there.txn == record.txn
+    stored = read(storage, record.seq)
+    return stored is not None and stored.txn == record.txn

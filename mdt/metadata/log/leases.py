@@ -1,8 +1,7 @@
-"""Leases: readers who need a past state for a while say so, and cleaning leaves it to them until
-the time that they name.
+"""Leases: a reader's request to keep a past snapshot until a given time.
 
-A lease is an object of its own; who cannot write leaves none, and is told with Expired if the state
-goes meanwhile.
+Cleaning keeps leased snapshots.  Each lease is an object of its own.  Readers without write access
+hold no lease and get Expired if their snapshot is cleaned.
 """
 
 from __future__ import annotations
@@ -19,14 +18,16 @@ from mdt.metadata.log import codec
 from mdt.stores.storage import Storage
 
 LEASE_SECONDS_MAX = 30 * 86_400
-"""No lease holds longer: who dies with one holds up cleaning for a month at most."""
+"""The longest lease.  A reader that dies with a lease holds up cleaning for at most 30 days."""
 
 _MICROSECONDS = 1_000_000
 
 
 def take(storage: Storage, seq: int, seconds: float) -> str:
-    """Keep the state after commit ``seq`` for ``seconds``; return the lease's path, for
-    :func:`give_back`.  Raises Invalid for what is no time.
+    """Keep the snapshot after commit ``seq`` for ``seconds``, at most LEASE_SECONDS_MAX.
+
+    Return the path of the lease, for :func:`give_back`.  Raises Invalid unless ``seconds`` is a
+    positive number.
     """
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise Invalid(
@@ -45,27 +46,32 @@ def give_back(storage: Storage, path: str) -> None:
 
 
 def leased(storage: Storage) -> tuple[list[int], list[str]]:
-    """Return the states that leases name which have not ended, and the paths of those that have.
-    What makes no sense keeps nothing.
+    """Return the seqs of the active leases and the paths of the expired leases.
+
+    Unreadable leases and leases beyond LEASE_SECONDS_MAX are ignored.
     """
     now = storage.now_us()
-    found, ended = list[int](), list[str]()
-    listed = [info.path for info in storage.list_dir(paths.leases_dir())]
+    seqs, expired = list[int](), list[str]()
+    lease_paths = [info.path for info in storage.list_dir(paths.leases_dir())]
     for path, lease in zip(
-        listed, storage.each(partial(_read, storage, path) for path in listed), strict=True
+        lease_paths,
+        storage.each(partial(_read, storage, path) for path in lease_paths),
+        strict=True,
     ):
         if lease is None:
             continue
         seq, until = lease
         if until <= now:
-            ended.append(path)
+            expired.append(path)
         elif until <= now + LEASE_SECONDS_MAX * _MICROSECONDS:
-            found.append(seq)
-    return found, ended
+            seqs.append(seq)
+    return seqs, expired
 
 
 def _read(storage: Storage, path: str) -> tuple[int, int] | None:
-    """Return the state that a lease keeps and until when; None for what makes no sense."""
+    """Return (seq, end in microseconds since 1970) of a lease, or None if it is missing or
+    unreadable.
+    """
     with suppress(Corrupt):
         data = storage.read_if_exists(path, LEASE_BYTES_MAX)
         lease = None if data is None else codec.parse_json(data, path=path)

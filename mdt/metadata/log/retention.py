@@ -1,7 +1,6 @@
-"""What a table keeps of its past: which states can be read, and which records are still in the log.
+"""The retained history of a table: the readable snapshots, and the records that the log still has.
 
-Cleaning moves both forward, by commit records with the action ``clean``: first the record says so,
-then files go.
+Cleaning moves both forward.  It commits a ``clean`` record first and deletes files afterwards.
 """
 
 from __future__ import annotations
@@ -16,9 +15,12 @@ from mdt.metadata.log import trusted_names as names
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """``horizon``: seq of the oldest state that can be read.  ``first``: seq of the oldest record
-    that the log is sure to have; a checkpoint stands right before it, and another one before the
-    horizon.  ``instant``: the newest instant of the records before ``first``, "" if there are none.
+    """The retained history of a table.
+
+    ``horizon`` is the seq of the oldest readable snapshot.  ``first`` is the seq of the oldest
+    record that is guaranteed to be in the log.  There is a checkpoint right before ``first``, and
+    another before the horizon.  ``instant`` is the newest instant of the records before ``first``,
+    or "" if there are none.
     """
 
     horizon: int = 0
@@ -26,15 +28,15 @@ class Retention:
     instant: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as records and checkpoints hold them."""
+        """Return the fields as records and checkpoints store them."""
         return asdict(self)
 
     def followed_by(self, header: Mapping[str, Any]) -> Retention:
-        """Return what is kept after a record with this header."""
-        told = header.get("retention")
-        if told is None:
+        """Return the retention after a record with this header."""
+        change = header.get("retention")
+        if change is None:
             return self
-        new = Retention(**told)
+        new = Retention(**change)
         return Retention(
             max(self.horizon, new.horizon),
             max(self.first, new.first),
@@ -43,11 +45,10 @@ class Retention:
 
 
 def is_retention(value: Any, last: int) -> bool:
-    """Return whether ``value`` is what :meth:`Retention.to_json` gives; ``last``: the newest seq
-    that it may name.
+    """Return True if ``value`` is a valid result of :meth:`Retention.to_json`.
 
-    The state at the horizon is made from a checkpoint before it: so the records from there on must
-    be in the log.
+    ``last`` is the newest seq that it may name.  ``first`` is at most ``horizon`` + 1, because the
+    snapshot at the horizon is made from a checkpoint before it and later records.
     """
     return (
         isinstance(value, dict)
@@ -59,8 +60,8 @@ def is_retention(value: Any, last: int) -> bool:
 
 
 def retention_of(header: Mapping[str, Any]) -> Retention:
-    """Return what the header of a checkpoint says.  Raises ValueError if it makes no sense."""
-    told = header.get("retention", Retention().to_json())
-    if not is_retention(told, header["seq"]):
+    """Return the retention in the header of a checkpoint.  Raises ValueError if it is malformed."""
+    retention = header.get("retention", Retention().to_json())
+    if not is_retention(retention, header["seq"]):
         raise ValueError("what is kept of the past makes no sense")
-    return Retention(**told)
+    return Retention(**retention)

@@ -1,11 +1,10 @@
-"""The batches of streams that are written once: which ones are in the table, told by the records of
-their commits.
+"""Idempotent batches: the newest batches of each stream that are committed to the table.
 
-A writer that begins again does not know whether its last batch was committed. The table does.
+A writer that restarts does not know whether its last batch was committed.  The table does.
 
-Batches with numbers come in rising order: a stream has one newest number, and smaller ones count as
-written.  Batches with text ids come in any order: each id is remembered by itself, the newest
-``STREAM_IDS_MAX`` of all streams.
+Numbered batches arrive in ascending order.  The table keeps the newest number of each stream, and
+smaller numbers count as written.  Batches with text ids arrive in any order.  The table keeps the
+newest ``STREAM_IDS_MAX`` ids of all streams together.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from mdt.metadata.log import trusted_names as names
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The batches that the table remembers.
+    """The committed batches that the table remembers.
 
-    ``batches``: stream -> its newest number, and seq of the commit that has it; of the STREAMS_MAX
-    that wrote last. ``ids``: stream -> text id -> seq of the commit that has it; STREAM_IDS_MAX in
-    all.
+    ``batches`` maps a stream to its newest number and the seq of that commit, for the STREAMS_MAX
+    streams that wrote last.  ``ids`` maps a stream to text ids and the seqs of their commits, at
+    most STREAM_IDS_MAX in all.
     """
 
     batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def has(self, stream: str, batch: int | str) -> bool:
-        """Return whether a batch is in the table, or has a number that is not above the newest one
-        of its stream.
+        """Return True if a batch was committed, or if its number is not above the newest of its
+        stream.
         """
         if isinstance(batch, str):
             return batch in self.ids.get(stream, ())
@@ -40,54 +39,60 @@ class Streams:
 
     def followed_by(self, header: Mapping[str, Any], seq: int) -> Streams:
         """Return the streams after the record ``seq`` with this header."""
-        told = header.get("stream")
-        if told is None:
+        change = header.get("stream")
+        if change is None:
             return self
-        name, batch = told["name"], told["batch"]
+        name, batch = change["name"], change["batch"]
         if isinstance(batch, str):
             ids = {**self.ids, name: {**self.ids.get(name, {}), batch: seq}}
-            forgotten = self.forgets(name)
-            if forgotten is not None:
-                stream, oldest = forgotten
+            evicted = self.forgets(name)
+            if evicted is not None:
+                stream, oldest = evicted
                 ids[stream] = {text: at for text, at in ids[stream].items() if text != oldest}
-            return Streams(self.batches, {stream: known for stream, known in ids.items() if known})
+            return Streams(self.batches, {stream: texts for stream, texts in ids.items() if texts})
         batches = {**self.batches, name: (batch, seq)}
         if len(batches) > STREAMS_MAX:
             batches.pop(min(batches, key=lambda stream: batches[stream][1]))
         return Streams(batches, self.ids)
 
     def forgets(self, stream: str) -> tuple[str, str] | None:
-        """Return the stream and the text id that the table forgets for a new id of ``stream``: the
-        oldest of the stream with the most.
+        """Return the (stream, text id) to evict before adding an id to ``stream``, or None if there
+        is room.
+
+        This is the oldest id of the stream with the most ids.
         """
         if sum(map(len, self.ids.values())) < STREAM_IDS_MAX:
             return None
         largest = max(self.ids, key=lambda name: (len(self.ids[name]), name == stream))
-        known = self.ids[largest]
-        return largest, min(known, key=lambda text: known[text])
+        texts = self.ids[largest]
+        return largest, min(texts, key=lambda text: texts[text])
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """Return the fields of a checkpoint that :func:`streams_of` reads."""
+        """Return the header fields of a checkpoint that :func:`streams_of` reads."""
         return {
             "streams": {name: list(numbers) for name, numbers in self.batches.items()},
-            "stream_ids": {name: dict(known) for name, known in self.ids.items()},
+            "stream_ids": {name: dict(texts) for name, texts in self.ids.items()},
         }
 
 
 def is_stream(value: Any) -> bool:
-    """Return whether ``value`` may name a stream: printable text."""
+    """Return True if ``value`` may name a stream: printable text of at most NAME_BYTES_MAX bytes."""
     return (
         isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= NAME_BYTES_MAX
     )
 
 
 def is_text_id(value: Any) -> bool:
-    """Return whether ``value`` may be the id of a batch that is no number: short printable text."""
+    """Return True if ``value`` may be a text id of a batch: printable, at most STREAM_ID_BYTES_MAX
+    bytes.
+    """
     return is_stream(value) and len(value.encode()) <= STREAM_ID_BYTES_MAX
 
 
 def is_batch(value: Any) -> bool:
-    """Return whether ``value`` says in a record which batch of which stream it has."""
+    """Return True if ``value`` is a valid ``stream`` field of a record: the stream's name and a
+    batch.
+    """
     return (
         isinstance(value, dict)
         and value.keys() == {"name", "batch"}
@@ -97,11 +102,11 @@ def is_batch(value: Any) -> bool:
 
 
 def streams_of(header: Mapping[str, Any]) -> Streams:
-    """Return what the header of a checkpoint says.  Raises ValueError if it makes no sense."""
-    told, ids = header.get("streams", {}), header.get("stream_ids", {})
-    if not isinstance(told, dict) or len(told) > STREAMS_MAX or not isinstance(ids, dict):
+    """Return the streams in the header of a checkpoint.  Raises ValueError if they are malformed."""
+    batches, ids = header.get("streams", {}), header.get("stream_ids", {})
+    if not isinstance(batches, dict) or len(batches) > STREAMS_MAX or not isinstance(ids, dict):
         raise ValueError("the streams make no sense")
-    for name, numbers in told.items():
+    for name, numbers in batches.items():
         if not (is_stream(name) and isinstance(numbers, list) and len(numbers) == 2):
             raise ValueError("the streams make no sense")
         if not (
@@ -109,13 +114,13 @@ def streams_of(header: Mapping[str, Any]) -> Streams:
             and names.is_number(numbers[1], 0, header["seq"])
         ):
             raise ValueError("the streams make no sense")
-    for name, known in ids.items():
-        if not (is_stream(name) and isinstance(known, dict) and known):
+    for name, texts in ids.items():
+        if not (is_stream(name) and isinstance(texts, dict) and texts):
             raise ValueError("the ids of streams make no sense")
         if not all(
-            is_text_id(text) and names.is_number(at, 0, header["seq"]) for text, at in known.items()
+            is_text_id(text) and names.is_number(at, 0, header["seq"]) for text, at in texts.items()
         ):
             raise ValueError("the ids of streams make no sense")
     if sum(map(len, ids.values())) > STREAM_IDS_MAX:
         raise ValueError("the ids of streams make no sense")
-    return Streams({name: (batch, seq) for name, (batch, seq) in told.items()}, ids)
+    return Streams({name: (batch, seq) for name, (batch, seq) in batches.items()}, ids)

@@ -1,6 +1,4 @@
-"""Tags: names of states, which cleaning keeps, and what lies between them not; and savepoints, tags
-of which Hudi's readers know.
-"""
+"""Tags name snapshots that cleaning must keep.  Tags exported to Hudi are savepoints."""
 
 from __future__ import annotations
 
@@ -16,8 +14,10 @@ from mdt.session import memo
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of a table: name -> seq.  ``savepoints``: of some of them, name -> instant of the
-    commit that Hudi keeps.
+    """The tags of a table.
+
+    ``seqs`` maps names to seqs.  ``savepoints`` maps the names of exported tags to the instant of
+    the commit that Hudi keeps.
     """
 
     seqs: Mapping[str, int] = field(default_factory=dict)
@@ -25,34 +25,37 @@ class Tags:
 
     @property
     def states(self) -> frozenset[int]:
-        """The seqs of the states that have a tag."""
+        """The seqs of the tagged snapshots."""
         return frozenset(self.seqs.values())
 
     def before(self, horizon: int) -> list[int]:
-        """Return the seqs of tagged states before ``horizon``, rising: each is kept by itself,
-        without what came after it.
+        """Return the seqs of tagged snapshots before ``horizon``, ascending.
+
+        Each of these snapshots is kept without the commits after it.
         """
         return sorted(seq for seq in self.states if seq < horizon)
 
     def followed_by(self, header: Mapping[str, Any]) -> Tags:
         """Return the tags after a record with this header."""
-        told = header.get("tags")
-        if told is None:
+        change = header.get("tags")
+        if change is None:
             return self
-        gone = told.get("drop", ())
-        kept = {name: seq for name, seq in self.seqs.items() if name not in gone}
-        saved = {name: time for name, time in self.savepoints.items() if name not in gone}
+        dropped = change.get("drop", ())
+        seqs = {name: seq for name, seq in self.seqs.items() if name not in dropped}
+        savepoints = {name: time for name, time in self.savepoints.items() if name not in dropped}
         savepoint = header.get("savepoint")
-        fresh = {} if savepoint is None else {savepoint["name"]: savepoint["time"]}
-        return Tags({**kept, **told.get("add", {})}, {**saved, **fresh})
+        added = {} if savepoint is None else {savepoint["name"]: savepoint["time"]}
+        return Tags({**seqs, **change.get("add", {})}, {**savepoints, **added})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tags as checkpoints hold them."""
+        """Return the tags as checkpoints store them."""
         return {"seqs": dict(self.seqs), "savepoints": dict(self.savepoints)}
 
 
 def is_tag(value: Any) -> bool:
-    """Return whether ``value`` may name a tag: printable text that is no other point of history."""
+    """Return True if ``value`` may name a tag: printable text that is not a seq, an instant or a
+    time.
+    """
     return isinstance(value, str) and 0 < len(value) <= NAME_BYTES_MAX and _is_name(value)
 
 
@@ -71,8 +74,9 @@ def _is_time(text: str) -> bool:
 
 
 def are_changes(value: Any, last: int) -> bool:
-    """Return whether ``value`` says what a record changes of the tags; ``last``: the newest seq
-    that may be named.
+    """Return True if ``value`` is a valid ``tags`` field of a record.
+
+    ``last`` is the newest seq that a tag may name.
     """
     return (
         isinstance(value, dict)
@@ -85,7 +89,9 @@ def are_changes(value: Any, last: int) -> bool:
 
 
 def is_savepoint(value: Any, added: Any) -> bool:
-    """Return whether ``value`` says what Hudi is told of a tag that is added."""
+    """Return True if ``value`` is a valid ``savepoint`` field of a record that adds the tags
+    ``added``.
+    """
     return (
         isinstance(value, dict)
         and value.keys() == {"name", "time", "comment"}
@@ -99,22 +105,22 @@ def is_savepoint(value: Any, added: Any) -> bool:
 
 
 def tags_of(header: Mapping[str, Any]) -> Tags:
-    """Return what the header of a checkpoint says.  Raises ValueError if it makes no sense."""
-    told = header.get("tags", Tags().to_json())
+    """Return the tags in the header of a checkpoint.  Raises ValueError if they are malformed."""
+    tags = header.get("tags", Tags().to_json())
     if (
-        not isinstance(told, dict)
-        or told.keys() != {"seqs", "savepoints"}
-        or not _are_seqs(told["seqs"], header["seq"])
+        not isinstance(tags, dict)
+        or tags.keys() != {"seqs", "savepoints"}
+        or not _are_seqs(tags["seqs"], header["seq"])
     ):
         raise ValueError("the tags make no sense")
-    saved = told["savepoints"]
+    savepoints = tags["savepoints"]
     if (
-        not isinstance(saved, dict)
-        or not saved.keys() <= told["seqs"].keys()
-        or not all(map(names.is_instant, saved.values()))
+        not isinstance(savepoints, dict)
+        or not savepoints.keys() <= tags["seqs"].keys()
+        or not all(map(names.is_instant, savepoints.values()))
     ):
         raise ValueError("the savepoints make no sense")
-    return Tags(told["seqs"], saved)
+    return Tags(tags["seqs"], savepoints)
 
 
 def _are_seqs(value: Any, last: int) -> bool:

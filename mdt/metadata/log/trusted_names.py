@@ -1,6 +1,4 @@
-"""The grammar of the names that files of a table hold: instants, transactions, tokens, partition
-paths, file names.
-"""
+"""The grammar of stored names: instants, transactions, tokens, partition paths and file names."""
 
 from __future__ import annotations
 
@@ -35,26 +33,25 @@ ACTIONS = frozenset(
         "tag",
     )
 )
-"""What a record of the log can be."""
+"""The actions of commit records."""
 KNOWN_MAX = 1 << 14
-"""Of so many names a process remembers whether they follow the grammar: every checkpoint has all
-tags of a table.
-"""
+"""Number of names whose validation is cached.  Every checkpoint has all tags of a table."""
 
 
 def is_number(value: Any, low: int, high: int) -> bool:
-    """Return whether ``value`` is an integer, no boolean, from ``low`` to ``high``."""
+    """Return True if ``value`` is an integer from ``low`` to ``high``.  Booleans are not integers
+    here.
+    """
     return type(value) is int and low <= value <= high
 
 
 def is_txn(value: Any) -> bool:
-    """Return whether ``value`` is the id of a transaction."""
+    """Return True if ``value`` is a transaction id."""
     return isinstance(value, str) and _TXN.fullmatch(value) is not None
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether Hudi, or this package, keeps something of its own under this name in a
-    completed instant.
+    """Return True if Hudi or this package uses ``name`` for metadata of a completed instant.
 
     >>> [name for name in ("run", "schema", "Hoodie.x", "mdt.seq") if is_reserved(name)]
     ['schema', 'Hoodie.x', 'mdt.seq']
@@ -63,8 +60,10 @@ def is_reserved(name: str) -> bool:
 
 
 def is_metadata(value: Any) -> bool:
-    """Return whether ``value`` is metadata that a user may have given to a commit: few short texts
-    under printable names of their own.
+    """Return True if ``value`` is valid user metadata of a commit.
+
+    It is an object of at most TEXTS_MAX texts and METADATA_BYTES_MAX bytes, with printable names
+    that are not reserved.
     """
     if not isinstance(value, dict) or len(value) > TEXTS_MAX:
         return False
@@ -80,12 +79,12 @@ def is_metadata(value: Any) -> bool:
 
 
 def is_word(value: Any) -> bool:
-    """Return whether ``value`` could be the name of an operation."""
+    """Return True if ``value`` could be the name of an operation."""
     return isinstance(value, str) and _WORD.fullmatch(value) is not None
 
 
 def is_instant(value: Any) -> bool:
-    """Return whether ``value`` is an instant of ours: 17 digits that are a time."""
+    """Return True if ``value`` is an instant: 17 digits that form a valid time."""
     return isinstance(value, str) and len(value) == timeline.INSTANT_DIGITS and _is_time(value)
 
 
@@ -99,14 +98,12 @@ def _is_time(text: str) -> bool:
 
 
 def is_token(value: Any) -> bool:
-    """Return whether ``value`` is the middle number of a write token."""
+    """Return True if ``value`` is the middle number of a write token."""
     return is_number(value, 0, TOKEN_MAX)
 
 
 def is_partition(value: Any) -> bool:
-    """Return whether ``value`` is the path of a partition: below the root, and not among Hudi's own
-    files.
-    """
+    """Return True if ``value`` is a valid partition path: below the root and outside ``.hoodie``."""
     if value == "":
         return True
     if (
@@ -123,7 +120,7 @@ def is_partition(value: Any) -> bool:
 
 
 def is_data_file(path: Any) -> bool:
-    """Return whether ``path`` is a partition's path and the name of a base or log file."""
+    """Return True if ``path`` is a partition path followed by the name of a base or log file."""
     if not isinstance(path, str):
         return False
     partition, _, name = path.rpartition("/")
@@ -131,15 +128,14 @@ def is_data_file(path: Any) -> bool:
 
 
 def token_of(name: str) -> int | None:
-    """Return the transaction's token in a data file's name, None for other names and those of other
-    writers.
+    """Return the transaction's token in the name of a data file.
 
-    >>> (
-    ...     token_of("a-0_3-77-0_20240101000000000.parquet"),
-    ...     token_of(".a-0_20240101000000000.log.1_3-77-0"),
-    ...     token_of("x"),
-    ... )
-    (77, 77, None)
+    None for other names and for files of other writers.
+
+    >>> token_of("a-0_3-77-0_20240101000000000.parquet")
+    77
+    >>> token_of(".a-0_20240101000000000.log.1_3-77-0")
+    77
     """
     parsed = file_names.parse_base(name) or file_names.parse_log(name)
     if parsed is None:
@@ -151,8 +147,9 @@ def token_of(name: str) -> int | None:
 
 
 def instant_of(name: str) -> str | None:
-    """Return the instant of the transaction that wrote a base file, None for other names; a log
-    file's has none.
+    """Return the instant of the transaction that wrote a base file, or None for any other name.
+
+    Names of log files do not have it.
     """
     base = file_names.parse_base(name)
     if base is None:
@@ -161,9 +158,7 @@ def instant_of(name: str) -> str | None:
 
 
 def stored_of(path: Any) -> tuple[str, int] | None:
-    """Return instant and token of the transaction that wrote an object of key maps and summaries,
-    None for other names.
-    """
+    """Return (instant, token) of the transaction that wrote an attachment, or None for other names."""
     if not isinstance(path, str) or (found := _ATTACHMENT.fullmatch(path)) is None:
         return None
     return found[1], int(found[2])

@@ -1,10 +1,8 @@
-"""Commit records: every field and every column of what the log says, held against its grammar and
-the other columns.
+"""Validation of commit record headers: every field against its grammar and the other fields.
 
-A record is what everybody acts on: its paths are opened, its lengths are read, its numbers are
-positions in arrays.  What is checked here needs no look at storage or at other records; what does
-(that a dead position is a row of its segment, that a file has the size that is told) is checked
-where both are known.
+Readers act on records: they open the paths, read the lengths and use the numbers as array
+positions.  This module checks what needs neither storage nor other records.  Other checks, such as
+dead positions within their segment or the size of a file, are made where both sides are known.
 """
 
 from __future__ import annotations
@@ -28,7 +26,9 @@ def _is_list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def is_text(value: Any) -> bool:
-    """Return whether a value is a text that may be a name."""
+    """Return True if a value is text that may be a name: at most NAME_BYTES_MAX characters, without
+    NUL.
+    """
     return isinstance(value, str) and len(value) <= NAME_BYTES_MAX and "\0" not in value
 
 
@@ -37,7 +37,7 @@ def _is_text_or_null(value: Any) -> bool:
 
 
 def _is_object_of(fields: Mapping[str, Callable[[Any], bool]]) -> Callable[[Any], bool]:
-    """Return whether a value is an object whose known fields hold, as far as it has them."""
+    """Return a test that a value is an object whose known fields, if present, pass their tests."""
     return lambda value: (
         isinstance(value, dict)
         and all(holds(value[name]) for name, holds in fields.items() if name in value)
@@ -51,7 +51,7 @@ def _are_counts(value: Any) -> bool:
 
 
 def _are_options(value: Any) -> bool:
-    """Return whether ``value`` is an object of few texts or nulls."""
+    """Return True if ``value`` is an object of at most TEXTS_MAX options, each text or null."""
     is_few = isinstance(value, dict) and len(value) <= TEXTS_MAX
     return is_few and all(map(is_text, value)) and all(map(_is_option, value.values()))
 
@@ -64,7 +64,7 @@ _SPECS = _is_list_of(is_text)
 
 
 def _are_plans(value: Any) -> bool:
-    """Return whether ``value`` is an object: instants of plans -> specifications."""
+    """Return True if ``value`` maps instants of index plans to lists of specifications."""
     return (
         isinstance(value, dict)
         and all(map(names.is_instant, value))
@@ -139,7 +139,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     ),
 }
 _SECRET = frozenset(("definition", "key_hash"))
-"""What messages do not show."""
+"""Fields with secrets, which messages do not show."""
 _OF_A_PLAN = frozenset(
     ("baseInstantTime", "deltaFilePaths", "dataFilePath", "fileId", "partitionPath")
 )
@@ -147,7 +147,10 @@ _OF_A_SLICE = _OF_A_PLAN - {"baseInstantTime"}
 
 
 def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
-    """Raise Corrupt unless ``header`` is that of record ``seq``; ``path`` is for the message."""
+    """Raise Corrupt unless ``header`` is a valid header of record ``seq``.
+
+    ``path`` is for the message.
+    """
     if type(header.get("seq")) is not int or header["seq"] != seq:
         corrupt("a commit record has a wrong number", path, str(seq), repr(header.get("seq")))
     for name in _REQUIRED:
@@ -167,15 +170,15 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             f"record {seq}",
         )
     instant, token = header["instant"], header.get("token")
-    for left in header.get("left_out", ()):
-        name, stored = left.rpartition("/")[2], names.stored_of(left)
+    for removed in header.get("left_out", ()):
+        name, stored = removed.rpartition("/")[2], names.stored_of(removed)
         is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
         if not (is_own if stored is None else stored == (instant, token)):
             corrupt(
                 "a commit record leaves out a file of somebody else",
                 path,
                 f"{token}, {instant}",
-                left,
+                removed,
             )
     if ("retention" in header) != (header["action"] == "clean"):
         corrupt(
@@ -199,20 +202,20 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             header["action"],
         )
     _check_tags(header, seq, path)
-    told = header.get("indexing", {})
-    if told and header["action"] != "index":
+    indexing = header.get("indexing", {})
+    if indexing and header["action"] != "index":
         corrupt(
             "a commit record tells of indexing, or it does not",
             path,
             "in index records only",
             header["action"],
         )
-    if any(one > instant for one in (*told.get("done", {}), *told.get("dropped", ()))):
+    if any(ended > instant for ended in (*indexing.get("done", {}), *indexing.get("dropped", ()))):
         corrupt(
             "a commit record ends a build of indexes that is newer",
             path,
             f"up to {instant}",
-            repr(told),
+            repr(indexing),
         )
     if "key_hash" in header and (header["action"], header["operation"]) != ("index", "rekey"):
         corrupt(
@@ -241,20 +244,20 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
 
 
 def _check_clustering(header: Mapping[str, Any], path: str) -> None:
-    """The plan of a clustering is whole, and says of the same file groups as ``replaced`` that they
-    end.
-    """
+    """Check that a clustering plan is complete and has the file groups of ``replaced``."""
     plan = header.get("clustering_plan")
     if plan is None:
         return
-    slices = [one for unit in plan for one in unit.get("slices", ())]
+    slices = [slice_ for unit in plan for slice_ in unit.get("slices", ())]
     if not all(unit.keys() >= {"slices", "outputs"} for unit in plan) or not all(
-        one.keys() >= _OF_A_SLICE for one in slices
+        slice_.keys() >= _OF_A_SLICE for slice_ in slices
     ):
         corrupt("the plan of a clustering lacks a field", path, ", ".join(sorted(_OF_A_SLICE)), "")
     replaced = header.get("replaced", {})
-    told = sorted((partition, name) for partition, names_ in replaced.items() for name in names_)
-    if told != sorted((one["partitionPath"], one["fileId"]) for one in slices):
+    replaced_groups = sorted(
+        (partition, name) for partition, names_ in replaced.items() for name in names_
+    )
+    if replaced_groups != sorted((slice_["partitionPath"], slice_["fileId"]) for slice_ in slices):
         corrupt(
             "the plan of a clustering is that of other file groups",
             path,
@@ -264,7 +267,7 @@ def _check_clustering(header: Mapping[str, Any], path: str) -> None:
 
 
 def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
-    """Tags are changed by records of their own, and name older states."""
+    """Check that only tag records change tags, and that tags name older snapshots."""
     if ("tags" in header) != (header["action"] == "tag"):
         corrupt(
             "a commit record changes tags, or it does not",
@@ -291,5 +294,5 @@ def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
 
 
 def corrupt(message: str, path: str, expected: str, got: str) -> NoReturn:
-    """Raise Corrupt for what a record says."""
+    """Raise Corrupt for a record.  ``got`` is cut to 80 characters."""
     raise Corrupt(message, path=path, expected=expected, got=got[:80])

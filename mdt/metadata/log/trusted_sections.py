@@ -1,7 +1,7 @@
-"""Sections of commit records: every column held against its grammar, the header and the other
+"""Validation of commit record sections: every column against its grammar, the header and the other
 columns.
 
-Fields of the header: :mod:`mdt.metadata.log.trusted_records`.
+:mod:`mdt.metadata.log.trusted_records` validates the header.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mdt.metadata.log.trusted_records import corrupt, is_text
 
 _CRC_MAX = 2**32 - 1
 KEY_MAP_ENTRY_BYTES = 11
-"""Of a key map, at least: a hash and a position."""
+"""Least bytes per row of a key map: a hash and a position."""
 _BOUND_BYTES_MAX = 64
-"""Of a minimum or maximum: longer ones are cut."""
+"""Longest minimum or maximum.  Longer bounds are truncated when written."""
 
 _FEW = 64
 
@@ -82,8 +82,8 @@ _OBJECT_RANGE: Mapping[str, Range] = {
 def check_tables(
     header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Table], path: str
 ) -> None:
-    """Raise Corrupt unless the sections of a record agree with its header and with each other.
-    O(bytes), vectorised.
+    """Raise Corrupt unless the sections of a record agree with its header and each other.
+    O(bytes).
     """
     files = tables.get("files")
     count = 0 if files is None else len(files)
@@ -132,7 +132,7 @@ def check_tables(
 
 
 def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], path: str) -> None:
-    """What a record leaves out is deleted, so it must not refer to it."""
+    """Check that a record does not refer to files that it leaves out, since these are deleted."""
     left_out = set(header.get("left_out", ()))
     if not left_out:
         return
@@ -153,9 +153,10 @@ def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], p
 
 
 class _Section:
-    """One section with what it takes to complain about it.  Every reader of the log pays for these
-    checks: they look at Arrow's buffers, which costs a tenth of what its functions cost on a few
-    rows.
+    """One section and the context for its error messages.
+
+    Every reader of the log pays for these checks.  They read Arrow's buffers directly, at a tenth
+    of the cost of Arrow's functions on a few rows.
     """
 
     def __init__(self, name: str, table: pa.Table, path: str) -> None:
@@ -184,32 +185,38 @@ class _Section:
                 self.require(False, f"no null in {column}")
 
     def numbers(self, ranges: Mapping[str, Range], *, nullable: bool = False) -> Numbers:
-        """Return columns of integers as numpy has them, null as the smallest that is allowed; raise
-        Corrupt for others.
+        """Return integer columns as arrays, with the least allowed value for null.
+
+        Raises Corrupt for values outside of their range.
         """
-        found = {}
+        arrays = {}
         for name, (low, high) in ranges.items():
             column = self.columns[name]
             if column.null_count:
                 self.require(nullable, f"no null in {name}")
                 column = column.fill_null(low)
-            values = found[name] = numbers(column)
-            # Python's own functions are done with a few numbers before NumPy's begin.
-            seen = values.tolist() if self.rows <= _FEW else (int(values.min()), int(values.max()))
-            if seen and (min(seen) < low or max(seen) > high):
+            values = arrays[name] = numbers(column)
+            # For a few numbers Python's min and max are faster than NumPy's.
+            extremes = (
+                values.tolist() if self.rows <= _FEW else (int(values.min()), int(values.max()))
+            )
+            if extremes and (min(extremes) < low or max(extremes) > high):
                 self.require(False, f"{name} from {low} to {high}")
-        return found
+        return arrays
 
     def texts(self, column: str, holds: Callable[[Any], bool], expected: str) -> None:
-        """Raise Corrupt unless every distinct value of ``column``, nulls aside, holds."""
+        """Raise Corrupt unless every distinct value of ``column`` passes ``holds``.  Nulls are
+        ignored.
+        """
         values = set(self.columns[column].to_pylist())
         self.require(
             all(holds(value) for value in values if value is not None), f"{column}: {expected}"
         )
 
     def same_nulls(self, first: str, *others: str) -> BoolArray:
-        """Return where column ``first`` has a value; raise Corrupt unless the others have one
-        exactly there.
+        """Return a mask of the rows where column ``first`` has a value.
+
+        Raises Corrupt unless the other columns are null in the same rows.
         """
         valid = self.valid(first)
         for name in others:
@@ -220,7 +227,7 @@ class _Section:
         return valid
 
     def valid(self, name: str) -> BoolArray:
-        """Return where a column has a value -> bool[rows]."""
+        """Return a mask of the rows where a column has a value -> bool[rows]."""
         column = self.columns[name]
         if column.null_count in (0, self.rows):
             return np.full(self.rows, not column.null_count)
@@ -229,24 +236,27 @@ class _Section:
 
 def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     section.no_nulls("partition", "file_id", "name", "base_instant", "instant", "row_group_rows")
-    found = section.numbers(_FILES)
-    section.require(np.array_equal(found["segment"], np.arange(section.rows)), "ordinals 0, 1, 2 …")
-    rows, size = found["rows"], found["size"]
+    columns = section.numbers(_FILES)
+    section.require(
+        np.array_equal(columns["segment"], np.arange(section.rows)), "ordinals 0, 1, 2 …"
+    )
+    rows, size = columns["rows"], columns["size"]
     section.require(
         (rows <= size * ROWS_PER_BYTE_MAX).all(), f"at most {ROWS_PER_BYTE_MAX} rows for each byte"
     )
     section.require(
-        (found["block_offset"] + found["block_length"] <= size).all(),
+        (columns["block_offset"] + columns["block_length"] <= size).all(),
         "Parquet bytes inside the file",
     )
     section.require(
-        (found["footer_length"] <= found["block_length"]).all(), "a footer inside the Parquet bytes"
+        (columns["footer_length"] <= columns["block_length"]).all(),
+        "a footer inside the Parquet bytes",
     )
     section.texts("partition", names.is_partition, "paths below the root")
     section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
     _check_names(section, header)
     _check_row_groups(section, rows)
-    _check_shards(section, found)
+    _check_shards(section, columns)
     has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
     section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
     length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
@@ -261,31 +271,27 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
 
 
 def _of(instant: str) -> Callable[[Any], bool]:
-    """Return whether a path is that of an object which the transaction ``instant`` wrote beside its
-    data files.
-    """
+    """Return a test that a path is an attachment written by the transaction ``instant``."""
 
     def holds(value: Any) -> bool:
-        stored = names.stored_of(value)
-        return stored is not None and stored[0] == instant
+        writer = names.stored_of(value)
+        return writer is not None and writer[0] == instant
 
     return holds
 
 
 def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
-    """Names carry the record's token; base files its instant, log files what the other columns
-    say.
-    """
+    """Check that file names have the record's token and agree with the other columns."""
     token, instant = header.get("token"), header["instant"]
     section.require(names.is_token(token), "the token of the record")
-    told = [
+    columns = [
         section.columns[name].to_pylist()
         for name in ("name", "kind", "file_id", "base_instant", "log_version")
     ]
-    for name, kind, file_id, base_instant, log_version in zip(*told, strict=True):
+    for name, kind, file_id, base_instant, log_version in zip(*columns, strict=True):
         if kind == BASE:
             base = file_names.parse_base(name)
-            right = base is not None and (
+            agrees = base is not None and (
                 base.file_id,
                 base.instant,
                 base_instant,
@@ -293,18 +299,18 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
             ) == (file_id, instant, instant, 0)
         else:
             log = file_names.parse_log(name)
-            right = (
+            agrees = (
                 log is not None
                 and (log.file_id, log.version) == (file_id, log_version)
                 and log.instant in log_instants(base_instant, instant)
             )
         section.require(
-            right and names.token_of(name) == token, "file names that agree with the other columns"
+            agrees and names.token_of(name) == token, "file names that agree with the other columns"
         )
 
 
 def _check_row_groups(section: _Section, rows: Int64Array) -> None:
-    """Row groups have the rows of their file, together."""
+    """Check that the row groups of each file have as many rows as the file."""
     lists = section.columns["row_group_rows"]
     values = lists.flatten()
     section.require(not values.null_count, "row groups with rows")
@@ -351,8 +357,9 @@ def _check_stats(section: _Section, count: int) -> None:
 
 
 def _check_shards(section: _Section, found: Mapping[str, Int64Array]) -> None:
-    """Shards are 0, 1, 2 …; the rows of a file follow those of the files before it in the shard,
-    perhaps after a gap.
+    """Check that shards are numbered 0, 1, 2 … without gaps.
+
+    Within a shard, the rows of a file follow the previous file's rows, perhaps after a gap.
     """
     shard, first, rows = found["shard"], found["first_row"], found["rows"]
     steps = np.diff(shard, prepend=-1)
@@ -394,7 +401,7 @@ def _check_tombstones(section: _Section) -> None:
 
 
 def _check_objects(section: _Section, instant: str) -> None:
-    """Bytes stand inline or in an object of this transaction."""
+    """Check that bytes are either inline or in an object of this transaction."""
     elsewhere = section.same_nulls("path", *_OBJECT_RANGE)
     section.require(
         np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere"
