@@ -231,7 +231,9 @@ class Columns(ABC):
 
     @abstractmethod
     def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
-        """Read whole columns, or the pages with files ``rows``.  Remote storage is read in threads."""
+        """Read whole columns, or the pages with files ``rows``.  Remote storage is read in
+        threads.
+        """
 
     def numpy(self, name: str) -> Ints:
         """Return a numeric column as an array, with 0 for null.  Zero copy without nulls."""

@@ -59,7 +59,9 @@ _IPC_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def frame(kind: bytes, version: int, payload: Data) -> bytes:
-    """Return ``payload`` in a frame.  ``kind`` has 4 bytes; ``version`` is 0 to 65535.  One copy."""
+    """Return ``payload`` in a frame.  ``kind`` has 4 bytes; ``version`` is 0 to 65535.  One
+    copy.
+    """
     assert len(kind) == 4, f"a kind has four bytes, not {kind!r}"
     views = parts(payload)
     length = sum(view.nbytes for view in views)

@@ -146,7 +146,7 @@ class CommitRecord:
 
     @property
     def action(self) -> str:
-        """Hudi's action, or ``create``, ``rollback``, ``index`` or ``tag``."""
+        """The action, such as ``deltacommit`` or ``clean``: one of ``trusted_names.ACTIONS``."""
         return str(self.header["action"])
 
     @property

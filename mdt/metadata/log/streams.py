@@ -76,7 +76,9 @@ class Streams:
 
 
 def is_stream(value: Any) -> bool:
-    """Return True if ``value`` may name a stream: printable text of at most NAME_BYTES_MAX bytes."""
+    """Return True if ``value`` may name a stream: printable text of at most NAME_BYTES_MAX
+    bytes.
+    """
     return (
         isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= NAME_BYTES_MAX
     )
@@ -102,7 +104,9 @@ def is_batch(value: Any) -> bool:
 
 
 def streams_of(header: Mapping[str, Any]) -> Streams:
-    """Return the streams in the header of a checkpoint.  Raises ValueError if they are malformed."""
+    """Return the streams in the header of a checkpoint.  Raises ValueError if they are
+    malformed.
+    """
     batches, ids = header.get("streams", {}), header.get("stream_ids", {})
     if not isinstance(batches, dict) or len(batches) > STREAMS_MAX or not isinstance(ids, dict):
         raise ValueError("the streams make no sense")

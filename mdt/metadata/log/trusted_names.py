@@ -103,7 +103,9 @@ def is_token(value: Any) -> bool:
 
 
 def is_partition(value: Any) -> bool:
-    """Return True if ``value`` is a valid partition path: below the root and outside ``.hoodie``."""
+    """Return True if ``value`` is a valid partition path: below the root and outside
+    ``.hoodie``.
+    """
     if value == "":
         return True
     if (
@@ -158,7 +160,9 @@ def instant_of(name: str) -> str | None:
 
 
 def stored_of(path: Any) -> tuple[str, int] | None:
-    """Return (instant, token) of the transaction that wrote an attachment, or None for other names."""
+    """Return (instant, token) of the transaction that wrote an attachment, or None for any other
+    path.
+    """
     if not isinstance(path, str) or (found := _ATTACHMENT.fullmatch(path)) is None:
         return None
     return found[1], int(found[2])
