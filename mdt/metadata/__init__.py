@@ -1,3 +1,1 @@
-"""THE metadata table: a log of commit records, compacted checkpoints, and the snapshot that both
-make; one module a part.
-"""
+"""The metadata table: commit records, checkpoints, and the snapshots made from both."""

@@ -1,5 +1,5 @@
-"""Key indexes of a table, by their specifications: ``bloom``, ``record``, or one of any package
-such as ``cuckoo(bits='12')``.
+"""Key indexes of tables, by specification: ``bloom``, ``record``, or a third-party index such as
+``cuckoo(bits='12')``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHORT = {
     "memory/1": "memory",
     "lmdb/1": "lmdb",
 }
-"""The indexes of this package are kept by their short names, as tables have always had them."""
+"""Built-in indexes are stored under short names, as in older tables."""
 
 OPTIONS = (
     "mdt.index.type",
@@ -46,25 +46,29 @@ def find(
 ) -> KeyIndex:
     """Return the key index of a specification.
 
-    ``options``: for a Bloom index whose specification does not say.  ``packages``: index name ->
-    package that had it. Raises Unsupported, naming the package, if this process has no such index.
+    ``options`` supply the settings of a Bloom index that its specification leaves out.
+    ``packages`` maps index names to the packages that provide them.  Raises Unsupported, with the
+    package, if the index is not installed.
+
+    >>> find("record").name
+    'record/1'
     """
     spec = registry.parse_spec(text)
-    found = registry.find_key_index(spec.kind)
-    if isinstance(found, registry.Unknown):
+    cls = registry.find_key_index(spec.kind)
+    if isinstance(cls, registry.Unknown):
         package = (packages or {}).get(spec.kind)
         hint = "install the package that has it"
         if package:
             hint = f"install the package {package}, which had it"
         raise Unsupported(
-            f"the key index {text!r} is not available: {found.reason}",
+            f"the key index {text!r} is not available: {cls.reason}",
             hint=f"{hint}; reading does without",
         )
-    given = dict(spec.options)
-    if found.name == _BLOOM and options:
-        given = {**_bloom_options(options), **given}
+    settings = dict(spec.options)
+    if cls.name == _BLOOM and options:
+        settings = {**_bloom_options(options), **settings}
     try:
-        return found(**given)
+        return cls(**settings)
     except (TypeError, ValueError) as error:
         raise Invalid(
             f"the key index {text!r} cannot be used: its options are not possible: {error}"
@@ -72,28 +76,24 @@ def find(
 
 
 def keys_for(key_index: str, texts: pa.Array, ordered: pa.Array) -> pa.Array:
-    """Return what a key index gets of n keys: their ``texts`` if it says so, else what puts them in
-    order.
-    """
-    found = registry.find_key_index(registry.parse_spec(key_index).kind)
-    if isinstance(found, registry.Unknown) or not found.by_text:
+    """Return the form of n keys that a key index takes: their ``texts``, or their sort keys."""
+    cls = registry.find_key_index(registry.parse_spec(key_index).kind)
+    if isinstance(cls, registry.Unknown) or not cls.by_text:
         return ordered
     return texts
 
 
 def is_kept_in_table(key_index: str) -> bool:
-    """Return whether commits carry key parts of a key index; of one that this process does not
-    have, they may.
-    """
-    found = registry.find_key_index(registry.parse_spec(key_index).kind)
-    return isinstance(found, registry.Unknown) or found.kept == TABLE
+    """Return True if commits have key parts of a key index, or may have for an unknown index."""
+    cls = registry.find_key_index(registry.parse_spec(key_index).kind)
+    return isinstance(cls, registry.Unknown) or cls.kept == TABLE
 
 
 def chosen(key_index: object, scope: object, options: Options) -> tuple[object, object]:
-    """Return the key index and the scope of a new table: as given, else as Hudi's index type says,
-    else bloom and partition.
+    """Return the key index and the scope of a new table.
 
-    Raises Invalid if what is given contradicts the index type.
+    Missing values come from Hudi's index type in ``options``, else they are bloom and partition.
+    Raises Invalid if the arguments contradict the index type.
     """
     hudi_index, hudi_scope = INDEX_TYPES.get(options.index_type, ("bloom", "partition"))
     if key_index is None:
@@ -106,48 +106,52 @@ def chosen(key_index: object, scope: object, options: Options) -> tuple[object, 
 
 
 def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
-    """Return the specification of a table's key index with the buckets that options of Hudi's give.
+    """Return a table's key index specification, completed by Hudi's bucket options.
 
-    Raises Invalid if there are none in it, if it says something else, or for fields that are no
-    columns of ``key``.
+    Raises Invalid if the index has no buckets, if it contradicts the options, or for bucket fields
+    that are not columns of ``key``.
     """
-    spec, given = registry.parse_spec(key_index), _bucket_options(options)
+    spec, bucket_options = registry.parse_spec(key_index), _bucket_options(options)
     if not has_buckets(key_index):
-        if given:
+        if bucket_options:
             raise Invalid(
                 f"the key index {key_index!r} has no buckets",
                 hint="write key_index='bucket', or leave their options out",
             )
         return key_index
-    for name, value in given.items():
+    for name, value in bucket_options.items():
         if spec.options.get(name, value) != value:
             raise Invalid(
                 f"the key index {key_index!r} and the options say different {name}",
                 hint="give one of them",
             )
-    found = {**spec.options, **given}
-    in_keys = {name: avro_name(name) for name in (*map(avro_name, key), *key)}
+    settings = {**spec.options, **bucket_options}
+    key_columns = {name: avro_name(name) for name in (*map(avro_name, key), *key)}
     fields = [
-        name.strip() for name in found.pop("fields", ",".join(map(avro_name, key))).split(",")
+        name.strip() for name in settings.pop("fields", ",".join(map(avro_name, key))).split(",")
     ]
-    if not set(fields) <= in_keys.keys():
+    if not set(fields) <= key_columns.keys():
         raise Invalid(
             f"a bucket is chosen by columns of the key ({', '.join(key)}), not {', '.join(fields)}",
             hint="leave the fields out",
         )
     if len(key) > 1:
-        found["fields"] = ",".join(in_keys[name] for name in fields)
-    return named(str(replace(spec, options=found)))
+        settings["fields"] = ",".join(key_columns[name] for name in fields)
+    return named(str(replace(spec, options=settings)))
 
 
 def has_buckets(key_index: str) -> bool:
-    """Return whether a specification is one of the key index bucket."""
+    """Return True for specifications of the key index ``bucket``.
+
+    >>> has_buckets("bucket(buckets='8')"), has_buckets("bloom")
+    (True, False)
+    """
     return _kind(key_index) == "bucket"
 
 
 def bucket_rules(key_index: str) -> tuple[str, int] | None:
-    """Return the rules by which partitions have other numbers of buckets, and the number of all
-    others; None: there are no rules.
+    """Return the partition rules for numbers of buckets, and the default number, or None without
+    rules.
     """
     rules = registry.parse_spec(key_index).options.get("partitions")
     if not has_buckets(key_index) or rules is None:
@@ -156,33 +160,33 @@ def bucket_rules(key_index: str) -> tuple[str, int] | None:
 
 
 def is_bloom(key_index: str) -> bool:
-    """Return whether a specification is one of the key index bloom."""
+    """Return True for specifications of the key index ``bloom``."""
     return _kind(key_index) == "bloom"
 
 
 def _kind(key_index: str) -> str:
-    """Return the kind that a specification names, without its version."""
+    """Return the kind of a specification without its version."""
     return registry.parse_spec(key_index).kind.partition("/")[0]
 
 
 def _bucket_options(options: Options) -> dict[str, str]:
-    given = {
+    values = {
         "buckets": str(options.bucket_count or ""),
         "fields": options.bucket_fields,
         "partitions": options.bucket_partitions,
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def check(options: Options, key_index: str, scope: str) -> None:
-    """Raise Invalid if options that a table is opened with name another key index, scope or number
-    of buckets than it has.
+    """Raise Invalid if options contradict the key index, scope or number of buckets of an open
+    table.
     """
     if options.index_type:
         _agree(options, key_index, scope)
-    known = registry.parse_spec(key_index).options
+    settings = registry.parse_spec(key_index).options
     for name, value in _bucket_options(options).items():
-        if not has_buckets(key_index) or known.get(name, value) != value:
+        if not has_buckets(key_index) or settings.get(name, value) != value:
             raise Invalid(
                 f"the table's key index is {key_index!r}, so {name} cannot be {value}",
                 hint="leave the option out",
@@ -200,7 +204,7 @@ def _agree(options: Options, key_index: str, scope: str) -> None:
 
 
 def _bloom_options(options: Options) -> dict[str, str]:
-    """Return what a Bloom index is told of the table's options."""
+    """Return the settings of a Bloom index in the table's options."""
     ranges = ("tree" if options.bloom_tree else "list") if options.bloom_ranges else "none"
     threads = options.bloom_parallelism or options.threads("writer")
     return {
@@ -213,10 +217,9 @@ def _bloom_options(options: Options) -> dict[str, str]:
 
 
 def named(text: object) -> str:
-    """Return the specification ``text`` as a table keeps it: with the persisted name of its class,
-    version included.
+    """Return the specification ``text`` as tables store it, with the persisted name and version.
 
-    Raises Invalid for text that does not parse, an unknown kind or impossible options.
+    Raises Invalid for text that does not parse, an unknown kind or invalid options.
     """
     if not isinstance(text, str):
         raise Invalid(
@@ -227,7 +230,7 @@ def named(text: object) -> str:
         spec = registry.parse_spec(text)
     except ValueError as error:
         raise Invalid(str(error)) from error
-    known = ", ".join(registry.key_index_names())
+    available = ", ".join(registry.key_index_names())
     if spec.columns:
         raise Invalid(
             f"the key index {text!r} names a column",
@@ -236,7 +239,7 @@ def named(text: object) -> str:
     if isinstance(registry.find_key_index(spec.kind), registry.Unknown):
         raise Invalid(
             f"key_index={text!r} is not possible",
-            hint=f"give one of {known}, or install the package that has it",
+            hint=f"give one of {available}, or install the package that has it",
         )
     name = find(text).name
     return str(replace(spec, kind=_SHORT.get(name, name)))

@@ -1,9 +1,9 @@
-"""The metadata table: checkpoint (a compacted state up to one seq) plus log (the commit records
-after it).
+"""The metadata table: a checkpoint (the compacted state at one seq) and the commit records after
+it.
 
-Reading starts from the newest checkpoint, which a hint names, and replays the records after it,
-probing seq + 1 until it is absent.  Hint and checkpoint are derived and may be missing or damaged:
-the log alone gives the same snapshot.
+A reader starts from the newest checkpoint, which a hint names, and applies the records after it,
+probing seq + 1 until it is absent.  Hint and checkpoints are derived data and may be missing or
+damaged.  The log alone gives the same snapshot.
 """
 
 from __future__ import annotations
@@ -71,13 +71,15 @@ from mdt.stores.storage import Storage
 
 
 class Metadata:
-    """Reads and compacts the metadata table of one table; caches the newest snapshot."""
+    """Reads and compacts the metadata of a table, and caches the newest snapshot."""
 
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
-        """``overrides``: options that take precedence over those kept with the table.
-        ``cleaned_at``: when this process last looked whether to clean.  ``last_archived``: the
-        newest record in the archive, as far as it knows.  ``swept_before``: what the log began with
-        when it last looked for leftovers.  ``said``: what was logged and shall not be again.
+        """``overrides`` are options that take precedence over those stored with the table.
+
+        Attributes of this process: ``cleaned_at`` is the last time of a cleaning check.
+        ``last_archived`` is the newest archived record known.  ``swept_before`` is the first seq of
+        the log at the last search for leftovers.  ``said`` has the warnings that are not to be
+        logged again.
         """
         self.storage = storage
         self._overrides = canonical(overrides)
@@ -96,7 +98,7 @@ class Metadata:
         self._begin()
 
     def _begin(self) -> None:
-        """Hold nothing that may be a view of a mapped object."""
+        """Drop everything that may refer to a mapped object."""
         storage = self.storage
         self._mappings = Mappings(storage)
         self.objects = ObjectReader(storage, self._mappings)
@@ -122,16 +124,16 @@ class Metadata:
 
     @property
     def overrides(self) -> Mapping[str, object]:
-        """The options that take precedence over those kept with the table."""
+        """The options that take precedence over those stored with the table."""
         return self._overrides
 
     def newest(self, *, watched: bool = True, to_end: bool = True) -> Snapshot:
-        """Return the newest snapshot.  O(records since the last call); one failed probe when
-        nothing happened.
+        """Return the newest snapshot.
 
-        Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``:
-        within a transaction.  ``to_end``: whether to find out that records have left the log since
-        the last call, with all that follow; not within a transaction, whose commit finds it out.
+        O(records since the last call), and one failed probe if there are none.  Raises Unsupported
+        if another Hudi writer has changed the table, unless ``watched`` is False, as within a
+        transaction. With ``to_end``, detects that records after the cached snapshot were archived.
+        Transactions skip this, because their commit detects it.
         """
         while True:
             try:
@@ -140,12 +142,13 @@ class Metadata:
                 self._begin_again(error)
 
     def known(self) -> Snapshot:
-        """Return the newest snapshot that this process knows, with all of its own commits."""
+        """Return the cached snapshot, which includes all commits of this process."""
         return self._newest or self.newest(watched=False)
 
     def after(self, record: CommitRecord) -> Snapshot:
-        """Return a snapshot that has ``record``, which stands in the log; storage is asked only for
-        records before it that are not in memory.
+        """Return a snapshot that includes ``record``.
+
+        Reads from storage only earlier records that are not cached.
         """
         self.remember(record)
         snapshot = self._newest
@@ -160,15 +163,15 @@ class Metadata:
 
     def _looked(self, watched: bool, to_end: bool) -> Snapshot:
         if self._mappings.cut() is not None:
-            self._begin()  # whoever reads next finds the damage, and is not killed
-        known = self._newest
-        snapshot = self._opened() if known is None else known
+            self._begin()  # reading behind the end of a mapped file would kill the process
+        cached = self._newest
+        snapshot = self._opened() if cached is None else cached
         seen, following = self._asked(snapshot, watched)
         snapshot = self._replayed_on(snapshot, following)
         is_ahead = seen is not None and self.watch.is_ahead(seen, snapshot)
         if is_ahead:  # the timeline may have been listed after the log was read
             snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
-        if not self._is_end(snapshot, known, to_end or is_ahead):
+        if not self._is_end(snapshot, cached, to_end or is_ahead):
             snapshot = self._opened_by_listing()
             snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
         if self._may_be_rebased(snapshot):
@@ -178,9 +181,7 @@ class Metadata:
         return snapshot
 
     def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
-        """Return what stands in ``.hoodie``, if it is ``watched``, and the record that follows
-        ``snapshot``.
-        """
+        """Return the listing of ``.hoodie``, if ``watched``, and the record after ``snapshot``."""
         following = partial(self.record, snapshot.seq + 1)
         if not watched:
             return None, following()
@@ -190,19 +191,18 @@ class Metadata:
         return seen, record
 
     def _begin_again(self, error: Missing) -> None:
-        """Stand on the newest checkpoint: the one before was cleaned while it was read.  Raises
-        ``error`` if there is no newer one.
+        """Switch to the newest checkpoint after the current one was cleaned during a read.
+
+        Raises ``error`` unless it is newer.
         """
-        stood_on = -1 if self._checkpoint is None else self._checkpoint.snapshot.seq
-        found = self._checkpoints.before(None)
-        if found is None or found.snapshot.seq <= stood_on:
+        current_seq = -1 if self._checkpoint is None else self._checkpoint.snapshot.seq
+        newest = self._checkpoints.before(None)
+        if newest is None or newest.snapshot.seq <= current_seq:
             raise error
-        self._newest = self._stand_on(found)
+        self._newest = self._stand_on(newest)
 
     def _may_be_rebased(self, snapshot: Snapshot) -> bool:
-        """Return whether another process may have written a newer checkpoint, or has removed the
-        one that ``snapshot`` stands on.
-        """
+        """Return True if a newer checkpoint may exist, or if that of ``snapshot`` may be gone."""
         if not snapshot.keeps_checkpoint(snapshot.checkpoint.seq):
             return True
         records = min(
@@ -211,11 +211,10 @@ class Metadata:
         return snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > records
 
     def _is_end(self, snapshot: Snapshot, known: Snapshot | None, is_asked: bool) -> bool:
-        """Return whether no record follows ``snapshot`` because there is none, and not because it
-        was archived.
+        """Return True if the next record does not exist, rather than having been archived.
 
-        Records go in order.  So if that of the snapshot which was ``known`` before is still there,
-        so are all that followed it.
+        Records are removed in order.  If the record of the ``known`` snapshot exists, so do all
+        later ones.
         """
         if known is None:
             self.last_archived = archive.last_archived(self.storage)
@@ -223,23 +222,25 @@ class Metadata:
         return not is_asked or self.storage.size(paths.commit(known.seq)) is not None
 
     def _replayed_on(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
-        """Return ``snapshot`` after ``following`` and all records behind that; on a far storage
-        more of them are asked for at once, the more there are.
+        """Apply ``following`` and all later records to ``snapshot``.
+
+        On remote storage, doubles the number of records per batch of requests.
         """
-        found, ahead = [following], 1
+        records, ahead = [following], 1
         while True:
-            for record in found:
+            for record in records:
                 if record is None:
                     return snapshot
                 snapshot = apply(snapshot, record)
             if self.storage.is_remote:
                 ahead = min(2 * ahead, OPERATIONS_AT_ONCE_MAX)
-            asked = range(snapshot.seq + 1, snapshot.seq + 1 + ahead)
-            found = self.storage.together(*(partial(self.record, seq) for seq in asked))
+            seqs = range(snapshot.seq + 1, snapshot.seq + 1 + ahead)
+            records = self.storage.together(*(partial(self.record, seq) for seq in seqs))
 
     def _rebased(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same snapshot on a newer checkpoint, if another process has written one: what
-        was added since gets less.
+        """Return the same snapshot on a newer checkpoint, if another process has written one.
+
+        The new snapshot then has fewer additions.
         """
         self._looked_at = snapshot.seq
         try:
@@ -253,12 +254,12 @@ class Metadata:
     def at(
         self, seq: int, checkpoint_seq: int | None = None, *, newest: Snapshot | None = None
     ) -> Snapshot:
-        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit,
-        Expired if it was cleaned.
+        """Return the snapshot after commit ``seq``.
 
-        ``checkpoint_seq``: the checkpoint that it shall stand on, -1 for none.  Processes that tell
-        each other numbers of files or file groups must name it, because the numbers depend on it.
-        ``newest``: the newest snapshot, if it was looked for just now.
+        ``checkpoint_seq`` is the checkpoint to use, -1 for none.  Processes that exchange numbers
+        of files or file groups must name it, because the numbers depend on it.  ``newest`` is the
+        newest snapshot, if it was just read.  Raises Invalid if there is no such commit, and
+        Expired if it was cleaned.
         """
         newest = newest or self.newest()
         if not 0 <= seq <= newest.seq:
@@ -272,13 +273,14 @@ class Metadata:
         return self.state(seq)
 
     def state(self, seq: int, listed: Sequence[int] | None = None) -> Snapshot:
-        """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.
-        ``listed``: the checkpoints.  Raises Missing if records are.
+        """Return the snapshot after commit ``seq``, whose files may have been cleaned.
+
+        ``listed`` is a listing of the checkpoints.  Raises Missing if records are missing.
         """
         oldest = (self._newest or self.newest()).retention.first
 
         def read() -> Snapshot:
-            if seq < oldest - 1:  # of a tag: a checkpoint of its own is all that there is of it
+            if seq < oldest - 1:  # a tagged snapshot: only its checkpoint remains
                 return self._checkpoints.open(seq).snapshot
             return self._advanced(self._base_of(seq, listed), seq)
 
@@ -286,8 +288,9 @@ class Metadata:
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[None]:
-        """A context that reads files of ``snapshot``: if one is gone because its state was cleaned,
-        that is Expired, not Missing.
+        """Context for reading files of ``snapshot``.
+
+        Raises Expired instead of Missing if a file is missing because the snapshot was cleaned.
         """
         try:
             yield
@@ -305,21 +308,17 @@ class Metadata:
             raise newest.expired(text) from error
 
     def _base_of(self, seq: int, listed: Sequence[int] | None) -> Snapshot:
-        """Return the snapshot of a checkpoint from which few records lead to ``seq``, or of record
-        0.
-        """
-        known = self._checkpoint
-        if known is not None and 0 <= seq - known.snapshot.seq <= METADATA_COMPACT_RECORDS_MAX:
-            return known.snapshot
-        if known is None and seq <= METADATA_COMPACT_RECORDS and self.record(0) is not None:
+        """Return the snapshot of a checkpoint shortly before ``seq``, or of record 0."""
+        current = self._checkpoint
+        if current is not None and 0 <= seq - current.snapshot.seq <= METADATA_COMPACT_RECORDS_MAX:
+            return current.snapshot
+        if current is None and seq <= METADATA_COMPACT_RECORDS and self.record(0) is not None:
             return self._from_log()
-        found = self._checkpoints.before(seq, listed)
-        return self._from_log() if found is None else found.snapshot
+        checkpoint = self._checkpoints.before(seq, listed)
+        return self._from_log() if checkpoint is None else checkpoint.snapshot
 
     def _standing_on(self, checkpoint_seq: int) -> Snapshot:
-        """Return the snapshot of checkpoint ``checkpoint_seq``; one that cannot be read is made
-        again.
-        """
+        """Return the snapshot of checkpoint ``checkpoint_seq``, made again if it is damaged."""
         if checkpoint_seq < 0:
             return self._from_log()
         if self._checkpoint is not None and self._checkpoint.snapshot.seq == checkpoint_seq:
@@ -327,43 +326,46 @@ class Metadata:
         try:
             return self._checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
-            whole = self.made_again(checkpoint_seq)
-            return standing_on(checkpoint_of(whole), whole)
+            rebuilt = self.made_again(checkpoint_seq)
+            return standing_on(checkpoint_of(rebuilt), rebuilt)
 
     def made_again(self, checkpoint_seq: int) -> Snapshot:
-        """Return the state at a checkpoint without reading it: from an older one, or from the log
-        alone.
+        """Return the snapshot of a checkpoint without reading it, from an older one or from the
+        log.
 
-        Raises Missing if neither leads there.
+        Raises Missing if neither is possible.
         """
-        found = self._checkpoints.before(checkpoint_seq - 1)
-        return self._advanced(self._from_log() if found is None else found.snapshot, checkpoint_seq)
+        older = self._checkpoints.before(checkpoint_seq - 1)
+        return self._advanced(self._from_log() if older is None else older.snapshot, checkpoint_seq)
 
     def history(self, *, since: int = -1, of: Snapshot | None = None) -> pa.Table:
-        """Return one row per commit record since the table was made, or of those after ``since`` at
-        least, oldest first, schema HISTORY.
+        """Return one row per commit record, oldest first, schema HISTORY.
 
-        ``of``: the snapshot up to which; None for the newest.  The archive is read only for records
-        that have left the log.  Raises Corrupt if it is damaged.
+        Rows up to ``since`` may be left out.  ``of`` is the last snapshot to include, by default
+        the newest.  The archive is read only for records that are no longer in the log.  Raises
+        Corrupt if it is damaged.
         """
         snapshot = of or self.newest()
         oldest = snapshot.retention.first
         if oldest <= since + 1:
             return snapshot.history
         archived = archive.read(self.storage)
-        left = self.history_of(len(archived), oldest - 1)  # whoever cleans next puts it there
-        return pa.concat_tables([archived.slice(0, oldest), left, snapshot.history])
+        unarchived = self.history_of(len(archived), oldest - 1)  # the next cleaning archives them
+        return pa.concat_tables([archived.slice(0, oldest), unarchived, snapshot.history])
 
     def history_of(self, first_seq: int, last_seq: int) -> pa.Table:
-        """Return one row for each of some records that are in the log, schema HISTORY.  Raises
-        Missing if one is not.
+        """Return one row per record from ``first_seq`` to ``last_seq``, schema HISTORY.
+
+        Raises Missing if a record is not in the log.
         """
         rows = [history_row(record) for record in self.records(first_seq, last_seq)]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def records(self, first_seq: int, last_seq: int) -> Iterator[CommitRecord]:
-        """Yield some records that are in the log, of a far one many at once.  Raises Missing at one
-        that is not.
+        """Yield the records from ``first_seq`` to ``last_seq``, read in batches from remote
+        storage.
+
+        Raises Missing at the first record that is not in the log.
         """
         seqs = range(first_seq, last_seq + 1)
         for seq, record in zip(
@@ -374,14 +376,14 @@ class Metadata:
             yield record
 
     def record(self, seq: int) -> CommitRecord | None:
-        """Return commit record ``seq`` or None; recent ones come from memory."""
-        found = self._records.get(seq)
-        if found is None and (found := commit_log.read(self.storage, seq)) is not None:
-            self.remember(found)
-        return found
+        """Return commit record ``seq`` or None.  Recent records are cached."""
+        record = self._records.get(seq)
+        if record is None and (record := commit_log.read(self.storage, seq)) is not None:
+            self.remember(record)
+        return record
 
     def remember(self, record: CommitRecord) -> None:
-        """Keep a record that stands in the log, as whoever reads it has it."""
+        """Cache a record of the log, in the form of :func:`commit_log.read`."""
         self._records.put(record.seq, record, record.nbytes)
 
     def key_index(self, snapshot: Snapshot) -> KeyIndex:
@@ -389,12 +391,12 @@ class Metadata:
         definition = snapshot.definition
         if self._key_index is None or self._key_index[0] is not definition:
             options = self.options(definition)
-            found = key_indexes.find(definition.key_index, options, packages=definition.packages)
-            self._key_index = definition, found
+            index = key_indexes.find(definition.key_index, options, packages=definition.packages)
+            self._key_index = definition, index
         return self._key_index[1]
 
     def key_index_problem(self, snapshot: Snapshot) -> Unsupported | None:
-        """Return why the key index of the table cannot be used in this process, or None."""
+        """Return the error if the key index cannot be used in this process, or None."""
         try:
             self.key_index(snapshot)
         except Unsupported as error:
@@ -402,24 +404,21 @@ class Metadata:
         return None
 
     def options(self, definition: TableDefinition) -> Options:
-        """Return the options kept with the table, overridden by those given here."""
+        """Return the options stored with the table, with this object's overrides."""
         if self._options is None or self._options[0] is not definition:
             self._options = definition, parse_options({**definition.options, **self._overrides})
         return self._options[1]
 
     def compaction_is_due(self, snapshot: Snapshot) -> bool:
-        """Return whether the next open would gain by a checkpoint of ``snapshot``, the newest
-        one.
-        """
+        """Return True if the next open would gain from a checkpoint of ``snapshot``, the newest."""
         least = self.options(snapshot.definition).metadata_compact_records
         return is_due(snapshot, snapshot.seq - max(self.checkpoint_seq, 0), least)
 
     def compact(self, *, whole: bool = False) -> Snapshot:
-        """Write the newest snapshot as a checkpoint, point the hint to it, and return it.
-        Idempotent; not a commit.
+        """Write the newest snapshot as a checkpoint, update the hint, and return it.
 
-        ``whole``: nothing is kept of file groups that have gone, at the cost of merging large key
-        parts.
+        Idempotent, and not a commit.  With ``whole``, removed file groups are purged from all key
+        parts, which merges large ones too.
         """
         since = logs.started(logs.METADATA, self.storage)
         snapshot = self.newest(watched=False)
@@ -439,13 +438,14 @@ class Metadata:
     def write_checkpoint(
         self, snapshot: Snapshot, *, whole: bool = False, replacing: bool = False
     ) -> None:
-        """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it, or
-        in its place.
+        """Write a newest or past ``snapshot`` as a checkpoint.
+
+        Keeps an existing checkpoint unless ``replacing``.
         """
         token = self.storage.random_hex(4)
         key_parts = snapshot.key_parts
         if self.key_index_problem(snapshot) is None:
-            # Otherwise they stay as they are, for a process that can read them.
+            # Otherwise they stay unchanged, for a process that can read them.
             index = self.key_index(snapshot)
             snapshot, key_parts = self._without_damaged_key_parts(snapshot, index)
             key_parts = merged_key_parts(
@@ -479,7 +479,9 @@ class Metadata:
         put(paths.checkpoint_manifest(snapshot.seq), manifest)
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
-        """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
+        """Read the data that plans need: the files, and the statistics of ``columns`` (default:
+        all).
+        """
         snapshot = self.newest()
         names = columns
         if names is None:
@@ -487,14 +489,15 @@ class Metadata:
         stats = FileStats(snapshot, And(()), names)
         stored = None if self._checkpoint is None else self._checkpoint.columns
         if stored is not None and snapshot.checkpoint is stored:
-            wanted = ["files/segment", "files/rows", "dead", *stats.stored()]
-            stored.load([name for name in wanted if name in stored])
+            checkpoint_columns = ["files/segment", "files/rows", "dead", *stats.stored()]
+            stored.load([name for name in checkpoint_columns if name in stored])
         _ = snapshot.has_rows
         stats.warm()
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics``
-        made of them, ``disk``.
+        """Return (hits, misses) of each cache of this process.
+
+        The caches are ``pages`` in memory, ``statistics`` decoded from them, and ``disk``.
         """
         counts = dict.fromkeys(("pages", "statistics", "disk"), (0, 0))
         if self._checkpoint is not None:
@@ -508,8 +511,10 @@ class Metadata:
     def _without_damaged_key_parts(
         self, snapshot: Snapshot, index: KeyIndex
     ) -> tuple[Snapshot, tuple[KeyPart, ...]]:
-        """Return the key parts of a snapshot that can be read.  In the snapshot beside them nothing
-        covers the groups of the others, so every key is looked for there.
+        """Return the readable key parts of a snapshot.
+
+        In the returned snapshot, the groups of the other parts are uncovered, so every key is
+        looked up there.
         """
         damaged = [
             u
@@ -530,20 +535,18 @@ class Metadata:
     def _with_objects(
         self, snapshot: Snapshot, key_parts: Sequence[KeyPart], token: str
     ) -> tuple[KeyPart, ...]:
-        placed = []
+        stored_parts = []
         for number, key_part in enumerate(key_parts):
             if key_part.payload is not None and len(key_part.payload) > INLINE_SUMMARY_BYTES_MAX:
                 path = paths.checkpoint_part(snapshot.seq, token, f"key_part-{number}")
                 self.storage.create(path, key_part.payload)
                 stored = ObjectRange(path, 0, len(key_part.payload), zlib.crc32(key_part.payload))
                 key_part = replace(key_part, payload=None, stored=stored)
-            placed.append(key_part)
-        return tuple(placed)
+            stored_parts.append(key_part)
+        return tuple(stored_parts)
 
     def _opened(self) -> Snapshot:
-        """Return the snapshot of the newest checkpoint, as far as the hint knows it; of record 0
-        without one.
-        """
+        """Return the snapshot of the hinted checkpoint, or of record 0 without a hint."""
         try:
             seq = self._checkpoints.hinted()
             if seq is not None:
@@ -553,14 +556,14 @@ class Metadata:
         return self._from_log() if self.record(0) is not None else self._opened_by_listing()
 
     def _opened_by_listing(self) -> Snapshot:
-        """Return the snapshot of the newest checkpoint that there is; of record 0 without one."""
-        # Records in memory may be of a table that stands there no more.
+        """Return the snapshot of the newest checkpoint on storage, or of record 0."""
+        # Cached records may belong to a table that was replaced.
         self._records = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
-        found = self._checkpoints.before(None)
-        return self._from_log() if found is None else self._stand_on(found)
+        checkpoint = self._checkpoints.before(None)
+        return self._from_log() if checkpoint is None else self._stand_on(checkpoint)
 
     def _stand_on(self, checkpoint: Checkpoint) -> Snapshot:
-        """Return the snapshot of ``checkpoint``, on which this process stands from now on."""
+        """Make ``checkpoint`` the current checkpoint, and return its snapshot."""
         self._checkpoint = checkpoint
         self.watch.since = self.watch.since or watched_since(checkpoint.header)
         self.checkpoint_seq = checkpoint.snapshot.seq
@@ -573,15 +576,15 @@ class Metadata:
         return replace(first(record, path=paths.commit(0)), known=self.segments)
 
     def _distrust(self, error: Corrupt) -> None:
-        """Note that the checkpoint is damaged: the next commit writes another one."""
+        """Note that the checkpoint is damaged.  The next commit then writes another."""
         text = "%s: compacted metadata are damaged and made again from the log: %s"
         logs.warn_once(logs.METADATA, self.said, str(error), text, self.storage.url, error)
         self.damage = error
         self.checkpoint_seq = -1
 
     def check_checkpoint(self, seq: int | None = None) -> None:
-        """Read a checkpoint (None: the one that the hint names, if any) as a whole.  Raises Corrupt
-        if something in it is damaged.
+        """Read a whole checkpoint, by default the hinted one.  Raises Corrupt if anything is
+        damaged.
         """
         seq = self._checkpoints.hinted() if seq is None else seq
         if seq is not None:
@@ -594,8 +597,10 @@ class Metadata:
                 )
 
     def stands_firm(self, storage: Storage) -> bool:
-        """Return whether the checkpoint that this process stands on is sound, as far as it knows,
-        and the one in ``storage``: a repair writes another one.
+        """Return True if the current checkpoint and the one in ``storage`` are intact, as far as
+        known.
+
+        Otherwise a repair writes another.
         """
         if self._checkpoint is None or self.damage is not None:
             return self.damage is None

@@ -1,8 +1,7 @@
-"""What the states of a table that can be read refer to: everything else that a listing finds may
-go, sooner or later.
+"""The objects that readable snapshots refer to.  All other objects in a listing may be deleted.
 
-Who owns an object that several files share?  Nobody: it stays while any state that can be read
-refers to any part of it.
+An object may be shared by several files.  It is kept while any readable snapshot refers to any part
+of it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from mdt.stores.contract import ObjectInfo
 
 _NAMES = ["partition", "name", "key_map_path", "size"]
 _ENTRY_BYTES = 1 << 9
-"""What paths in memory take besides."""
+"""Memory of a cached entry, without its paths."""
 
 
 def _files(metadata: Metadata, horizon: int, last: int) -> pa.Table:
-    """Return partition, name, key_map_path and size of all files of the state at ``horizon``, and
-    of those up to ``last``.
+    """Return partition, name, key_map_path and size of the files of all snapshots from ``horizon``
+    to ``last``.
 
-    States after the horizon have no file that is not there or in the records between.  O(files).
+    Each of these files is in the snapshot at the horizon or in a later record.  O(files).
     """
     tables = [_files_of(metadata.state(horizon))]
     tables += [
@@ -43,24 +42,24 @@ def _files_of(state: Snapshot) -> pa.Table:
 
 
 def _of_tags(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Array]:
-    """Return the paths of everything that each tagged state before ``horizon`` refers to ->
-    strings; from memory if this process has asked before.
+    """Return the paths of everything that each tagged snapshot before ``horizon`` refers to ->
+    strings.
 
-    A state refers to the same for ever.  Raises Corrupt if one of them cannot be read.
+    Cached, since snapshots never change.  Raises Corrupt if a snapshot cannot be read.
     """
-    found, listed = [], None
+    paths_of_tags, listed = [], None
     for seq in snapshot.tags.before(horizon):
-        known = metadata.referred.get(seq)
-        if known is None:
+        referred = metadata.referred.get(seq)
+        if referred is None:
             listed = metadata.checkpoints.listed() if listed is None else listed
-            known = _kept(metadata, seq, _all_of(metadata.state(seq, listed)))
-        found.append(known)
-    return found
+            referred = _kept(metadata, seq, _all_of(metadata.state(seq, listed)))
+        paths_of_tags.append(referred)
+    return paths_of_tags
 
 
 def _all_of(state: Snapshot) -> pa.Array:
-    """Return the paths of data files, attachments and key parts of a state -> string[n], each
-    once.
+    """Return the distinct paths of data files, attachments and key parts of a snapshot ->
+    string[n].
     """
     files = _files_of(state)
     return _each_once([file_paths(files), files["key_map_path"], *_besides_files(state)])
@@ -83,16 +82,17 @@ def _each_once(found: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
 
 
 def file_paths(table: pa.Table) -> pa.ChunkedArray:
-    """Return the path of each file -> string[n].  ``table``: with ``partition`` and ``name``."""
+    """Return the path of each file -> string[n].  ``table`` has the columns ``partition`` and
+    ``name``.
+    """
     joined = pc.binary_join_element_wise(table["partition"], table["name"], "/")
     return pc.if_else(pc.equal(table["partition"], ""), table["name"], joined)
 
 
 def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the paths of the data files that states of ``snapshot`` which can be read refer to ->
-    string[n], each once.
+    """Return the distinct paths of the data files of readable snapshots -> string[n].
 
-    With everything else that tagged states refer to.
+    For tagged snapshots, attachments and key parts are included.
     """
     horizon = snapshot.retention.horizon
     files = _files(metadata, horizon, snapshot.seq)
@@ -100,8 +100,9 @@ def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
 
 
 def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the paths of the data files of readable states, but for those with tags, and of the
-    attachments with their key maps -> string[n], each once.
+    """Return the distinct paths of data files and their attachments -> string[n].
+
+    Covers the readable snapshots from the horizon to ``snapshot``, without older tagged snapshots.
     """
     horizon = snapshot.retention.horizon
     files = _files(metadata, horizon, snapshot.seq)
@@ -113,11 +114,11 @@ def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
 
 
 def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
-    """Return ``path`` and ``size`` of the data files that nobody needs any more when ``horizon`` is
-    the oldest state.
+    """Return ``path`` and ``size`` of the data files that become garbage with the horizon
+    ``horizon``.
 
-    States from the present horizon up to that one refer to them, and it does not, nor does one with
-    a tag.  A file that has left never comes back.
+    Snapshots between the current and the new horizon refer to them, but neither the new horizon nor
+    a tagged snapshot does.  Removed files never return.
     """
     files = _files(metadata, snapshot.retention.horizon, horizon)
     older = (
@@ -126,50 +127,50 @@ def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
         .aggregate([("size", "max")])
     )
     older = older.rename_columns(["path", "size"])
-    kept = _each_once(
+    retained = _each_once(
         [file_paths(_files(metadata, horizon, horizon)), *_of_tags(metadata, snapshot, horizon)]
     )
-    return older.filter(pc.invert(pc.is_in(older["path"], kept)))
+    return older.filter(pc.invert(pc.is_in(older["path"], retained)))
 
 
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the paths of data files, attachments and key parts that must stay -> string[n], each
-    once.
+    """Return the distinct paths of all data files, attachments and key parts in use -> string[n].
 
-    Beside what the states refer to: key parts of every checkpoint, and of every record that is in
-    the log, because a state is made from them.  Raises Missing if a record is gone: then nobody
-    knows what it referred to.
+    Besides the readable snapshots, includes the key parts of every checkpoint and record in the
+    log, since snapshots are made from them.  Raises Missing if a record is missing, because its
+    references are then unknown.
     """
     horizon = snapshot.retention.horizon
     files = _files(metadata, horizon, snapshot.seq)
-    found = [file_paths(files), files["key_map_path"], *_besides_files(metadata.state(horizon))]
-    found += _of_tags(metadata, snapshot, horizon)
+    used = [file_paths(files), files["key_map_path"], *_besides_files(metadata.state(horizon))]
+    used += _of_tags(metadata, snapshot, horizon)
     for record in metadata.records(snapshot.retention.first, snapshot.seq):
         sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
-        found += [record.table(section)["path"] for section in sections]
-        found.append(record.table("maps")["key_map_path"])
+        used += [record.table(section)["path"] for section in sections]
+        used.append(record.table("maps")["key_map_path"])
     manifests = [
         info
         for info in metadata.storage.list_dir(paths.checkpoints_dir())
         if paths.seq_of(info.path) is not None
     ]
-    return _each_once([*found, *(_of_checkpoint(metadata, manifest) for manifest in manifests)])
+    return _each_once([*used, *(_of_checkpoint(metadata, manifest) for manifest in manifests)])
 
 
 def _of_checkpoint(metadata: Metadata, manifest: ObjectInfo) -> pa.Array:
-    """Return the paths of the key parts of a checkpoint, which whoever wrote it has chosen; of a
-    damaged one none: no state is made from it.
+    """Return the paths of the key parts of a checkpoint, which its writer has chosen.
+
+    A damaged checkpoint has none, as no snapshot is made from it.
     """
-    known = metadata.referred.get(manifest)
-    if known is not None:
-        return known
+    referred = metadata.referred.get(manifest)
+    if referred is not None:
+        return referred
     try:
         seq = paths.seq_of(manifest.path)
         assert seq is not None, "the path of a manifest"
-        found = _key_parts(metadata.checkpoints.open(seq).snapshot)
+        used = _key_parts(metadata.checkpoints.open(seq).snapshot)
     except Corrupt:
         return pa.array([], pa.string())
-    return _kept(metadata, manifest, found)
+    return _kept(metadata, manifest, used)
 
 
 def _kept(metadata: Metadata, key: Hashable, found: pa.Array) -> pa.Array:

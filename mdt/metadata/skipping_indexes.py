@@ -1,6 +1,4 @@
-"""Skipping indexes of a table, by their specifications: their classes, the columns that they are
-of, and what is missing.
-"""
+"""Skipping indexes of tables, by specification: their classes, columns and availability."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ from mdt.filters.leaves import column_name
 from mdt.schema.definition import TableDefinition
 
 PARTS_KIND = b"parts/1"
-"""The container of the summaries of the parts of a shard: its segments, or their row groups
+"""Container kind for the summaries of a shard's parts: its segments, or their row groups
 (``indexes.blocks``).
 """
 
 
 def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
-    """Return the index of a specification, or why it cannot be used."""
+    """Return the index of a specification, or the reason why it cannot be used."""
     cls = registry.find(spec.kind)
     if isinstance(cls, registry.Unknown):
         return cls.reason
@@ -37,15 +35,13 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
 
 
 def index_of(text: str) -> tuple[registry.IndexSpec, SkippingIndex | str]:
-    """Return a specification that the table keeps, parsed, and its index or why that cannot be
-    used.
-    """
+    """Return a stored specification, parsed, and its index or the reason why it cannot be used."""
     spec = registry.parse_spec(text)
     return spec, find_index(spec)
 
 
 def explained(definition: TableDefinition, text: str, reason: str) -> str:
-    """Return why an index of the table cannot be used, with the package that had it."""
+    """Return ``reason``, with the package of the index if it is third-party."""
     package = definition.packages.get(registry.parse_spec(text).kind)
     if not package:
         return reason
@@ -53,7 +49,7 @@ def explained(definition: TableDefinition, text: str, reason: str) -> str:
 
 
 def unusable(definition: TableDefinition) -> Iterator[tuple[str, str]]:
-    """Yield each index of the table that this process cannot use, and why."""
+    """Yield each index of the table that this process cannot use, and the reason."""
     for text in definition.indexes:
         _, index = index_of(text)
         if isinstance(index, str):
@@ -61,22 +57,20 @@ def unusable(definition: TableDefinition) -> Iterator[tuple[str, str]]:
 
 
 def packages_of(texts: Iterable[str]) -> dict[str, str]:
-    """Return for the indexes of other packages among the specifications ``texts``: persisted name
-    -> package.
-    """
-    found = {}
+    """Return the packages of the third-party indexes in ``texts``, by persisted name."""
+    packages = {}
     for text in texts:
         kind = registry.parse_spec(text).kind
         for cls in (registry.find(kind), registry.find_key_index(kind)):
             if not isinstance(cls, registry.Unknown) and cls.name == kind and registry.package(cls):
-                found[kind] = registry.package(cls)
-    return found
+                packages[kind] = registry.package(cls)
+    return packages
 
 
 def named_spec(text: str, schema: pa.Schema) -> str:
     """Return the specification ``text`` with the persisted name of its class, version included.
 
-    Raises Invalid for text that does not parse, an unknown kind or column, impossible options or an
+    Raises Invalid for text that does not parse, an unknown kind or column, invalid options or an
     unsupported type.
     """
     try:
@@ -105,9 +99,7 @@ def named_spec(text: str, schema: pa.Schema) -> str:
 
 
 def type_of(schema: pa.Schema, columns: Sequence[str], index: SkippingIndex) -> pa.DataType:
-    """Return the type that ``index`` sees: that of its column, or a struct of its ``columns`` by
-    their paths.
-    """
+    """Return the type that ``index`` sees: its column's, or a struct of its ``columns`` by path."""
     types = [paths.type_at(schema, column) for column in columns]
     if not index.several_columns:
         return types[0]
@@ -115,8 +107,9 @@ def type_of(schema: pa.Schema, columns: Sequence[str], index: SkippingIndex) -> 
 
 
 def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> pa.Array:
-    """Return what ``index`` summarizes -> [rows], of the type that :func:`type_of` says; no row of
-    a struct is null.
+    """Return the values that ``index`` summarizes -> [rows], of the type in :func:`type_of`.
+
+    Structs are never null.
     """
     arrays = [paths.column_at(table, column).combine_chunks() for column in columns]
     if not index.several_columns:
@@ -127,29 +120,29 @@ def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> 
 def parts_of(
     index: SkippingIndex, table: pa.Table, columns: Sequence[str], row_groups: Sequence[int]
 ) -> list[tuple[int, bytes]]:
-    """Return the first row of each part of a segment, and its summary: of the whole, or of each row
-    group.
+    """Return the first row and the summary of each part of a segment.
 
-    ``row_groups``: rows of each.  For indexes that do not find rows.
+    The parts are the row groups, with ``row_groups`` rows each, or the whole segment.  Only for
+    indexes that do not find rows.
     """
     if not index.row_groups or len(row_groups) < 2:
         return [(0, index.summarize(values_of(table, columns, index)))]
-    found = []
+    parts = []
     for start, rows in zip(accumulate(row_groups, initial=0), row_groups, strict=False):
-        found.append((start, index.summarize(values_of(table.slice(start, rows), columns, index))))
-    return found
+        parts.append((start, index.summarize(values_of(table.slice(start, rows), columns, index))))
+    return parts
 
 
 def pack_parts(parts: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the summary of a shard: a container of the summaries of its ``parts``, after their
-    first rows (uint32), rising.
+    """Return the summary of a shard: the first rows of its ``parts`` (uint32, ascending), then
+    their summaries.
     """
     first = np.array([start for start, _ in parts], "<u4")
     return pack([first.tobytes(), *(summary for _, summary in parts)], kind=PARTS_KIND)
 
 
 class Parts:
-    """The summary of a shard by an index that does not find rows."""
+    """The summary of a shard, for indexes that do not find rows."""
 
     def __init__(self, summary: Summary) -> None:
         """Raises ValueError for bytes that :func:`pack_parts` did not write."""
@@ -163,8 +156,9 @@ class Parts:
         self._known: dict[int, Summary] = {}
 
     def within(self, start: int, stop: int, count: int) -> list[Summary]:
-        """Return the summaries of the ``count`` parts that begin at the rows [start, stop).  Raises
-        ValueError for another number.
+        """Return the summaries of the parts whose first rows are in [start, stop).
+
+        Raises ValueError unless there are ``count``.
         """
         low, high = bisect_left(self._first, start), bisect_left(self._first, stop)
         if high - low != count:
@@ -178,10 +172,10 @@ class Parts:
 
 
 def top_levels(schema: pa.Schema, specs: Iterable[str]) -> pa.Schema:
-    """Return the top-level columns that the indexes ``specs`` are of."""
-    wanted = {
+    """Return the top-level columns that the indexes ``specs`` cover."""
+    names = {
         paths.top_level(schema, column)
         for spec in specs
         for column in registry.parse_spec(spec).columns
     }
-    return pa.schema([field for field in schema if field.name in wanted])
+    return pa.schema([field for field in schema if field.name in names])

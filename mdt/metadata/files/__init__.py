@@ -1,1 +1,1 @@
-"""What belongs to one data file: names on storage, key map, deletion vector, summaries."""
+"""Storage of one data file's metadata: object names, key map, deletion vector and summaries."""

@@ -1,8 +1,8 @@
-"""Larger summaries: bytes that commit records refer to instead of carrying them.
+"""Attachments: bytes too large for a commit record, stored in objects that the record refers to.
 
-A :class:`AttachmentWriter` collects the attachments of one transaction into one object;
-:class:`ObjectReader` reads ranges back, checks their CRC once, and keeps what was read within a
-byte limit.  On a local disk they are memory-mapped.
+:class:`AttachmentWriter` collects the attachments of one transaction.  :class:`ObjectReader` reads
+ranges of objects, checks their CRC once and caches them within byte limits.  On a local disk
+objects are memory-mapped.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _T = TypeVar("_T")
 
 
 class AttachmentWriter:
-    """Collects attachments for new objects, one unless they are many bytes; not thread-safe.
+    """Collects attachments for a single object, or for several if they are large.  Not thread-safe.
 
-    ``store``: begins to store an object while others are collected, and sees to it that somebody
-    waits for it; None: all go into one. The key map and the page map of a file belong into one
-    object.
+    ``store`` starts to store an object in the background, and ensures that its end is awaited.
+    None puts everything into a single object.  The key map and the page map of a file belong in the
+    same object.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class AttachmentWriter:
         self._size = 0
 
     def add(self, data: bytes | pa.Buffer) -> ObjectRange:
-        """Append ``data``, aligned to 8 bytes, and return where it will stand.  O(len(data))."""
+        """Append ``data``, aligned to 8 bytes, and return its future object range.
+        O(len(data)).
+        """
         stored = ObjectRange(self._path, self._size, len(data), zlib.crc32(data))
         padding = -len(data) % _ALIGNMENT
         self._parts += [data, bytes(padding)]
@@ -65,8 +67,9 @@ class AttachmentWriter:
         return stored
 
     def settle(self) -> None:
-        """Begin to store what was added if it is many bytes; what comes next goes into another
-        object.
+        """Start to store the added attachments if they have at least ATTACHED_BYTES_MIN bytes.
+
+        Later attachments then go into another object.
         """
         if self._store is not None and self._size >= ATTACHED_BYTES_MIN:
             self._store(self._path, self._parts)
@@ -75,13 +78,15 @@ class AttachmentWriter:
             self._parts, self._size = [], 0
 
     def write(self, storage: Storage) -> None:
-        """Create the object of what was added and is not on its way, if there is any."""
+        """Create the object of the attachments that :meth:`settle` has not stored, if there are
+        any.
+        """
         if self._parts:
             storage.create(self._path, self._parts)
 
 
 class ObjectReader:
-    """Reads ranges of objects; safe for many threads."""
+    """Reads ranges of objects.  Thread-safe."""
 
     def __init__(self, storage: Storage, mappings: Mappings | None = None) -> None:
         self._storage = storage
@@ -99,11 +104,12 @@ class ObjectReader:
         """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
         self._lock = OwnLock()
         self.data_files = MappedFiles(storage)
-        """Data files that look-ups have opened."""
+        """Data files opened by look-ups."""
 
     def read(self, stored: ObjectRange, *, verify: bool) -> pa.Buffer:
-        """Return the bytes of ``stored``.  Raises Corrupt if they are short or, with ``verify``,
-        not as written.
+        """Return the bytes of ``stored``.
+
+        Raises Corrupt if the object is too short or, with ``verify``, if the CRC does not match.
         """
         if self._storage.is_remote and min(stored.offset, stored.length) >= 0:
             data = pa.py_buffer(self._storage.read(stored.path, stored.offset, stored.length))
@@ -120,14 +126,13 @@ class ObjectReader:
         return data
 
     def read_key_maps(self, wanted: Iterable[ObjectRange]) -> None:
-        """Read those key maps at once that are not in memory and have room there; only where each
-        is a request.
-        """
+        """Prefetch key maps that are not cached, up to half of the cache.  Remote storage only."""
         self._read_ahead(self.key_maps, self.key_map, KEY_MAP_CACHE_BYTES_MAX // 2, wanted)
 
     def read_page_maps(self, wanted: Iterable[ObjectRange | None]) -> None:
-        """Read page maps as :meth:`read_key_maps` does key maps; they take more in memory than
-        their bytes.
+        """Prefetch page maps as :meth:`read_key_maps` does key maps, up to a quarter of the cache.
+
+        Page maps take more memory than their stored bytes.
         """
         self._read_ahead(self.page_maps, self.page_map, PAGE_MAP_CACHE_BYTES_MAX // 4, wanted)
 
@@ -146,16 +151,14 @@ class ObjectReader:
         self._storage.together(*missing)
 
     def keep_key_map(self, stored: ObjectRange, data: bytes | pa.Buffer) -> None:
-        """Keep a key map that this process has written, where reading it again would be a
-        request.
-        """
+        """Cache a key map that this process has written, if reading it again would be a request."""
         if self._storage.is_remote:
             self.key_maps.put(
                 stored, key_map.decode(data, path=stored.path, offset=stored.offset), stored.length
             )
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of what was looked for in memory."""
+        """Return (hits, misses) of each cache."""
         caches: dict[str, Recent[Any, Any]] = {
             "key maps": self.key_maps,
             "page maps": self.page_maps,
@@ -182,15 +185,15 @@ class ObjectReader:
             return file.read_buffer(stored.length)
 
     def key_map(self, stored: ObjectRange) -> KeyMap:
-        """Return the key map at ``stored``, which verifies itself where it is looked into; from
-        memory if it was read before.
+        """Return the key map at ``stored``.  Cached; its shards are verified when they are
+        searched.
         """
         return self._decoded(
             self.key_maps, stored, key_map.decode, lambda _: stored.length, verify=False
         )
 
     def page_map(self, stored: ObjectRange) -> PageMap:
-        """Return the page map at ``stored``, from memory if it was read before."""
+        """Return the page map at ``stored``.  Cached."""
         from mdt.parquet import page_map
 
         return self._decoded(self.page_maps, stored, page_map.decode, lambda found: found.nbytes)
@@ -204,14 +207,14 @@ class ObjectReader:
         *,
         verify: bool = True,
     ) -> _T:
-        found = cache.get(stored)
-        if found is None:
-            found = decode(self.read(stored, verify=verify), path=stored.path, offset=stored.offset)
-            cache.put(stored, found, size(found))
-        return found
+        value = cache.get(stored)
+        if value is None:
+            value = decode(self.read(stored, verify=verify), path=stored.path, offset=stored.offset)
+            cache.put(stored, value, size(value))
+        return value
 
 
 def _tried(read: Callable[[ObjectRange], object], stored: ObjectRange) -> None:
-    """Read ahead; what is damaged is told to who needs it."""
+    """Prefetch an object range.  Damage is left for the later read to report."""
     with suppress(Corrupt):
         read(stored)

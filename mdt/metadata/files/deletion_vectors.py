@@ -1,9 +1,8 @@
-"""Deletion vectors: the positions of the rows of a segment that are no longer live, as roaring
-bitmaps.
+"""Deletion vectors: positions of the deleted or replaced rows of a segment, as roaring bitmaps.
 
-Those of a checkpoint stand one after the other in its pages.  Whoever knows the length and the
-CRC-32 of each can read one without the others, and without the page: :class:`StoredVectors` are
-such references, a column each, however many there are.
+A checkpoint stores its vectors consecutively in pages.  With the length and CRC-32 of a vector, a
+reader can fetch it alone, without the rest of its page.  :class:`StoredVectors` holds these
+references, an array per field.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StoredVectors:
-    """Where n deletion vectors stand: ``length`` bytes from ``offset`` on of ``objects[object]``,
-    with the CRC-32 ``crc``; all int64[n].
+    """References to n stored deletion vectors.
 
-    ``objects``: path and bytes of each object.  ``page_bytes``: of the page that a vector is in,
-    int64[n].  A segment without one has length 0.
+    Vector i has ``length[i]`` bytes at ``offset[i]`` of ``objects[object[i]]``, with the CRC-32
+    ``crc[i]``.  Length 0 means that the segment has none.  ``page_bytes`` is the size of the
+    vector's page.  All arrays are int64[n].  ``objects`` are (path, bytes) pairs.
     """
 
     objects: Sequence[tuple[str, int]]
@@ -40,8 +39,9 @@ class StoredVectors:
 
 
 def positions(data: bytes | None, rows: int, *, path: str) -> BitMap:
-    """Return the dead positions of a segment of ``rows`` rows.  Raises Corrupt for bytes that are
-    none.
+    """Return the dead positions of a segment with ``rows`` rows.
+
+    Raises Corrupt if ``data`` is not a deletion vector of that segment.
     """
     try:
         return roaring.checked(b"" if data is None else data, rows)
@@ -50,11 +50,10 @@ def positions(data: bytes | None, rows: int, *, path: str) -> BitMap:
 
 
 def serialized(vector: BitMap) -> bytes:
-    """Return a deletion vector in the portable format: equal ones as equal bytes, whatever they
-    were put together from.
+    """Return a deletion vector in roaring's portable format.  Equal vectors have equal bytes.
 
-    Where n runs take as many bytes as their 2 n + 1 rows, roaring leaves them in the form in which
-    it finds them.
+    Where n runs take as many bytes as their 2 n + 1 rows, ``run_optimize`` keeps the existing form.
+    So runs are expanded first.
 
     >>> serialized(BitMap(range(3))) == serialized(BitMap([0, 1, 2]))
     True
@@ -66,8 +65,9 @@ def serialized(vector: BitMap) -> bytes:
 
 
 def first_vector(page: pa.Buffer) -> int:
-    """Return where in a page of deletion vectors, an Arrow IPC stream, the first of them begins; -1
-    if they do not follow each other.
+    """Return the offset of the first deletion vector in a page, an Arrow IPC stream.
+
+    -1 if the vectors are not contiguous.
     """
     values = pa.ipc.open_stream(pa.BufferReader(page)).read_all().column(0)
     if values.num_chunks != 1:

@@ -1,7 +1,7 @@
-"""File groups and their files: the nouns that commit records and snapshots are made of.
+"""File groups and their files, as commit records and snapshots describe them.
 
-Every file is one *segment*: a base file, or a log file with at most one data block.  A segment's
-number is ``seq << 20 | ordinal`` of the commit that added it, so numbers need no coordination.
+Each file is one *segment*: a base file, or a log file with at most one data block.  The number of a
+segment is ``seq << 20 | ordinal`` of the commit that added it, so writers need not coordinate.
 """
 
 from __future__ import annotations
@@ -53,22 +53,21 @@ FILES = pa.schema(
         ("page_map_crc", pa.int64()),
     ]
 )
-"""Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in
-the object of the key map. ``shard``: number of the shard, ``first_row``: position of the file's
-first row in it.
+"""Columns of the metadata partition ``files``.  Sizes and offsets are in bytes.
+
+The page map is in the object of the key map.  ``shard`` is the number of the file's shard, and
+``first_row`` is the position of the file's first row in it.
 """
 
 FRESH = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
-"""Of added files that hold rows of older ones, too: the positions of those rows that the commit
-itself wrote.
-"""
+"""Positions of the rows that the commit itself wrote, for added files that also hold older rows."""
 
 SummaryRef = bytes | ObjectRange
-"""A summary as the metadata hold it: its bytes, or where they stand."""
+"""A summary as the metadata store it: its bytes, or its object range."""
 
 
 def summary_length(summary: SummaryRef) -> int:
-    """Return the bytes of a summary."""
+    """Return the size of a summary in bytes."""
     if isinstance(summary, ObjectRange):
         return summary.length
     return len(summary)
@@ -85,16 +84,15 @@ def place_in(row: Mapping[str, Any]) -> ObjectRange | None:
 
 
 def place_fields(stored: ObjectRange | None) -> dict[str, Any]:
-    """Return an object range as columns of a row, nulls for None."""
+    """Return an object range as column values of a row, nulls for None."""
     return {name: getattr(stored, name, None) for name in _PLACE}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """Segments of one commit whose rows are summarized together, one segment after the other.
+    """Consecutive segments of a commit that are summarized together.
 
-    ``summaries``: (index specification, summary) pairs of the table's skipping indexes, of all rows
-    of the shard.
+    ``summaries`` are (index specification, summary) pairs, each for all rows of the shard.
     """
 
     summaries: tuple[tuple[str, SummaryRef], ...] = ()
@@ -102,15 +100,17 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """One data file that a transaction has written; names are relative to the partition.
+    """A data file that a transaction has written.  Names are relative to the partition.
 
-    ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``,
-    ``block_length``: where the Parquet bytes stand in the file. ``footer_length``, ``footer_crc``:
-    bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
-    ``row_group_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats``
-    without ``segment``. ``shard``: with which other files it is summarized; they follow each other.
-    ``first_row``: position of its first row in the shard. ``fresh``: positions of the rows that the
-    transaction itself wrote, as serialized bitmap; None: all, no row comes from another file.
+    - base_instant: Base instant of the file slice.
+    - crc: CRC-32 of all bytes.
+    - block_offset, block_length: Position of the Parquet bytes in the file.
+    - footer_length, footer_crc: Size and CRC-32 of the Parquet footer, 0 without Parquet bytes.
+    - row_group_rows: Rows of each row group.
+    - stats: Rows of the partition ``column_stats``, without the column ``segment``.
+    - shard: Shard of the file.  Files of a shard follow each other.
+    - first_row: Position of the file's first row in the shard.
+    - fresh: Serialized bitmap of the rows that the transaction itself wrote, None for all rows.
     """
 
     partition: str
@@ -142,9 +142,7 @@ class NewFile:
 
 
 def shards_of(files: Sequence[NewFile]) -> tuple[list[Shard], list[int]]:
-    """Return the shards of ``files`` in their order, and the position of each file's shard among
-    them.
-    """
+    """Return the distinct shards of ``files`` in order, and the index of each file's shard."""
     shards: list[Shard] = []
     of_file = []
     for file in files:
@@ -155,8 +153,9 @@ def shards_of(files: Sequence[NewFile]) -> tuple[list[Shard], list[int]]:
 
 
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
-    """Return ``files`` as a table with the schema FILES; ``segment`` and ``shard`` hold ordinals
-    (0, 1, 2 …).
+    """Return ``files`` as a table with the schema FILES.
+
+    The columns ``segment`` and ``shard`` have ordinals (0, 1, 2 …).
     """
     assert len(files) <= SEGMENTS_PER_COMMIT_MAX, (
         "more files would run into the next commit's segment numbers"
@@ -184,8 +183,9 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
 
 
 def fresh_table(files: Sequence[NewFile]) -> pa.Table:
-    """Return which rows are new in those of ``files`` that hold others, too, schema FRESH;
-    ``segment`` holds ordinals.
+    """Return the new rows of the ``files`` that also hold older rows, schema FRESH.
+
+    The column ``segment`` has ordinals.
     """
-    told = {n: file.fresh for n, file in enumerate(files) if file.fresh is not None}
-    return pa.table([list(told), list(told.values())], schema=FRESH)
+    fresh = {n: file.fresh for n, file in enumerate(files) if file.fresh is not None}
+    return pa.table([list(fresh), list(fresh.values())], schema=FRESH)

@@ -1,22 +1,22 @@
-"""Key maps: for one segment, which record key stands at which position.
+"""Key maps: the record keys of a segment with their positions.
 
-A key map is 80 bits each of the hashes of a segment's record keys, sorted, with their positions
-and, where the table has an ordering field, the ordering values.  It answers exactly (up to a
-collision of 80 bits: about 1e-9 where each of a billion keys is looked for in a file of a million
-rows) what a key index can only guess.
+A key map has 80 bits of the hash of each record key, sorted, with positions and, if the table has
+an ordering field, ordering values.  It confirms exactly what a key index only proposes, up to a
+collision of 80 bits.  A collision has a probability of about 1e-9 if each of a billion keys is
+looked up in a file of a million rows.
 
-It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a
-few keys verifies, and on a local disk reads, no more than their shards.  Header and starts of the
-shards have a CRC, so a search never leaves what was verified.
+The upper bits of the hashes cut it into shards, each with a checksum.  So a look-up of a few keys
+verifies only their shards, and on a local disk reads no more.  The header and the starts of the
+shards have a CRC, so a search never leaves verified bytes.
 
 Bytes, little-endian (see FORMAT.md): ``b"MKM4" | u32 flags | u64 n | u32 b | u32 crc | u64 least |
 u32 start[2^b + 1] | u32 check[2^b] | u32 0 | u64 hi[n] | u16 lo[n] | ordering[n] - least if flagged
-| position[n]``.  Sorted by (hi, lo), of which the upper bits stand there.  Flags: 1 = has ordering;
-bits 8 to 15 and 16 to 23: bytes of an ordering value and of a position, as few as the largest
-needs.
+| position[n]``.  Sorted by (hi, lo); ``lo`` has the upper bits of the second word.  Flags: 1 = has
+ordering; bits 8 to 15 and 16 to 23 are the bytes of an ordering value and of a position, as few as
+the largest needs.
 
-``MKM3`` and ``MKM2``, which older writers left, have u64 ``lo``; ``MKM2`` has no ``least``, and 8
-and 4 bytes for ordering values and positions.
+Older writers left ``MKM3`` and ``MKM2``, with u64 ``lo``.  ``MKM2`` has no ``least``, and 8 and 4
+bytes for ordering values and positions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAGIC = b"MKM4"
 _MAGIC_2, _MAGIC_3 = b"MKM2", b"MKM3"
 HAS_ORDERING = 1
 LO_BITS = 16
-"""So many upper bits of the second word of a hash are kept and compared."""
+"""Number of upper bits of a hash's second word that are stored and compared."""
 _WORD_BITS, _WORD_BYTES, _POSITION_BYTES = 64, 8, 4
 _HEADER = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
@@ -51,12 +51,13 @@ _LEAST_AT = _HEADER.size + _CRC.size
 _SHARD_ENTRIES = 1024
 _SHARD_BITS_MAX = 16
 _FEW = 4
-"""Where keys lie among this many times as many shards as they are, only the shards of these keys
-are verified, else all between the first and the last.
+"""If a range has at least this many shards per key, each key's shard is verified alone.
+
+Otherwise all shards between the first and the last key are verified.
 """
 
 _DECIMAL_DIGITS_MAX = 18
-"""Of a decimal whose digits fit a word."""
+"""Most digits of a decimal whose unscaled value fits a word."""
 
 UInt16Array = npt.NDArray[np.uint16]
 UInt32Array = npt.NDArray[np.uint32]
@@ -64,10 +65,13 @@ UInt32Array = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards of a stored key map: ``start``: first entry of each, and the end -> int64[2^b +
-    1]; ``check``: checksums, uint32[2^b]; ``verified``: which have been compared with them so far,
-    bool[2^b].  ``columns``: what the checksums are of, as it is stored. ``path``, ``offset`` name
-    the map in errors.
+    """The shards of a stored key map.
+
+    - start: First entry of each shard, and the end, int64[2^b + 1].
+    - check: Checksums, uint32[2^b].
+    - verified: True for shards whose checksum was compared, bool[2^b].
+    - columns: The stored arrays that the checksums cover.
+    - path, offset: Position of the map, for errors.
     """
 
     bits: int
@@ -83,30 +87,29 @@ class Shards:
         return shard_of(hi, self.bits)
 
     def verify(self, numbers: Iterable[int]) -> None:
-        """Compare the checksums of some shards that have not been.  Raises Corrupt."""
+        """Compare the checksums of shards that are not verified yet.  Raises Corrupt."""
         for number in numbers:
             if self.verified[number]:
                 continue
             start, stop = self.start[number : number + 2].tolist()
-            found = _checksum([column[start:stop] for column in self.columns])
-            if found != self.check[number]:
+            checksum = _checksum([column[start:stop] for column in self.columns])
+            if checksum != self.check[number]:
                 raise Corrupt(
                     "a key map is damaged",
                     path=self.path,
                     offset=self.offset,
                     expected=f"{self.check[number]:08x} for shard {number}",
-                    got=f"{found:08x}",
+                    got=f"{checksum:08x}",
                 )
             self.verified[number] = True
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Unsigned numbers that have as few bytes as the largest needs, above ``least``: ``data``:
-    uint8[n, bytes], little-endian.
+    """Unsigned numbers as offsets from ``least``, each in as few bytes as the largest needs.
 
-    Few of them are asked for, so they stay as they are stored.  ``numpy.asarray`` gives all of
-    them.
+    ``data`` is uint8[n, bytes], little-endian.  Callers need few of the numbers, so these are
+    decoded on access.  ``numpy.asarray`` decodes all of them.
     """
 
     data: npt.NDArray[np.uint8]
@@ -114,8 +117,8 @@ class Packed:
 
     @classmethod
     def of(cls, numbers: npt.NDArray[Any], least: int = 0, width: int | None = None) -> Packed:
-        """Return ``numbers``, none of them below ``least``, in few bytes each, or in ``width``
-        bytes.  O(n).
+        """Pack ``numbers``, which are at least ``least``, in ``width`` bytes or the fewest.
+        O(n).
         """
         above = numbers.astype("<u8") - np.uint64(least)
         if width is None:
@@ -146,11 +149,11 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class KeyMap:
-    """Hashes (sorted), positions and ordering values of one segment; arrays or packed, of length n,
-    ``ordering`` may be None.
+    """Sorted hashes, positions and ordering values of a segment: n entries each.
 
-    ``hi``: the first words; ``lo``: the upper LO_BITS of the second.  Of a stored map (``shards``)
-    nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
+    ``hi`` has the first words, ``lo`` the upper LO_BITS of the second.  ``ordering`` may be None.
+    In a stored map (``shards``), only entries returned by :meth:`find` are verified, or all entries
+    after :meth:`whole`.
     """
 
     hi: UInt64Array
@@ -164,14 +167,13 @@ class KeyMap:
 
     @property
     def hashes(self) -> KeyHashes:
-        """The hashes, of which the bits that are not kept are zeros.  O(n)."""
+        """The hashes, with zeros for the bits that are not stored.  O(n)."""
         return KeyHashes(self.hi, self.lo.astype(np.uint64) << np.uint64(_WORD_BITS - LO_BITS))
 
     def find(self, wanted: KeyHashes) -> Int64Array:
-        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted``
-        is sorted.
+        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if sorted.
 
-        Raises Corrupt if a shard that may hold one of the keys is damaged.
+        Raises Corrupt if a shard that may hold a wanted key is damaged.
         """
         if len(self) == 0 or len(wanted) == 0:
             return np.full(len(wanted), -1, dtype=np.int64)
@@ -195,31 +197,30 @@ class KeyMap:
         return np.where(is_inside, self._exact(wanted, at), -1)
 
     def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
-        """Return ``at``, where the first hash that is not smaller stands, for keys that are there,
-        else -1.
+        """Return the entries with exactly the wanted hashes, else -1.
+
+        ``at`` has the first entry whose hash is not smaller.  It is overwritten.
         """
         n, hi, lo, wanted_lo = len(self), self.hi, self.lo, upper(wanted.lo)
         np.minimum(at, n - 1, out=at)
         same = hi[at] == wanted.hi
-        found = same & (lo[at] == wanted_lo)
-        # Equal first words with other second words are next to impossible; the loop is for
+        is_match = same & (lo[at] == wanted_lo)
+        # Different hashes almost never share a first word; the loop is for
         # correctness.
-        for i in np.flatnonzero(same & ~found).tolist():
-            while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not found[i]:
+        for i in np.flatnonzero(same & ~is_match).tolist():
+            while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not is_match[i]:
                 at[i] += 1
-                found[i] = lo[at[i]] == wanted_lo[i]
-        return np.where(found, at, -1)
+                is_match[i] = lo[at[i]] == wanted_lo[i]
+        return np.where(is_match, at, -1)
 
     def whole(self) -> KeyMap:
-        """Return this map after all of it was verified.  O(n), once.  Raises Corrupt if it is not
-        as it was written.
-        """
+        """Return this map after all shards are verified.  O(n), once.  Raises Corrupt."""
         if self.shards is not None:
             self.shards.verify(np.flatnonzero(~self.shards.verified).tolist())
         return self
 
     def check(self) -> None:
-        """Assert the invariants: strictly increasing hashes, each position once."""
+        """Assert the invariants: strictly ascending hashes and unique positions."""
         hi, lo = self.hi, self.lo
         rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
         assert bool(np.all(rising)), "hashes must rise strictly"
@@ -229,8 +230,9 @@ class KeyMap:
 
 
 def _checksum(parts: list[npt.NDArray[Any]]) -> int:
-    """Return the checksum of a shard: the first word of MurmurHash3_x64_128 of each array, seeded
-    with that of the one before.
+    """Return the checksum of a shard.
+
+    It is the first word of MurmurHash3_x64_128 of each array, seeded with that of the array before.
     """
     seed = 0
     for part in parts:
@@ -239,16 +241,12 @@ def _checksum(parts: list[npt.NDArray[Any]]) -> int:
 
 
 def upper(lo: UInt64Array) -> UInt16Array:
-    """Return the upper LO_BITS of second words -> uint16[n], a view where they lie one after the
-    other.
-    """
+    """Return the upper LO_BITS of second words -> uint16[n], a view if ``lo`` is contiguous."""
     return np.ascontiguousarray(lo, "<u8").view("<u2")[3::4]
 
 
 def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
-    """Return the key map of a segment whose n-th row has the n-th of ``hashes`` and of
-    ``ordering``.
-    """
+    """Return the key map of a segment whose row i has ``hashes[i]`` and ``ordering[i]``."""
     order = hashes.kept_order()
     ordering = None if ordering is None else ordering[order]
     return KeyMap(hashes.hi[order], upper(hashes.lo)[order], order.astype(np.uint32), ordering)
@@ -267,14 +265,16 @@ def encode(key_map: KeyMap) -> bytes:
         words = np.asarray(key_map.ordering)
         least = int(words.min()) if n else 0
         packed.insert(0, Packed.of(words, least))
-    arrays: list[npt.NDArray[Any]] = [hi, lo, *(one.data for one in packed)]
+    arrays: list[npt.NDArray[Any]] = [hi, lo, *(column.data for column in packed)]
     start = shard_bounds(hi, shard_bits(n))
-    told = head(n, [one.data.shape[1] for one in packed], least, start, checksums(arrays, start))
-    return b"".join([told, *(array.data for array in arrays)])
+    header = head(
+        n, [column.data.shape[1] for column in packed], least, start, checksums(arrays, start)
+    )
+    return b"".join([header, *(array.data for array in arrays)])
 
 
 def width_of(most: int) -> int:
-    """Return how many bytes each of some numbers has, of which ``most`` is the largest.
+    """Return the bytes per number if ``most`` is the largest number.
 
     >>> width_of(0), width_of(255), width_of(256)
     (1, 1, 2)
@@ -283,12 +283,12 @@ def width_of(most: int) -> int:
 
 
 def shard_bits(rows: int) -> int:
-    """Return by how many bits of their hashes ``rows`` entries are cut into shards."""
+    """Return the number of hash bits that cut ``rows`` entries into shards."""
     return min(_SHARD_BITS_MAX, (rows // _SHARD_ENTRIES).bit_length())
 
 
 def shard_of(hi: UInt64Array, bits: int) -> Int64Array:
-    """Return the shard of each hash, of 2^bits -> int64[n]."""
+    """Return the shard of each hash, from 0 to 2^bits - 1 -> int64[n]."""
     if not bits:
         return np.zeros(len(hi), np.int64)
     return (hi >> np.uint64(64 - bits)).astype(np.int64)
@@ -297,8 +297,11 @@ def shard_of(hi: UInt64Array, bits: int) -> Int64Array:
 def shard_bounds(
     hi: npt.NDArray[Any], bits: int, first: int = 0, count: int | None = None
 ) -> Int64Array:
-    """Return where in ``hi``, which rises, shards begin, and where the last one ends -> int64[count
-    + 1]: ``count`` of them from ``first`` on, all others are empty; by default all 2^bits.
+    """Return the first entry of each of ``count`` shards from ``first``, and the end -> int64[count
+    + 1].
+
+    ``hi`` is ascending.  Shards outside of the range must be empty.  The default is all 2^bits
+    shards.
     """
     if not bits:
         return np.array([0, len(hi)], np.int64)
@@ -308,21 +311,23 @@ def shard_bounds(
 
 
 def checksums(arrays: list[npt.NDArray[Any]], start: Int64Array) -> list[int]:
-    """Return the checksum of each shard of the entries ``arrays``, as they are stored."""
+    """Return the checksum of each shard of the stored ``arrays``."""
     pairs = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
     return [_checksum([array[first:last] for array in arrays]) for first, last in pairs]
 
 
 def head_bytes(bits: int) -> int:
-    """Return how many bytes stand before the entries, of 2^bits shards."""
+    """Return the bytes before the entries of a map with 2^bits shards."""
     return _LEAST_AT + _LEAST.size + 4 * ((1 << bits) + 1) + 4 * (1 << bits) + 4
 
 
 def head(
     rows: int, widths: Sequence[int], least: int, start: Int64Array, check: Sequence[int]
 ) -> bytes:
-    """Return what stands before the entries.  ``widths``: bytes of an ordering value, where there
-    are any, and of a position; ``start``, ``check``: see :class:`Shards`.
+    """Return the bytes before the entries.
+
+    ``widths`` are the bytes of an ordering value, if there are any, and of a position.  ``start``
+    and ``check`` are as in :class:`Shards`.
     """
     flags = widths[-1] << 16
     if len(widths) > 1:
@@ -333,16 +338,15 @@ def head(
         + np.array(check, "<u4").tobytes()
         + bytes(4)
     )
-    told = _HEADER.pack(MAGIC, flags, rows, (len(start) - 1).bit_length() - 1)
-    return told + _CRC.pack(zlib.crc32(shards, zlib.crc32(told))) + shards
+    header = _HEADER.pack(MAGIC, flags, rows, (len(start) - 1).bit_length() - 1)
+    return header + _CRC.pack(zlib.crc32(shards, zlib.crc32(header))) + shards
 
 
 def decode(data: Any, *, path: str, offset: int) -> KeyMap:
-    """Return the key map in the buffer ``data`` without copying; ``path`` and ``offset`` name it in
-    errors.
+    """Return the key map in the buffer ``data`` without a copy.
 
-    Header and starts are verified, the shards when they are looked into.  Raises Corrupt if the
-    bytes are not as they were written.
+    Header and starts are verified now, shards when they are searched.  ``path`` and ``offset`` are
+    for errors.  Raises Corrupt for damaged bytes.
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
@@ -351,7 +355,7 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
             "not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic)
         )
     _, flags, n, bits = _HEADER.unpack_from(view)
-    least, starts_at, of_ordering, of_position = (
+    least, starts_at, ordering_bytes, position_bytes = (
         0,
         _LEAST_AT,
         _WORD_BYTES * (flags & HAS_ORDERING),
@@ -359,15 +363,17 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     )
     if magic != _MAGIC_2:
         (least,), starts_at = _LEAST.unpack_from(view, _LEAST_AT), _LEAST_AT + _LEAST.size
-        of_ordering, of_position = flags >> 8 & 0xFF, flags >> 16 & 0xFF
-    of_lo = _WORD_BYTES
+        ordering_bytes, position_bytes = flags >> 8 & 0xFF, flags >> 16 & 0xFF
+    lo_bytes = _WORD_BYTES
     if magic == MAGIC:
-        of_lo = LO_BITS // 8
-    widths = [_WORD_BYTES, of_lo, of_ordering, of_position]
+        lo_bytes = LO_BITS // 8
+    widths = [_WORD_BYTES, lo_bytes, ordering_bytes, position_bytes]
     begin = starts_at + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
     expected = begin + n * sum(widths)
     possible = (
-        bits <= _SHARD_BITS_MAX and of_ordering <= _WORD_BYTES and of_position <= _POSITION_BYTES
+        bits <= _SHARD_BITS_MAX
+        and ordering_bytes <= _WORD_BYTES
+        and position_bytes <= _POSITION_BYTES
     )
     if not possible or len(view) != expected:
         raise Corrupt(
@@ -405,7 +411,7 @@ def _bytes(view: memoryview, at: int, rows: int, width: int) -> npt.NDArray[np.u
 
 
 def orderable(type: pa.DataType) -> bool:
-    """Return whether a column of ``type`` can be an ordering field."""
+    """Return True if a column of ``type`` can be an ordering field."""
     return bool(
         pa.types.is_integer(type)
         or pa.types.is_floating(type)
@@ -417,15 +423,17 @@ def orderable(type: pa.DataType) -> bool:
 
 
 def has_whole_words(type: pa.DataType) -> bool:
-    """Return whether ordering values of ``type`` are the same if their words are; words of text
-    have its first eight bytes.
+    """Return True if ordering values of ``type`` are equal whenever their words are.
+
+    Text is not: its words have only the first eight bytes.
     """
     return not pa.types.is_string(type)
 
 
 def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return decimals of up to _DECIMAL_DIGITS_MAX digits, without nulls, as whole numbers of their
-    last digit -> int64[n].
+    """Return the unscaled values of decimals with up to _DECIMAL_DIGITS_MAX digits -> int64[n].
+
+    ``column`` has no nulls.
     """
     whole = one_array(column)
     if not len(whole):
@@ -435,12 +443,12 @@ def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True) -> UInt64Array:
-    """Return ordering values as unsigned words that compare as the values do -> uint64[n].
+    """Return ordering values as unsigned words that sort like the values -> uint64[n].
 
-    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge
-    logs), dates, timestamps, decimals of one scale, and the first eight bytes of text
-    (:func:`has_whole_words`).  Raises Invalid for nulls, naming the first rows if they are
-    ``numbered``: if their numbers mean anything to the caller.
+    Supports integers, floats, dates, timestamps, decimals of one scale, and the first eight bytes
+    of text (:func:`has_whole_words`).  NaN sorts above all floats and -0.0 below 0.0, as in Hudi's
+    log merging.  Raises Invalid for nulls; the message has the first null rows if ``numbered``,
+    that is, if row numbers mean something to the caller.
     """
     if column.null_count:
         rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
@@ -463,6 +471,6 @@ def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True)
     words = values.words(wide)
     if pa.types.is_floating(wide.type):
         numbers = wide.to_numpy()
-        # 0.0 and -0.0 have one word; the one below it is free
+        # 0.0 and -0.0 share a word, and the word below it is unused
         words -= np.signbit(numbers) & (numbers == 0)
     return words

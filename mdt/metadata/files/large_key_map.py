@@ -1,8 +1,8 @@
-"""Key maps of more rows than memory should hold: entries lie in a scratch file by the first bits of
-their hashes, and are put in order part by part.
+"""Key maps of more rows than memory should hold, built in a scratch file.
 
-The bytes are those of :func:`mdt.metadata.files.key_map.encode`: its shards are cut by the first
-bits, too, and a part has whole shards.
+Entries are partitioned by the first bits of their hashes, and sorted part by part.  The bytes are
+as from :func:`mdt.metadata.files.key_map.encode`.  Its shards are cut by the first bits too, and
+each part has whole shards.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from mdt.metadata.files.key_map import Packed
 from mdt.stores.scratch import Scratch
 
 _PART_ROWS = 1 << 17
-"""About how many rows a part has: 4 MB, and some five times that while it is put in order."""
+"""Approximate rows of a part: 4 MB, and about five times that while it is sorted."""
 
 
 class LargeKeyMap:
-    """The key map of a file of ``rows`` rows, which come piece by piece, in their order.  For one
-    thread.
-    """
+    """The key map of a file with ``rows`` rows, which are added in order.  Not thread-safe."""
 
     def __init__(self, rows: int, directory: str = "") -> None:
-        """Make a scratch file in ``directory``; see :class:`mdt.stores.scratch.Scratch`."""
+        """Create a scratch file in ``directory``.  See :class:`mdt.stores.scratch.Scratch`."""
         self._rows, self._added, self._directory = rows, 0, directory
         self._bits = min(key_map.shard_bits(rows), (rows // _PART_ROWS).bit_length())
         self._scratch = Scratch(directory)
@@ -37,7 +35,7 @@ class LargeKeyMap:
         self._bounds: list[tuple[int, int]] = []
 
     def add(self, hashes: KeyHashes, ordering: UInt64Array | None) -> None:
-        """Take the keys of the next rows; ``ordering``: None, or of all rows."""
+        """Add the keys of the next rows.  ``ordering`` is None in all calls or in none."""
         rows = len(hashes)
         if not rows:
             return
@@ -58,7 +56,9 @@ class LargeKeyMap:
             self._parts[number].append((self._scratch.append(piece.tobytes()), len(piece)))
 
     def encoded(self) -> pa.Buffer | None:
-        """Return the bytes, in memory that the system may take back; None where no row came."""
+        """Return the bytes, in memory that the system may reclaim, or None for a file without
+        rows.
+        """
         assert self._added == self._rows, (self._added, self._rows)
         if not self._rows:
             return None
@@ -67,28 +67,30 @@ class LargeKeyMap:
         if self._bounds:
             widths.insert(0, key_map.width_of(max(high for _, high in self._bounds) - least))
         shards = key_map.shard_bits(self._rows)
-        found, begin = Scratch(self._directory), key_map.head_bytes(shards)
-        size = found.reserve(begin) + begin
-        places = [found.reserve(self._rows * width) for width in (8, key_map.LO_BITS // 8, *widths)]
+        output, begin = Scratch(self._directory), key_map.head_bytes(shards)
+        size = output.reserve(begin) + begin
+        places = [
+            output.reserve(self._rows * width) for width in (8, key_map.LO_BITS // 8, *widths)
+        ]
         starts, checks, at = [np.zeros(1, np.int64)], list[int](), 0
         for part in range(len(self._parts)):
             arrays = self._ordered(part, widths, least)
             for place, array in zip(places, arrays, strict=True):
-                found.put(place + at * (array.nbytes // max(1, len(array))), array.tobytes())
-            own = key_map.shard_bounds(
+                output.put(place + at * (array.nbytes // max(1, len(array))), array.tobytes())
+            bounds = key_map.shard_bounds(
                 arrays[0], shards, part << (shards - self._bits), 1 << (shards - self._bits)
             )
-            checks += key_map.checksums(arrays, own)
-            starts.append(at + own[1:])
+            checks += key_map.checksums(arrays, bounds)
+            starts.append(at + bounds[1:])
             at += len(arrays[0])
         assert size == begin, "the arrays follow the head"
         head = key_map.head(self._rows, widths, least, np.concatenate(starts), checks)
-        found.put(0, head)
+        output.put(0, head)
         self._scratch.close()
-        return found.mapped()
+        return output.mapped()
 
     def _ordered(self, part: int, widths: list[int], least: int) -> list[npt.NDArray[Any]]:
-        """Return the columns of a part by rising hashes, as they are stored."""
+        """Return the columns of a part as they are stored, sorted by hash."""
         columns = 2 + len(widths)
         blocks = [
             np.frombuffer(self._scratch.read(start, 8 * columns * rows), np.uint64).reshape(

@@ -1,7 +1,6 @@
-"""The names of the objects of a table, all relative to its root; those of instants are made by
-:mod:`mdt.hudi.layout`.
+"""Names of the objects of a table, relative to its root.  :mod:`mdt.hudi.layout` names instants.
 
-Sequence numbers have 20 digits, so that names sort as numbers do.
+Sequence numbers have 20 digits, so names sort like the numbers.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from mdt.hudi import file_names
 HUDI = file_names.HUDI
 """The directory of Hudi's own files."""
 PRIVATE = f"{HUDI}/.mdt"
-"""The directory of the metadata table; Hudi's readers ignore it."""
+"""The directory of the metadata table.  Hudi's readers ignore it."""
 
 _SEQ_DIGITS = 20
 
 
 def commit(seq: int) -> str:
-    """Return the name of the commit record ``seq``: the one commit point."""
+    """Return the path of the commit record ``seq``.  Creating it is the commit point."""
     return f"{log_dir()}/{_digits(seq)}"
 
 
@@ -27,27 +26,24 @@ def log_dir() -> str:
 
 
 def checkpoint_manifest(seq: int) -> str:
-    """Return the name of the list of parts of the metadata compacted up to ``seq``."""
+    """Return the path of the manifest of checkpoint ``seq``."""
     return f"{checkpoints_dir()}/{_digits(seq)}.manifest"
 
 
 def checkpoint_part(seq: int, token: str, partition: str) -> str:
-    """Return the name of one partition of the metadata compacted up to ``seq`` by the writer
-    ``token``.
-    """
+    """Return the path of a part of checkpoint ``seq``, written by the writer ``token``."""
     return f"{checkpoints_dir()}/{_digits(seq)}-{token}.{partition}"
 
 
 def checkpoint_of(path: str) -> int | None:
-    """Return the seq of the checkpoint that an object is the manifest or a part of, None for any
-    other name.
+    """Return the seq of the checkpoint that an object belongs to, or None for other names.
 
-    >>> (
-    ...     checkpoint_of(checkpoint_manifest(8)),
-    ...     checkpoint_of(checkpoint_part(9, "0a1b2c3d", "pages-0")),
-    ...     checkpoint_of(hint()),
-    ... )
-    (8, 9, None)
+    >>> checkpoint_of(checkpoint_manifest(8))
+    8
+    >>> checkpoint_of(checkpoint_part(9, "0a1b2c3d", "pages-0"))
+    9
+    >>> checkpoint_of(hint()) is None
+    True
     """
     folder, _, name = path.rpartition("/")
     digits = name[:_SEQ_DIGITS]
@@ -58,19 +54,17 @@ def checkpoint_of(path: str) -> int | None:
 
 
 def checkpoints_dir() -> str:
-    """Return the directory of the compacted metadata."""
+    """Return the directory of the checkpoints."""
     return f"{PRIVATE}/checkpoints"
 
 
 def hint() -> str:
-    """Return the name of the pointer to the newest compacted metadata; it may be stale or
-    absent.
-    """
+    """Return the path of the pointer to the newest checkpoint.  It may be stale or absent."""
     return f"{PRIVATE}/hint"
 
 
 def pending(instant: str) -> str:
-    """Return the name of the claim of a transaction that is under way."""
+    """Return the path of the claim of a running transaction."""
     return f"{pending_dir()}/{instant}"
 
 
@@ -80,17 +74,17 @@ def pending_dir() -> str:
 
 
 def archive(first: int, last: int) -> str:
-    """Return the name of what the archive keeps of the commit records ``first`` to ``last``."""
+    """Return the path of the archive object of the commit records ``first`` to ``last``."""
     return f"{archive_dir()}/{_digits(first)}-{_digits(last)}"
 
 
 def archive_dir() -> str:
-    """Return the directory of what is kept of commit records that have left the log."""
+    """Return the directory of the archive."""
     return f"{PRIVATE}/archive"
 
 
 def archived(path: str) -> tuple[int, int] | None:
-    """Return the first and the last record of an object of the archive, None for any other name.
+    """Return the first and last record of an archive object, or None for other names.
 
     >>> archived(archive(0, 63)), archived(hint())
     ((0, 63), None)
@@ -104,34 +98,34 @@ def archived(path: str) -> tuple[int, int] | None:
 
 
 def leases_dir() -> str:
-    """Return the directory of what readers say who need a past state for a while."""
+    """Return the directory of the leases."""
     return f"{PRIVATE}/leases"
 
 
 def lease(reader: str) -> str:
-    """Return the name of the lease of one reader."""
+    """Return the path of a reader's lease."""
     return f"{leases_dir()}/{reader}.json"
 
 
 def usage_dir() -> str:
-    """Return the directory of what processes report about the use of indexes."""
+    """Return the directory of the reports of index usage."""
     return f"{PRIVATE}/usage"
 
 
 def usage(process: str) -> str:
-    """Return the name of the report of one process."""
+    """Return the path of a process's usage report."""
     return f"{usage_dir()}/{process}.json"
 
 
 def attachment(instant: str, token: str) -> str:
-    """Return the name of the attachments that the transaction ``instant`` wrote in its attempt
+    """Return the path of the attachments of the transaction ``instant`` in its attempt
     ``token``.
     """
     return f"{attachments_of(instant)}/{token}.attached"
 
 
 def further_attachment(path: str, number: int) -> str:
-    """Return the name of the ``number``-th object beside the attachments at ``path``.
+    """Return the path of the ``number``-th further object of the attachments at ``path``.
 
     >>> further_attachment(attachment("20240229120000123", "5-1"), 2)
     '.hoodie/.mdt/attachments/20240229120000123/5-1--2.attached'
@@ -140,14 +134,15 @@ def further_attachment(path: str, number: int) -> str:
 
 
 def attachments_of(instant: str) -> str:
-    """Return the directory of what the transaction ``instant`` wrote beside data files: key maps,
-    key parts, summaries.
+    """Return the directory of the attachments of the transaction ``instant``.
+
+    These are key maps, page maps, key parts and large summaries.
     """
     return f"{attachments_dir()}/{instant}"
 
 
 def attachments_dir() -> str:
-    """Return the directory of what all transactions wrote beside data files."""
+    """Return the directory of the attachments of all transactions."""
     return f"{PRIVATE}/attachments"
 
 
@@ -167,7 +162,7 @@ def heartbeats_dir() -> str:
 
 
 def heartbeat(instant: str) -> str:
-    """Return the name of the heartbeat of the transaction ``instant``."""
+    """Return the path of the heartbeat of the transaction ``instant``."""
     return f"{heartbeats_dir()}/{instant}"
 
 
@@ -177,8 +172,8 @@ def properties() -> str:
 
 
 def partition_file(partition: str, name: str) -> str:
-    """Return the path of a file in a partition; "" is the partition of a table without
-    partitions.
+    """Return the path of a file in a partition.  Tables without partitions have the partition
+    "".
     """
     return f"{partition}/{name}" if partition else name
 
@@ -205,7 +200,7 @@ def _digits(seq: int) -> str:
 
 
 def is_hudis(path: str) -> bool:
-    """Return whether a path is below the directory of Hudi's own files."""
+    """Return True if a path is in the directory of Hudi's own files."""
     return path.startswith(f"{HUDI}/")
 
 

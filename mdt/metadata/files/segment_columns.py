@@ -1,6 +1,4 @@
-"""Rows of a file with the columns of a snapshot's schema, whatever version of it the file was
-written with.
-"""
+"""Reads rows of a file with a snapshot's columns, for any schema version of the file."""
 
 from __future__ import annotations
 
@@ -28,11 +26,10 @@ def read_columns(
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """Return the columns ``schema``, which are of the table ``definition``, of ``segment``; dead
-    rows included.
+    """Return the columns ``schema`` of ``segment``, dead rows included.
 
-    The rest is as in :func:`mdt.parquet.segment_rows.read_rows`, which knows nothing of versions of
-    the schema.
+    ``schema`` has columns of the table ``definition``.  The other arguments are those of
+    :func:`mdt.parquet.segment_rows.read_rows`, which ignores schema versions.
     """
     form = form_of(definition, segment.id, schema)
     if form is not None:

@@ -1,10 +1,10 @@
-"""Signs of another Hudi writer on our table, which would leave our metadata behind.
+"""Detection of other Hudi writers on our table, which would not update our metadata.
 
 Such a writer completes instants on Hudi's timeline that our log does not have, or it upgrades the
-table.  A :class:`Watch` looks for both whenever a snapshot is refreshed.  It is cheap, because it
-looks only when the directory or the properties have changed, where the storage can tell, and it
-lists only instants that may be new: those after the newest one that was there when it looked last,
-less a margin for the clock of the other writer, or after the oldest one that was pending then.
+table.  A :class:`Watch` looks for both whenever a snapshot is refreshed.  It lists the directory
+only if its stamp or that of the properties has changed, where the storage has stamps.  It lists
+only instants that may be new: later than the newest instant of the last look, less a margin for the
+other writer's clock, or later than the oldest instant that was pending then.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from mdt.stores.contract import ObjectInfo
 from mdt.stores.storage import Storage
 
 BACKUP = f"{paths.properties()}.backup"
-"""What Hudi's writers leave for the moment in which they replace the properties."""
+"""Copy of the properties that Hudi's writers keep while they replace them."""
 
 _BEFORE = "i"
-"""Above the names of all instants and of the properties, below Hudi's directories ``metadata`` and
+"""Sorts after all instants and the properties, and before Hudi's directories ``metadata`` and
 ``timeline``.
 """
 _OURS_MIN = 1_024
-"""Paths of instants that are kept in memory whatever their age: forgetting some costs a walk
-through all.
-"""
+"""Number of instant paths always kept in memory.  Forgetting paths walks through all."""
 _DATA_STAYS = frozenset(("savepoint", "indexing"))
-"""Actions of others that change no rows and delete no files."""
+"""Actions of other writers that change no rows and delete no files."""
 _COMMITS = frozenset(("commit", "deltacommit"))
 _WRITES = _COMMITS | {"replacecommit"}
 _TAKE_ROWS_ALONG = (
@@ -52,11 +50,13 @@ _MEND_PROPERTIES = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at ``.hoodie``.
+    """A listing of ``.hoodie``.
 
-    ``stamps``: of the directory and of the properties before the look, None if the storage cannot
-    tell.  ``properties``: None if there are none.  ``instants``: those that were listed.
-    ``begun``: those of them that are pending and say what they will do; ours say nothing.
+    - stamps: Of the directory and the properties before the listing, None without stamps in storage.
+    - properties: Content of ``hoodie.properties``, or None if it is missing.
+    - instants: The listed instants.
+    - begun: Pending instants with content.  Our own pending instants are empty files.
+    - print: Path, size and modification time of the properties, None if they are missing.
     """
 
     stamps: tuple[Hashable, Hashable] | None
@@ -73,11 +73,11 @@ class Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """What one process knows of the timeline of a table.
+    """The known state of a table's timeline in one process.
 
-    ``since``: no instant before it can still be completed by somebody else; "" before the first
-    look.  ``properties``: as they were at the last look.  ``at_work``: instants that another Hudi
-    writer has begun and not completed.
+    ``since`` is a lower bound of the instants that other writers can still complete, "" before the
+    first look.  ``properties`` are those of the last look.  ``at_work`` has the instants that
+    another Hudi writer has begun and not completed.
     """
 
     storage: Storage
@@ -86,17 +86,17 @@ class Watch:
     at_work: tuple[str, ...] = ()
     _stamps: tuple[Hashable, Hashable] | None = None
     _ours: set[str] = field(default_factory=set)
-    """Paths of instants that records have; those that go before ``since`` leave it when there are
+    """Paths of our own instants.  Paths before ``since`` are dropped when there are
     ``_ours_max``.
     """
     _ours_max: int = _OURS_MIN
     _print: tuple[str, int, int] | None = field(default=None)
 
     def look(self, layout: Layout) -> Seen | None:
-        """Return what stands in ``.hoodie`` now, None if nothing has changed since it was accepted.
+        """List ``.hoodie``, or return None if it has not changed since the last accepted look.
 
-        The log must be read afterwards: whatever our own writers have completed by now is in it
-        then.  Who has read it at the same time asks :meth:`is_ahead`.
+        Read the log afterwards, so that it has everything that our own writers completed before.  A
+        caller that reads the log at the same time must use :meth:`is_ahead`.
         """
         stamps = self._stamped(layout)
         if stamps is not None and stamps == self._stamps:
@@ -120,54 +120,51 @@ class Watch:
         return Seen(stamps, read_properties(self.storage), instants, begun, print)
 
     def is_ahead(self, seen: Seen, snapshot: Snapshot) -> bool:
-        """Return whether something has been completed that ``snapshot`` lacks: by another Hudi
-        writer, or since the log was read.
+        """Return True if ``snapshot`` lacks a completed instant: of another writer, or newer than
+        the log read.
         """
         return bool(_changes(seen.others(snapshot), seen.begun))
 
     def is_late(self, seen: Seen, snapshot: Snapshot) -> bool:
-        """Return whether a commit of ours is on Hudi's timeline, or may be, whose record the
-        storage does not show yet.
+        """Return True if Hudi's timeline has, or may have, a commit of ours whose record is not
+        visible yet.
         """
         first = _first_commit(seen.others(snapshot))
         if first is None:
             return False
-        with suppress(Corrupt):  # which :meth:`accept` tells, after what else may be wrong
+        with suppress(Corrupt):  # :meth:`accept` raises it after its other checks
             seq = _seq_of(self.storage, layout_of(snapshot.definition), seen.instants[first].path)
             return seq is None or seq > snapshot.seq
         return False
 
     def has_seen(self, path: str) -> bool:
-        """Return whether an instant of ours stood at ``path`` when it was looked; False says
-        nothing.
-        """
+        """Return True if an instant of ours was listed at ``path``.  False proves nothing."""
         return path in self._ours
 
     def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
-        """Raise Unsupported if another Hudi writer has changed the table; remember that it was
-        looked at if not.
+        """Raise Unsupported if another Hudi writer has changed the table, else remember the look.
 
-        ``snapshot``: the newest one, read after ``seen``.  Raises Corrupt if the properties are
-        none.
+        ``snapshot`` is the newest, read after ``seen``.  Raises Corrupt if the properties are
+        unreadable.
         """
         if seen is None:
             return
         layout = layout_of(snapshot.definition)
         if seen.properties is not None:
             _refuse_version(seen.properties, layout)
-        others = seen.others(snapshot)
-        first = _first_commit(others)
+        unknown = seen.others(snapshot)
+        first = _first_commit(unknown)
         if first is not None:
             _refuse_lost_records(self.storage, layout, first, seen.instants[first], snapshot)
-        _refuse_instants(others, seen.begun)
-        pending = [instant.time for instant in others if instant.action in _WRITES]
+        _refuse_instants(unknown, seen.begun)
+        pending = [instant.time for instant in unknown if instant.action in _WRITES]
         newest = (
             timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
         )
         self.since = min([timeline.instant_text(newest), *pending])
-        at_work = [i.time for i in others if i in seen.begun and i.state == timeline.INFLIGHT]
+        at_work = [i.time for i in unknown if i in seen.begun and i.state == timeline.INFLIGHT]
         self.at_work = tuple(sorted(at_work))
-        ours = seen.instants.keys() - set(others)
+        ours = seen.instants.keys() - set(unknown)
         self._ours.update(seen.instants[instant].path for instant in ours)
         if len(self._ours) >= self._ours_max:
             self._ours = {path for path in self._ours if path.rpartition("/")[2] > self.since}
@@ -175,8 +172,10 @@ class Watch:
         self.properties, self._print, self._stamps = seen.properties, seen.print, seen.stamps
 
     def refuse_to_write(self) -> None:
-        """Raise Unsupported for what does not disturb readers, but would be hurt by our commits or
-        hurt them.
+        """Raise Unsupported for conditions that forbid writing but not reading.
+
+        They are a Hudi metadata table, which would hide our commits, and a writer that is still at
+        work.
         """
         if (self.properties or {}).get("hoodie.table.metadata.partitions"):
             raise Unsupported(
@@ -198,8 +197,9 @@ class Watch:
             )
 
     def _listed(self, layout: Layout) -> list[ObjectInfo]:
-        """Return the instants since ``since`` that are not known to be ours, and the properties,
-        which stand in the same directory or in another.
+        """Return the instants after ``since`` that are not known to be ours, and the properties.
+
+        The layout decides if both are in one directory.
         """
         listed: list[ObjectInfo] = []
         for folder in dict.fromkeys((layout.timeline, HUDI)):
@@ -218,17 +218,17 @@ class Watch:
 
 
 def watched_since(header: Mapping[str, Any]) -> str:
-    """Return :attr:`Watch.since` of whoever wrote a base with this header, "" if that does not
-    say.
+    """Return :attr:`Watch.since` in the header of a checkpoint, or "" if it is missing or
+    malformed.
     """
     since = header.get("watched_since")
     return since if isinstance(since, str) and timeline.is_time(since) else ""
 
 
 def read_properties(storage: Storage) -> dict[str, str] | None:
-    """Return the content of ``hoodie.properties``, or of its backup, or None if there is neither.
+    """Return the content of ``hoodie.properties`` or of its backup, or None if both are missing.
 
-    Raises Corrupt if it is no properties text.
+    Raises Corrupt if it cannot be parsed.
     """
     for path in (paths.properties(), BACKUP):
         data = storage.read_if_exists(path)
@@ -241,8 +241,9 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
 
 
 def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
-    """Raise Corrupt for properties of no writer (empty, another text, or cut: the version stands at
-    the end), Unsupported for another version.
+    """Raise Corrupt for unusable properties, and Unsupported for another table version.
+
+    Properties without a version are empty, truncated or another text: the version is at their end.
     """
     if properties.VERSION not in found and properties.LAYOUT not in found:
         raise Corrupt(
@@ -264,15 +265,16 @@ def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
 
 
 def _first_commit(others: Iterable[Instant]) -> Instant | None:
-    """Return the first of these instants that is a completed commit, None if none is."""
+    """Return the first completed commit of these instants, or None."""
     return min(
         (i for i in others if i.state == timeline.COMPLETED and i.action in _WRITES), default=None
     )
 
 
 def _seq_of(storage: Storage, layout: Layout, path: str) -> int | None:
-    """Return the seq of a completed commit of ours, -1 of one of another writer; None if it cannot
-    be read, though it has been listed.
+    """Return the seq of a completed commit of ours, -1 for a commit of another writer.
+
+    None if the listed instant cannot be read yet.
     """
     data = storage.read_if_exists(path)
     if data is None:
@@ -287,11 +289,10 @@ def _seq_of(storage: Storage, layout: Layout, path: str) -> int | None:
 def _refuse_lost_records(
     storage: Storage, layout: Layout, first: Instant, info: ObjectInfo, snapshot: Snapshot
 ) -> None:
-    """Raise Missing if ``first``, the first commit that the log lacks, is one of ours: its instant
-    names its record.
+    """Raise Missing if ``first``, the first commit that the log lacks, is ours.
 
-    Raises Unavailable while it is so young that the storage may not show the record yet, or if the
-    instant itself cannot be read.
+    The instant of our commits has the seq of the record.  Raises Unavailable instead while the
+    instant is younger than LATE_SECONDS_MAX, or if it cannot be read: the record may appear yet.
     """
     seq = _seq_of(storage, layout, info.path)
     is_young = storage.now_us() - info.modified_us < LATE_SECONDS_MAX * 1_000_000
@@ -316,10 +317,11 @@ def _refuse_lost_records(
 
 
 def _changes(others: Iterable[Instant], begun: Container[Instant]) -> list[Instant]:
-    """Return which of these instants, none of them in the log, change rows or delete files; a
-    writer of ours may have begun what says nothing.
+    """Return the instants that change rows or delete files.  None of them is in the log.
+
+    Pending writes with an empty file are left out, as a writer of ours may have begun them.
     """
-    found = []
+    changes = []
     for instant in others:
         is_write = instant.action in _COMMITS or (
             instant.action == "replacecommit" and instant not in begun
@@ -327,14 +329,12 @@ def _changes(others: Iterable[Instant], begun: Container[Instant]) -> list[Insta
         if instant.action not in _DATA_STAYS and (
             instant.state == timeline.COMPLETED or not is_write
         ):
-            found.append(instant)
-    return found
+            changes.append(instant)
+    return changes
 
 
 def _refuse_instants(others: list[Instant], begun: Container[Instant]) -> None:
-    """Raise Unsupported if any of these instants, none of them ours, changes rows or deletes
-    files.
-    """
+    """Raise Unsupported if any of these instants of other writers changes rows or deletes files."""
     changes = _changes(others, begun)
     commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in _WRITES]
     if commits:

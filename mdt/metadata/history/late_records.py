@@ -1,5 +1,6 @@
-"""Commit records that must be there, and that a storage shows late, as network file systems do
-whose caches hold that a name is free.
+"""Commit records that exist but are not visible yet.
+
+Network file systems may cache that a name does not exist, and show a new file late.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import Storage
 
 Load = Callable[[int], CommitRecord | None]
-"""Reads a commit record, None if there is none."""
+"""Reads a commit record, or returns None if there is none."""
 
 
 def late_record(storage: Storage, load: Load, seq: int) -> CommitRecord | None:
-    """Return record ``seq``, which has been written; None if the storage does not show it after
-    some more looks.
+    """Return record ``seq``, which exists, or None if it stays invisible after
+    LATE_LOOK_SECONDS.
     """
     for seconds in LATE_LOOK_SECONDS:
         record = load(seq)
@@ -30,8 +31,8 @@ def late_record(storage: Storage, load: Load, seq: int) -> CommitRecord | None:
 
 
 def with_late_records(watch: Watch, seen: Seen | None, snapshot: Snapshot, load: Load) -> Snapshot:
-    """Return ``snapshot`` after the records of commits that are on Hudi's timeline, as far as the
-    storage shows them.
+    """Apply the records of commits on Hudi's timeline to ``snapshot``, as far as they become
+    visible.
     """
     while seen is not None and watch.is_late(seen, snapshot):
         record = late_record(watch.storage, load, snapshot.seq + 1)

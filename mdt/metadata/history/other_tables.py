@@ -1,6 +1,4 @@
-"""What stands at a path where no table of ours is: another kind of table, files, nothing; said with
-what can be done.
-"""
+"""Identifies the content of a path that is not an mdt table, with a hint for the user."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ _NAMES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is at a path that holds no table of ours.
+    """The content of a path that is not an mdt table.
 
-    ``kind``: "file", "hudi", "delta", "iceberg", "parquet", "directory" or "nothing".  ``text``:
-    the same in words. ``hint``: what can be done with it.
+    ``kind`` is "file", "hudi", "delta", "iceberg", "parquet", "directory" or "nothing".  ``text``
+    describes it in words, and ``hint`` suggests the next step.
     """
 
     kind: str
@@ -32,9 +30,9 @@ class Finding:
 
 
 def no_table(storage: Storage) -> MdtError:
-    """Return the error of opening a table where there is none of ours.
+    """Return the error for opening a path without an mdt table.
 
-    Missing if one was here and its log has lost its first record, else Invalid.
+    Missing if the log exists and lacks its first record, else Invalid.
     """
     if storage.list_dir(paths.log_dir()):
         return Missing(
@@ -43,37 +41,36 @@ def no_table(storage: Storage) -> MdtError:
             path=paths.commit(0),
             hint="restore .hoodie/.mdt from a copy; a Hudi reader still reads the rows",
         )
-    found = finding(storage)
-    return Invalid(f"{storage.url} is not a table of mdt: {found.text}", hint=found.hint)
+    content = finding(storage)
+    return Invalid(f"{storage.url} is not a table of mdt: {content.text}", hint=content.hint)
 
 
 def refuse_to_create(storage: Storage) -> None:
-    """Raise Invalid if a new table may not be put here: a table, files or directories are in the
-    way.
+    """Raise Invalid if a table, files or directories are in the way of a new table.
 
-    Names that begin with a dot are not.
+    Names that begin with a dot are ignored.
     """
     if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
         raise Invalid(f"{storage.url} is a table of mdt already", hint="mdt.open(path) opens it")
-    other = _other_table(storage)
-    if other is not None:
+    table = _other_table(storage)
+    if table is not None:
         raise Invalid(
-            f"{storage.url} is no place for a new table: {other.text}",
-            hint=f"choose another path, or {other.hint}",
+            f"{storage.url} is no place for a new table: {table.text}",
+            hint=f"choose another path, or {table.hint}",
         )
-    found = [name for name in storage.children("") if not name.startswith(".")]
-    if found:
+    children = [name for name in storage.children("") if not name.startswith(".")]
+    if children:
         raise Invalid(
-            f"{storage.url} is not empty: it has {_listed(found)}",
+            f"{storage.url} is not empty: it has {_listed(children)}",
             hint="choose another path: a table needs a directory of its own",
         )
 
 
 def finding(storage: Storage) -> Finding:
-    """Return what is at a path that holds no table of ours."""
-    other = _other_table(storage)
-    if other is not None:
-        return other
+    """Return the content of a path that is not an mdt table."""
+    table = _other_table(storage)
+    if table is not None:
+        return table
     children = storage.children("")
     parquet = [name for name in children if name.endswith((".parquet", ".pq"))]
     if parquet:
@@ -95,21 +92,21 @@ def finding(storage: Storage) -> Finding:
 
 
 def _other_table(storage: Storage) -> Finding | None:
-    """Return the file or the table of another kind at a path, None if there is neither."""
+    """Return the file or the table of another format at a path, or None."""
     if storage.is_file():
         hint = "give the directory of a table; pyarrow.parquet.read_table reads a Parquet file"
         return Finding("file", "it is a file", hint)
     try:
-        found = foreign_writers.read_properties(storage)
+        hudi_properties = foreign_writers.read_properties(storage)
     except Corrupt as error:
         text = f"it is a Hudi table whose properties cannot be read: {error.message}"
         return Finding("hudi", text, "repair hoodie.properties")
-    if found is not None:
+    if hudi_properties is not None:
         hint = (
             "read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and"
             f" {_LOAD}"
         )
-        return Finding("hudi", f"it is {_hudi(found)}", hint)
+        return Finding("hudi", f"it is {_hudi(hudi_properties)}", hint)
     if storage.list_dir("_delta_log"):
         hint = f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"
         return Finding("delta", "it is a Delta table", hint)
@@ -123,7 +120,7 @@ def _other_table(storage: Storage) -> Finding | None:
 
 
 def _hudi(found: dict[str, str]) -> str:
-    """Return in words what kind of Hudi table another writer has made."""
+    """Describe a Hudi table of another writer."""
     version, table_type = (
         found.get(properties.VERSION, "unknown"),
         found.get(properties.TYPE, "of unknown type"),
@@ -140,5 +137,5 @@ def _name(storage: Storage) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    further = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {further} more" if further > 0 else "")

@@ -1,5 +1,6 @@
-"""Work on a table that others clean meanwhile: what it looks for may go between two of its steps,
-which is no damage.
+"""Retries for work on a table that other processes clean meanwhile.
+
+Objects may be deleted between two steps of the work, which is not damage.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ _ATTEMPTS_MAX = 3
 
 
 def begun_again(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, which takes the newest snapshot itself and may be repeated; it
-    begins again where something is gone.
+    """Run ``work`` and return its result, up to three times while an object is missing.
 
-    Raises Missing if something is gone each time: then it is damage.
+    ``work`` takes the newest snapshot itself and is repeatable.  Raises Missing if the last attempt
+    does; then it is damage.
     """
     for _ in range(_ATTEMPTS_MAX - 1):
         with suppress(Missing):

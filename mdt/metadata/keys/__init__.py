@@ -1,1 +1,1 @@
-"""Finding keys: candidates from the key index, then the live row of each key."""
+"""Key look-up: candidates from the key index, then the live row of each key."""

@@ -1,9 +1,7 @@
-"""Buckets of a partition: the file groups that take new keys by a hash, where the table's key index
-says so.
+"""Buckets: the file groups that take new keys by hash, in tables with a bucket index.
 
-The id of a bucket's file group begins with the bucket's number in eight digits, as Hudi's bucket
-index has it.  While a bucket has no file group, a number below -1 stands for the one that is to be
-made.
+As in Hudi's bucket index, the id of a bucket's file group begins with the bucket's number in eight
+digits.  A bucket without a file group is represented by a placeholder below -1.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ _FIRST = -2
 
 
 def opened(buckets: Int64Array) -> Int64Array:
-    """Return what stands for the file group of each bucket while there is none -> int64[n], below
-    -1.
+    """Return the placeholders of buckets without a file group -> int64[n], below -1.
 
     >>> import numpy as np
     >>> opened(np.array([0, 7])).tolist(), number(-9)
@@ -33,27 +30,25 @@ def opened(buckets: Int64Array) -> Int64Array:
 
 
 def number(group: int) -> int:
-    """Return the bucket that ``group``, below -1, stands for."""
+    """Return the bucket of a placeholder."""
     return _FIRST - group
 
 
 def homes(
     metadata: Metadata, snapshot: Snapshot, texts: pa.Array, partition: npt.NDArray[np.object_]
 ) -> Int64Array | None:
-    """Return what stands for the new file group of each record key, string[n] -> int64[n]; None:
-    the table has no buckets.
+    """Return the bucket placeholder of each record key -> int64[n], or None without a bucket index.
 
-    ``partition``: path of each key.
+    ``texts`` is string[n].  ``partition`` has the path of each key.
     """
     if metadata.key_index_problem(snapshot) is not None:
         return None
-    found = metadata.key_index(snapshot).buckets(texts, partition)
-    return None if found is None else opened(found)
+    buckets = metadata.key_index(snapshot).buckets(texts, partition)
+    return None if buckets is None else opened(buckets)
 
 
 def names(groups: Int64Array) -> npt.NDArray[np.object_]:
-    """Return with which eight digits the file group's id of each bucket begins -> object[n];
-    ``groups``: what stands for them.
+    """Return the eight-digit file-group prefix of each bucket placeholder -> object[n].
 
     >>> import numpy as np
     >>> names(np.array([-2, -9])).tolist()
@@ -66,11 +61,11 @@ def names(groups: Int64Array) -> npt.NDArray[np.object_]:
 def settle(
     home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]
 ) -> None:
-    """Put the file group of a key's bucket in the place of what stands for it, where there is one
-    in the key's partition.
+    """Replace bucket placeholders in ``home`` by the file group in the key's partition, if it
+    exists.
 
-    Most keys are in a file group that the key index has ``proposed``; of a key like which none was
-    seen before, the ids of file groups say it.
+    Most keys have a file group that the key index ``proposed``.  For buckets without a proposal,
+    the ids of the file groups decide.
     """
     _settle_by_candidates(home, snapshot, proposed, partition)
     _settle_by_ids(home, snapshot, partition)
@@ -83,8 +78,8 @@ def _settle_by_candidates(
     groups = snapshot.file_groups
     alive = [number for number in np.unique(proposed.group).tolist() if len(groups.members(number))]
     key, group = proposed.key, proposed.group
-    here = np.isin(group, alive) & np.asarray(partition[key] == groups.partitions(group))
-    key, group = key[here], group[here]
+    in_partition = np.isin(group, alive) & np.asarray(partition[key] == groups.partitions(group))
+    key, group = key[in_partition], group[in_partition]
     order = np.lexsort((group, key))
     first = order[np.diff(key[order], prepend=-1) != 0]
     home[key[first]] = group[first]
@@ -93,17 +88,19 @@ def _settle_by_candidates(
 def _settle_by_ids(
     home: Int64Array, snapshot: Snapshot, partition: npt.NDArray[np.object_]
 ) -> None:
-    """Settle what is left, as in a bucket without a file group yet.  O(files) if anything is."""
-    left = np.flatnonzero(home < 0)
-    if not len(left):
+    """Settle the remaining keys by file ids.  O(files) if there are any."""
+    unsettled = np.flatnonzero(home < 0)
+    if not len(unsettled):
         return
-    places, of_key = distinct_texts(partition[left])
+    places, key_place = distinct_texts(partition[unsettled])
     live = snapshot.live_numbers
     files = snapshot.files.take(["partition", "file_id"], live)
-    here = flags(pc.is_in(files["partition"], pa.array(places, pa.string())))
-    paths, ids = (column.filter(mask(here)).to_pylist() for column in files.columns)
-    groups = snapshot.file_groups.of_files(live[here]).tolist()
-    known = {(path, id[:8]): group for path, id, group in zip(paths, ids, groups, strict=True)}
-    pairs, of_left = np.unique(np.stack([of_key, home[left]]), axis=1, return_inverse=True)
-    found = [known.get((places[place], f"{number(at):08d}"), at) for place, at in pairs.T.tolist()]
-    home[left] = np.array(found, np.int64)[of_left.reshape(-1)]
+    in_partitions = flags(pc.is_in(files["partition"], pa.array(places, pa.string())))
+    paths, ids = (column.filter(mask(in_partitions)).to_pylist() for column in files.columns)
+    groups = snapshot.file_groups.of_files(live[in_partitions]).tolist()
+    group_of = {(path, id[:8]): group for path, id, group in zip(paths, ids, groups, strict=True)}
+    pairs, pair_of = np.unique(np.stack([key_place, home[unsettled]]), axis=1, return_inverse=True)
+    settled = [
+        group_of.get((places[place], f"{number(at):08d}"), at) for place, at in pairs.T.tolist()
+    ]
+    home[unsettled] = np.array(settled, np.int64)[pair_of.reshape(-1)]

@@ -1,7 +1,7 @@
-"""Which file groups may hold keys, by the ranges and Bloom filters in the footers of base files.
+"""Finds candidate file groups by the key ranges and Bloom filters in base file footers.
 
-What Hudi's Bloom index does where it may not ask the metadata table: a footer is read for every
-file group that is in question.
+This is Hudi's Bloom index without the metadata table.  It reads a footer per file group in
+question.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NONE: Int64Array = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """What the footer of a file group's base file says of its keys; None: nothing."""
+    """The key range and filter in the footer of a file group's base file, None if missing."""
 
     group: int
     low: str | None = None
@@ -48,11 +48,11 @@ def proposed(
     texts: pa.Array,
     partition: npt.NDArray[np.object_] | None,
 ) -> Candidates:
-    """Return a superset of where n record keys live, by numbers of file groups; ``whole`` rises.
+    """Return a superset of the file groups of n record keys; ``whole`` is ascending.
 
-    ``texts``: string[n].  ``partition``: path of each key, if only rows there matter.  A file group
-    without a base file, or whose footer has no filter or cannot be read, may hold every key.
-    O(file groups in question), a footer each.
+    ``texts`` is string[n].  ``partition`` has the path of each key, if only rows there matter.
+    File groups without a base file, a filter or a readable footer may hold every key.  Reads one
+    footer per file group in question.
     """
     groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
     paths, key_place = distinct_texts(
@@ -69,38 +69,40 @@ def proposed(
         min(THREADS_MAX, options.bloom_parallelism or options.threads("writer"))
     ) as pool:
         footers = list(pool.map(lambda group: _read(metadata, snapshot, group), groups.tolist()))
-    whole = [one.group for one in footers if one.filter is None]
-    keys, found = [_NONE], [_NONE]
-    for one, in_range in _in_range(
-        options, [one for one in footers if one.filter is not None], texts
+    whole = [footer.group for footer in footers if footer.filter is None]
+    keys, groups_found = [_NONE], [_NONE]
+    for footer, in_range in _in_range(
+        options, [footer for footer in footers if footer.filter is not None], texts
     ):
-        mine = in_range[key_place[in_range] == place_of[one.group]]
+        in_partition = in_range[key_place[in_range] == place_of[footer.group]]
         try:
-            maybe = mine[
-                hudi_bloom.may_contain(one.filter or b"", one.kind, texts.take(pa.array(mine)))
+            maybe = in_partition[
+                hudi_bloom.may_contain(
+                    footer.filter or b"", footer.kind, texts.take(pa.array(in_partition))
+                )
             ]
-        except ValueError:  # no filter of a kind that is known
-            whole.append(one.group)
+        except ValueError:  # an unknown kind of filter
+            whole.append(footer.group)
             continue
         keys.append(maybe)
-        found.append(np.full(len(maybe), one.group))
+        groups_found.append(np.full(len(maybe), footer.group))
     return Candidates(
-        np.concatenate(keys), np.concatenate(found), np.array(sorted(whole), np.int64)
+        np.concatenate(keys), np.concatenate(groups_found), np.array(sorted(whole), np.int64)
     )
 
 
 def _read(metadata: Metadata, snapshot: Snapshot, group: int) -> _Footer:
-    """Return what the base file of a group, the oldest of its files, says of its keys."""
+    """Return the key range and filter of a group's base file, its oldest file."""
     first = int(snapshot.file_groups.members(group)[0])
     if snapshot.kind[first] != BASE:
         return _Footer(group)
     try:
-        opened = open_segment(
+        segment = open_segment(
             metadata.storage, snapshot.segment(first), footers=metadata.objects.footers
         )
-        said = {name.decode(): text for name, text in (opened.metadata.metadata or {}).items()}
-        low, high = (said[name].decode() if name in said else None for name in (MIN_KEY, MAX_KEY))
-        return _Footer(group, low, high, said.get(FILTER), said.get(FILTER_TYPE, b"").decode())
+        texts = {name.decode(): text for name, text in (segment.metadata.metadata or {}).items()}
+        low, high = (texts[name].decode() if name in texts else None for name in (MIN_KEY, MAX_KEY))
+        return _Footer(group, low, high, texts.get(FILTER), texts.get(FILTER_TYPE, b"").decode())
     except (Corrupt, UnicodeDecodeError):
         return _Footer(group)
 
@@ -108,17 +110,20 @@ def _read(metadata: Metadata, snapshot: Snapshot, group: int) -> _Footer:
 def _in_range(
     options: Options, footers: Sequence[_Footer], texts: pa.Array
 ) -> Iterator[tuple[_Footer, Int64Array]]:
-    """Yield footers with the keys in their range, or with all; of several footers no more pairs at
-    a time than ``options.bloom_pairs``.
+    """Yield footers with the keys in their range, or with all keys without
+    ``options.bloom_ranges``.
+
+    Batches of footers have at most ``options.bloom_pairs`` pairs.
     """
     if not footers:
         return
     if not options.bloom_ranges:
         every = np.arange(len(texts))
-        yield from ((one, every) for one in footers)
+        yield from ((footer, every) for footer in footers)
         return
     bounds = (
-        pa.array([getattr(one, name) for one in footers], pa.string()) for name in ("low", "high")
+        pa.array([getattr(footer, name) for footer in footers], pa.string())
+        for name in ("low", "high")
     )
     ranges = (IntervalTree if options.bloom_tree else IntervalList)(*bounds)
     if len(footers) > 1 and int(ranges.counts(texts).sum()) > options.bloom_pairs:
@@ -129,6 +134,6 @@ def _in_range(
     pairs = ranges.stab(texts)
     order = np.argsort(pairs.group, kind="stable")
     ends = np.cumsum(np.bincount(pairs.group, minlength=len(footers)))
-    for one, in_range in zip(footers, np.split(pairs.key[order], ends[:-1]), strict=True):
+    for footer, in_range in zip(footers, np.split(pairs.key[order], ends[:-1]), strict=True):
         if len(in_range):
-            yield one, in_range
+            yield footer, in_range

@@ -1,16 +1,15 @@
-"""Key indexes that are kept beside the table: key parts that are made of the files' key maps by
-whoever looks for keys.
+"""Key indexes kept outside of the table.  Readers build their key parts from the files' key maps.
 
-The keys of a scope (a partition, or the table) are kept in *runs*: a key part, the file groups that
-it numbers, and the files whose keys are in it.  A file is known by the hash of its name and of its
-key map, so that the store is of one history only: where a table is copied, or put back from a
-backup, another file has another name.  Files that no run knows are read before anything is looked
-up, in one transaction of the store; so it may be behind, ahead, damaged or gone, and a process may
-die at any time.  Runs of about one size become one, as in a log-structured tree: a key is moved
-O(log n) times.
+The keys of a scope (a partition, or the table) are kept in *runs*.  A run is a key part, the file
+groups that it numbers, and the files that it covers.  A file is identified by the hash of its name
+and of its key map.  So the store follows a single history: in a copied or restored table, files
+have different names.  Files that no run covers are read before a look-up, in one transaction of the
+store.  So the store may be behind, ahead, damaged or missing, and a process may die at any time.
+As in a log-structured merge tree, runs of similar size are merged, and a key is rewritten O(log n)
+times.
 
-Bytes of a run: ``b"MKR1" | u32 files | u32 bytes of names | u32 crc of what stands before the key
-part but the header | u64 file[files] | names of the groups as JSON | key part``.
+Bytes of a run: ``b"MKR1" | u32 files | u32 bytes of names | u32 crc of everything between the
+header and the key part | u64 file[files] | names of the groups as JSON | key part``.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from mdt.session import Recent, in_session
 from mdt.stores.key_store import KeyStore, MemoryStore, StoreFailed, View, open_key_store
 
 TABLES_IN_MEMORY_MAX = 16
-"""Tables of which a process keeps sorted maps."""
+"""Number of tables whose sorted maps a process keeps."""
 _HEADER = struct.Struct("<4sIII")
 _MAGIC = b"MKR1"
 _TIMES = 4
-"""A run is merged with the newer ones while it is at most this many times as large as they are."""
+"""A run is merged with newer runs while it is at most this many times their size."""
 _IDENTITY_SEED = 0
 _SCOPE_SEED = 1
 _NUMBER = struct.Struct(">Q")
@@ -56,8 +55,10 @@ def in_memory() -> Recent[str, MemoryStore]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``files``: uint64[f], identities of the files whose keys are in the key part ``data``;
-    ``groups``: names of what it numbers.
+    """A run of keys.
+
+    ``files`` are the identities of the files in the key part ``data``, uint64[f].  ``groups`` are
+    the names of the file groups that it numbers.
     """
 
     files: UInt64Array
@@ -67,15 +68,16 @@ class Run:
     def encoded(self) -> bytes:
         """Return the bytes of the run."""
         names = json.dumps(self.groups).encode()
-        told = self.files.astype("<u8").tobytes() + names
+        body = self.files.astype("<u8").tobytes() + names
         return b"".join(
-            [_HEADER.pack(_MAGIC, len(self.files), len(names), zlib.crc32(told)), told, self.data]
+            [_HEADER.pack(_MAGIC, len(self.files), len(names), zlib.crc32(body)), body, self.data]
         )
 
 
 def decoded(data: Any) -> Run:
-    """Return the run in a buffer.  Raises ValueError for anything else; the key part verifies
-    itself when it is looked into.
+    """Return the run in a buffer.  Raises ValueError if it is damaged.
+
+    The key part verifies itself when it is searched.
     """
     view = memoryview(data).cast("B")
     if len(view) < _HEADER.size:
@@ -85,8 +87,8 @@ def decoded(data: Any) -> Run:
     end = names_at + names
     if magic != _MAGIC or end > len(view) or zlib.crc32(view[_HEADER.size : end]) != crc:
         raise ValueError("a run of keys is damaged")
-    known = np.frombuffer(view, "<u8", files, _HEADER.size).copy()
-    return Run(known, tuple(json.loads(bytes(view[names_at:end]))), view[end:])
+    identities = np.frombuffer(view, "<u8", files, _HEADER.size).copy()
+    return Run(identities, tuple(json.loads(bytes(view[names_at:end]))), view[end:])
 
 
 def proposed(
@@ -96,10 +98,10 @@ def proposed(
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None,
 ) -> Candidates:
-    """Return where keys may live, by an index that is kept beside the table.
+    """Return the candidate file groups of keys, by an index kept outside of the table.
 
-    ``partition``: path of each key, if only rows there matter.  What the store does not say is
-    looked for everywhere.
+    ``partition`` has the path of each key, if only rows there matter.  If the store fails, every
+    file group is a candidate.
     """
     look_up = _LookUp(metadata, snapshot, index, hashes)
     scopes = look_up.scopes(partition)
@@ -120,7 +122,7 @@ def proposed(
 
 
 def store_of(metadata: Metadata, snapshot: Snapshot, index: KeyIndex) -> KeyStore:
-    """Return where the runs of a table are kept.  Raises StoreFailed."""
+    """Return the store of a table's runs.  Raises StoreFailed."""
     table_id = snapshot.definition.table_id
     if index.kept == DISK:
         options = metadata.options(snapshot.definition)
@@ -138,7 +140,7 @@ class _LookUp:
 
     @cached_property
     def files(self) -> dict[str, Int64Array]:
-        """Scope -> numbers of its files that have keys.  O(files) in arrays."""
+        """Numbers of the files with keys, by scope.  O(files) in arrays."""
         snapshot = self.snapshot
         live = snapshot.live_numbers
         live = live[snapshot.has_key_map[live]]
@@ -149,15 +151,15 @@ class _LookUp:
         )
 
     def scopes(self, partition: npt.NDArray[np.object_] | None) -> list[tuple[str, Int64Array]]:
-        """Return the scopes in which keys are looked for, with the keys of each."""
+        """Return (scope, keys to look up there) pairs."""
         everything = np.arange(len(self.hashes))
         if self.snapshot.definition.is_global or partition is None:
             return [(name, everything) for name in self.files]
-        found = _parted(pa.array(partition, pa.string()), everything)
-        return [(name, keys) for name, keys in found.items() if name in self.files]
+        keys_of = _parted(pa.array(partition, pa.string()), everything)
+        return [(name, keys) for name, keys in keys_of.items() if name in self.files]
 
     def run(self, store: KeyStore, scopes: Sequence[tuple[str, Int64Array]]) -> Candidates:
-        """Return what the runs say, after files that they do not know have been read."""
+        """Look the keys up in all runs.  Files without a run are read first."""
         behind = []
         with store.begin(write=False) as view:
             for name, keys in scopes:
@@ -178,36 +180,34 @@ class _LookUp:
     def _found(
         self, view: View, scope: str, keys: Int64Array, but: Int64Array | None = None
     ) -> bool:
-        """Look keys up in the runs of a scope; return whether these know all of its files, ``but``
-        some.
+        """Look keys up in the runs of a scope.  Return False if these miss files other than
+        ``but``.
         """
-        wanted = self.files[scope] if but is None else np.setdiff1d(self.files[scope], but)
+        files = self.files[scope] if but is None else np.setdiff1d(self.files[scope], but)
         try:
             runs = [decoded(data) for _, data in view.items(self._prefix(scope))]
-            if not _all_known(runs, self._identities(wanted)):
+            if not _all_known(runs, self._identities(files)):
                 return False
-            found = [self._located(run, keys) for run in runs]
+            pairs = [self._located(run, keys) for run in runs]
         except ValueError:
             return False
-        self.pairs += found
+        self.pairs += pairs
         return True
 
     def _located(self, run: Run, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return (key, file group of the snapshot) for those of ``keys`` that a run knows."""
-        found = self.index.locate(
+        """Return (key, file group of the snapshot) pairs of the ``keys`` in a run."""
+        candidates = self.index.locate(
             run.data, pa.nulls(len(keys), pa.string()), self.hashes.take(keys)
         )
-        hit = np.unique(found.group)
+        hit = np.unique(candidates.group)
         number = np.full(len(run.groups), -1, np.int64)
         number[hit] = self.snapshot.file_groups.number([run.groups[n] for n in hit.tolist()])
-        group = number[found.group]
-        here = (group >= 0) & (group < self.snapshot.file_groups.count)
-        return keys[found.key[here]], group[here]
+        group = number[candidates.group]
+        exists = (group >= 0) & (group < self.snapshot.file_groups.count)
+        return keys[candidates.key[exists]], group[exists]
 
     def _identities(self, numbers: Int64Array) -> UInt64Array:
-        """Return what a file is known by -> uint64[n]: the hash of its name and of its key map's
-        crc.
-        """
+        """Return the identities of files -> uint64[n]: a hash of the name and the key map's CRC."""
         files = self.snapshot.files
         names = files.column("name").take(pa.array(numbers)).combine_chunks()
         crcs = files.column("key_map_crc").take(pa.array(numbers)).to_numpy().astype(np.uint64)
@@ -216,13 +216,12 @@ class _LookUp:
     def _prefix(self, scope: str) -> bytes:
         return prefix(self.snapshot.definition.table_id, scope)
 
-    # Bringing the store up to the snapshot
+    # Updates of the store to the snapshot
 
     def _brought_up(self, view: View, scope: str, keys: Int64Array) -> Int64Array:
-        """Let the runs of a scope know the keys of all of its files, and look ``keys`` up; return
-        files whose key maps cannot be read.
+        """Update the runs of a scope to all of its files, and look ``keys`` up.
 
-        Where a run is damaged, all of them are made again.
+        Return the files whose key maps cannot be read.  If a run is damaged, all runs are rebuilt.
         """
         for is_damaged in (False, True):
             if is_damaged:
@@ -235,15 +234,16 @@ class _LookUp:
         raise StoreFailed("the key store does not keep what it is given")
 
     def _bring_up(self, view: View, scope: str) -> Int64Array:
-        """Let the runs of a scope know the keys of all of its files; return those whose key maps
-        cannot be read.  Raises ValueError for damage.
+        """Update the runs of a scope to all of its files.
+
+        Return the files whose key maps cannot be read.  Raises ValueError for damaged runs.
         """
         numbers = self.files[scope]
         identities = self._identities(numbers)
         entries = [(key, decoded(data)) for key, data in view.items(self._prefix(scope))]
-        known = np.concatenate([np.empty(0, np.uint64), *(run.files for _, run in entries)])
-        fresh = ~np.isin(identities, known)
-        run, lost = self._run_of(numbers[fresh], identities[fresh])
+        covered = np.concatenate([np.empty(0, np.uint64), *(run.files for _, run in entries)])
+        is_new = ~np.isin(identities, covered)
+        run, lost = self._run_of(numbers[is_new], identities[is_new])
         if len(run.files):
             number = 1 + max(
                 (_NUMBER.unpack(key[-_NUMBER.size :])[0] for key, _ in entries), default=0
@@ -260,8 +260,8 @@ class _LookUp:
         return lost
 
     def _run_of(self, numbers: Int64Array, identities: UInt64Array) -> tuple[Run, Int64Array]:
-        """Return the keys of some files as a run, and those files whose key maps are damaged or
-        gone.
+        """Return a run of the keys of files, and the files whose key maps are damaged or
+        missing.
         """
         maps, read, lost = list[KeyHashes](), list[int](), list[int]()
         for at, segment in enumerate(self.snapshot.files.segments(numbers)):
@@ -274,9 +274,9 @@ class _LookUp:
         names = self._names(numbers[read])
         groups = tuple(dict.fromkeys(names))
         place = {name: n for n, name in enumerate(groups)}
-        group = np.repeat([place[name] for name in names], [len(one) for one in maps]).astype(
-            np.int64
-        )
+        group = np.repeat(
+            [place[name] for name in names], [len(hashes_of_file) for hashes_of_file in maps]
+        ).astype(np.int64)
         hashes = KeyHashes.concat([KeyHashes.none(), *maps])
         data = self.index.build(pa.nulls(len(group), pa.string()), hashes, group, len(groups))
         return Run(np.sort(identities[read]), groups, memoryview(data)), numbers[lost]
@@ -285,7 +285,7 @@ class _LookUp:
         return self.snapshot.files.column("file_id").take(pa.array(numbers)).to_pylist()
 
     def _merged(self, older: Run, newer: Run, live: UInt64Array, names: set[str]) -> Run:
-        """Return two runs as one, without file groups and files that are gone."""
+        """Merge two runs, without file groups and files that no longer exist."""
         groups = tuple(
             name for name in dict.fromkeys((*older.groups, *newer.groups)) if name in names
         )
@@ -300,30 +300,29 @@ class _LookUp:
 
 
 def _parted(paths: pa.Array, values: Int64Array) -> dict[str, Int64Array]:
-    """Return path -> those of ``values`` that have it; ``paths``: string[n] without nulls.  O(n log
-    n).
-    """
-    known = paths.dictionary_encode()
-    codes = known.indices.to_numpy()
+    """Partition ``values`` by path.  ``paths`` is string[n] without nulls.  O(n log n)."""
+    encoded = paths.dictionary_encode()
+    codes = encoded.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     parts = np.split(values[order], np.flatnonzero(np.diff(codes[order])) + 1)
-    return dict(zip(known.dictionary.to_pylist(), parts, strict=True)) if len(values) else {}
+    return dict(zip(encoded.dictionary.to_pylist(), parts, strict=True)) if len(values) else {}
 
 
 def _all_known(runs: Sequence[Run], identities: UInt64Array) -> bool:
-    known = np.concatenate([np.empty(0, np.uint64), *(run.files for run in runs)])
-    return bool(np.isin(identities, known).all())
+    covered = np.concatenate([np.empty(0, np.uint64), *(run.files for run in runs)])
+    return bool(np.isin(identities, covered).all())
 
 
 def runs_of(store: KeyStore, table_id: str, scope: str = "") -> Iterator[Run]:
-    """Yield the runs of a scope of a table, oldest first, to look at."""
+    """Yield the runs of a scope of a table, oldest first, for inspection."""
     with store.begin(write=False) as view:
         yield from [decoded(bytes(data)) for _, data in view.items(prefix(table_id, scope))]
 
 
 def prefix(table_id: str, scope: str) -> bytes:
-    """Return with what the keys of the runs of a table's scope begin: a hash, since keys of a store
-    are short.
+    """Return the key prefix of the runs of a table's scope.
+
+    It is a hash, since keys of a store are short.
     """
     hashes = hash_keys(pa.array([f"{table_id}/{scope}"]), _SCOPE_SEED)
     return struct.pack(">QQ", int(hashes.hi[0]), int(hashes.lo[0]))

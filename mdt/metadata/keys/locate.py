@@ -1,5 +1,5 @@
-"""Find the live row that each key of a batch replaces: the key index proposes file groups, key maps
-confirm exactly.
+"""Finds the live row of each key in a batch: the key index proposes file groups, and key maps
+confirm.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from mdt.stores.object_range import ObjectRange
 
 _NONE: Int64Array = np.empty(0, np.int64)
 _PLACED_KEYS_MIN = 32
-"""Fewer keys are looked for in all partitions at once: to say which file groups are in theirs would
-cost more.
+"""Fewer keys than this are looked up in all partitions, which is cheaper than partitioning the file
+groups.
 """
 _LOOKED_UP_MAX = 64
-"""Up to so many positions are looked up in a deletion vector one by one."""
+"""Up to this many positions are looked up in a deletion vector individually."""
 _FEW = 8
-"""Of so many keys for each that the key index proposes, only those that it proposes are put in
-order.
-"""
+"""With at least this many keys per candidate pair, only the keys in pairs are sorted."""
 _MARKED_MAX = 32
-"""Of more dead rows than so many for each position only those at the positions are marked."""
+"""With more dead rows per position than this, only dead rows at the positions are marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """m live rows of keys that have another one already.  ``key``: int64[m], which of the keys;
-    ``file``, ``position``, ``group``: int64[m].
+    """Live rows beyond the first of each key, in tables with repeated keys.
+
+    ``key`` is the index of the key.  All arrays are int64[m].
     """
 
     key: Int64Array = field(default_factory=lambda: _NONE)
@@ -51,16 +50,17 @@ class Further:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """For n keys where their live row is, or where a dead one is left.
+    """Locations of n keys: file, row, file group; deleted rows of moved keys included.
 
-    ``file``: int64[n], number of the file in the snapshot, or -1: absent.  ``position``: int64[n]
-    in the file. ``group``: int64[n], number of the file group in the snapshot, or -1.
-    ``ordering``: uint64[n] of the live row, 0 where absent or without ordering field.  ``dead_in``:
-    int64[n], number of the file group of the key's own partition in which a dead row of it still
-    stands while it does not live in that partition, or -1; empty if nobody asked. ``home``:
-    int64[n], the number of the file group to which the key belongs if it is new, or what stands for
-    that of its bucket (:mod:`mdt.metadata.keys.buckets`); None: any.  ``further``: in a table whose
-    keys repeat, live rows of keys beside those; ``ordering`` is the largest of all of a key.
+    - file: Number of the file in the snapshot, or -1 if absent, int64[n].
+    - position: Position in the file, int64[n].
+    - group: Number of the file group in the snapshot, or -1, int64[n].
+    - ordering: Ordering value of the live row, 0 if absent or without ordering field, uint64[n].
+    - dead_in: File group of the key's own partition with a dead row of the key, if the key is not
+      live in that partition, or -1, int64[n].  Empty if not requested.
+    - home: File group for the key if it is new, or its bucket's placeholder
+      (:mod:`mdt.metadata.keys.buckets`), int64[n].  None for any group.
+    - further: Further live rows, in tables with repeated keys.  ``ordering`` is then the maximum.
     """
 
     file: Int64Array
@@ -74,32 +74,33 @@ class Located:
 
     @classmethod
     def nothing(cls) -> Located:
-        """Return the location of no keys."""
+        """Return the locations of no keys."""
         none = np.empty(0, np.int64)
         return cls(none, none, none, np.empty(0, np.uint64))
 
     @classmethod
     def absent(cls, count: int) -> Located:
-        """Return the location of ``count`` keys of which nothing stands anywhere; its arrays take
-        no memory, and can only be read.
+        """Return the locations of ``count`` absent keys.  The arrays are read-only and take no
+        memory.
         """
         nowhere = np.broadcast_to(np.int64(-1), count)
         return cls(nowhere, nowhere, nowhere, np.broadcast_to(np.uint64(0), count), nowhere)
 
     def with_further(self) -> Located:
-        """Return the same with one entry more for each of ``further``, in their order, behind those
-        of the n keys.
-        """
+        """Append one entry for each of ``further`` to the entries of the n keys."""
         if not len(self.further.key):
             return self
-        more = self.further
-        file, position = np.append(self.file, more.file), np.append(self.position, more.position)
-        ordering = np.append(self.ordering, np.zeros(len(more.key), np.uint64))
-        key = np.append(np.arange(len(self.file)), more.key)
+        further = self.further
+        file, position = (
+            np.append(self.file, further.file),
+            np.append(self.position, further.position),
+        )
+        ordering = np.append(self.ordering, np.zeros(len(further.key), np.uint64))
+        key = np.append(np.arange(len(self.file)), further.key)
         return Located(
             file,
             position,
-            np.append(self.group, more.group),
+            np.append(self.group, further.group),
             ordering,
             self.dead_in,
             home=self.home,
@@ -107,12 +108,12 @@ class Located:
         )
 
     def keys_of(self, entries: Int64Array) -> Int64Array:
-        """Return which key each entry of :meth:`with_further` is of -> int64[len(entries)]."""
+        """Return the key of each entry of :meth:`with_further` -> int64[len(entries)]."""
         return entries if self._key is None else self._key[entries]
 
     @property
     def found(self) -> npt.NDArray[np.bool_]:
-        """Which keys have a live row -> bool[n]."""
+        """Mask of the keys with a live row -> bool[n]."""
         return self.file >= 0
 
 
@@ -123,13 +124,11 @@ def propose(
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None = None,
 ) -> Candidates:
-    """Return a superset of where the keys live, by numbers of file groups; a pair may come more
-    than once, ``whole`` rises.
+    """Return a superset of the keys' file groups.  Pairs may repeat; ``whole`` is ascending.
 
-    ``partition``: path of each key, if only rows there matter.
-
-    A key part that cannot be read, or that another index wrote, makes its groups candidates for
-    every key; where this process does not have the key index, every group is.
+    ``partition`` has the path of each key, if only rows there matter.  The groups of an unreadable
+    key part, or of another index's part, are candidates for every key.  If the key index is not
+    installed, every group is.
     """
     if metadata.key_index_problem(snapshot):
         return Candidates(
@@ -151,17 +150,17 @@ def propose(
         try:
             opened = metadata.key_parts.opened(key_part, index)
             if key_place is None or len(groups) == 1:
-                found = index.locate(opened, keys, hashes)
+                candidates = index.locate(opened, keys, hashes)
             else:
                 group_place = snapshot.file_groups.places(groups, places)
-                found = index.locate_within(opened, keys, hashes, key_place, group_place)
-            of_key_part = found.key, groups[found.group], groups[found.whole]
+                candidates = index.locate_within(opened, keys, hashes, key_place, group_place)
+            located = candidates.key, groups[candidates.group], groups[candidates.whole]
         except (ValueError, IndexError, Corrupt):
-            # Damaged, or it numbers more groups than its record names.
+            # Damaged, or it numbers more groups than the record lists.
             whole.append(groups)
             continue
-        pairs.append(of_key_part[:2])
-        whole.append(of_key_part[2])
+        pairs.append(located[:2])
+        whole.append(located[2])
     everywhere = np.unique(np.concatenate(whole))
     key, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
     live = group >= 0
@@ -171,8 +170,9 @@ def propose(
 def _places(
     snapshot: Snapshot, partition: npt.NDArray[np.object_] | None
 ) -> tuple[list[str], Int64Array | None]:
-    """Return the distinct paths of ``partition`` and which of them each key has -> int64[n]; None
-    where it is not worth while to ask.
+    """Return the distinct paths of ``partition``, and the index of each key's path -> int64[n].
+
+    ([], None) if partitioning is not worth its cost.
     """
     if (
         partition is None
@@ -185,9 +185,11 @@ def _places(
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``file`` (its number) and
-    ``position`` int64[h] of the row, ``ordering`` uint64[h].  Under partition scope one key may hit
-    a row in each of several partitions.
+    """Pairs of a key and a live row.
+
+    ``key`` is the index of the key, ``file`` and ``position`` locate the row, all int64[h].
+    ``ordering`` is uint64[h].  With partition scope, a key may hit a row in each of several
+    partitions.
     """
 
     key: Int64Array
@@ -204,11 +206,11 @@ def locate(
     partition: npt.NDArray[np.object_],
     proposed: Candidates | None = None,
 ) -> Located:
-    """Return where n record keys live, each in its scope, and where dead rows of them stand.
+    """Return the locations of n record keys, each in its scope.
 
-    ``keys``: string or binary[n], as the key index gets them; ``hashes``: of the record keys.
-    ``partition``: path of each key.  ``proposed``: where they may live or be dead, if somebody else
-    knows than :func:`propose`.
+    ``keys`` is string or binary[n], in the form for the key index.  ``hashes`` are those of the
+    record keys.  ``partition`` has the path of each key.  ``proposed`` replaces the candidates of
+    :func:`propose`.
     """
     n = len(hashes)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
@@ -226,39 +228,42 @@ def locate(
     hits, further = _found(metadata, snapshot, proposed, hashes, matters, dead), Further()
     if snapshot.definition.keys_repeat and hits:
         hits, further = _parted(snapshot, hits, partition)
-    for found in hits:
-        file[found.key], position[found.key] = found.file, found.position
-        group[found.key], ordering[found.key] = groups.of_files(found.file), found.ordering
-    lives_here = file >= 0
+    for hit in hits:
+        file[hit.key], position[hit.key] = hit.file, hit.position
+        group[hit.key], ordering[hit.key] = groups.of_files(hit.file), hit.ordering
+    lives_in_partition = file >= 0
     if dead and is_global:
-        lives_here &= snapshot.file_groups.partitions(group) == partition
-    for number, gone in dead:
-        here = gone[~lives_here[gone] & (partition[gone] == groups.partition(number))]
-        dead_in[here] = number
+        lives_in_partition &= snapshot.file_groups.partitions(group) == partition
+    for number, dead_keys in dead:
+        own_group = dead_keys[
+            ~lives_in_partition[dead_keys] & (partition[dead_keys] == groups.partition(number))
+        ]
+        dead_in[own_group] = number
     return Located(file, position, group, ordering, dead_in, further, home)
 
 
 def _parted(
     snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]
 ) -> tuple[list[Hits], Further]:
-    """Return one hit of each key, in its own partition if there is one, with the largest ordering
-    value of all; and the others.
+    """Return one hit per key, preferably in its own partition, and the other hits.
+
+    The chosen hit has the largest ordering value of all.
     """
-    whole = Hits(
+    every_hit = Hits(
         *(
             np.concatenate(column)
             for column in zip(*((h.key, h.file, h.position, h.ordering) for h in hits), strict=True)
         )
     )
-    group = snapshot.file_groups.of_files(whole.file)
-    is_elsewhere = np.asarray(snapshot.file_groups.partitions(group) != partition[whole.key])
-    order = np.lexsort((group, is_elsewhere, whole.key))
-    is_first = np.diff(whole.key[order], prepend=-1) != 0
-    first, others = order[is_first], order[~is_first]
-    largest = np.maximum.reduceat(whole.ordering[order], np.flatnonzero(is_first))
-    chosen = Hits(whole.key[first], whole.file[first], whole.position[first], largest)
+    group = snapshot.file_groups.of_files(every_hit.file)
+    is_elsewhere = np.asarray(snapshot.file_groups.partitions(group) != partition[every_hit.key])
+    order = np.lexsort((group, is_elsewhere, every_hit.key))
+    is_first = np.diff(every_hit.key[order], prepend=-1) != 0
+    first, further = order[is_first], order[~is_first]
+    largest = np.maximum.reduceat(every_hit.ordering[order], np.flatnonzero(is_first))
+    chosen = Hits(every_hit.key[first], every_hit.file[first], every_hit.position[first], largest)
     return [chosen], Further(
-        whole.key[others], whole.file[others], whole.position[others], group[others]
+        every_hit.key[further], every_hit.file[further], every_hit.position[further], group[further]
     )
 
 
@@ -270,11 +275,11 @@ def find(
     partition: npt.NDArray[np.object_] | None = None,
     dead: list[tuple[int, Int64Array]] | None = None,
 ) -> list[Hits]:
-    """Return every live row of ``keys``, in one piece for each segment with hits.
+    """Return every live row of ``keys``, one item per segment with hits.
 
-    ``partition``: path of each key under partition scope, None for the whole table.  To ``dead``
-    are added file groups with those of the keys, int64, that have a dead row there; they may live
-    in the same group.
+    ``partition`` has the path of each key with partition scope, None for the whole table.  Appends
+    to ``dead`` (file group, int64 keys) pairs of keys with a dead row there.  Such a key may also
+    be live in that group.
     """
     return _found(
         metadata,
@@ -294,26 +299,26 @@ def _found(
     partition: npt.NDArray[np.object_] | None,
     dead: list[tuple[int, Int64Array]] | None,
 ) -> list[Hits]:
-    """Return what :func:`find` does, of the groups in which keys may live."""
+    """Do the work of :func:`find` in the candidate groups."""
     if len(hashes) == 1:
-        here = np.append(proposed.group, proposed.whole)
-        if partition is not None and len(here):
-            here = here[snapshot.file_groups.partitions(here) == partition[0]]
-        only = np.zeros(1, np.int64)
-        asked = [(n, only) for n in sorted({*here.tolist()})]
+        groups = np.append(proposed.group, proposed.whole)
+        if partition is not None and len(groups):
+            groups = groups[snapshot.file_groups.partitions(groups) == partition[0]]
+        first = np.zeros(1, np.int64)
+        keys_of_groups = [(n, first) for n in sorted({*groups.tolist()})]
     else:
-        asked = list(_by_group(snapshot, proposed, hashes, partition))
+        keys_of_groups = list(_by_group(snapshot, proposed, hashes, partition))
     if metadata.storage.is_remote:
-        metadata.objects.read_key_maps(_key_maps(snapshot, asked))
+        metadata.objects.read_key_maps(_key_maps(snapshot, keys_of_groups))
     return [
         hits
-        for group, key in asked
+        for group, key in keys_of_groups
         for hits in _confirm(metadata, snapshot, group, key, hashes, dead)
     ]
 
 
 def _key_maps(snapshot: Snapshot, asked: Sequence[tuple[int, Int64Array]]) -> Iterator[ObjectRange]:
-    """Yield where the key maps of file groups stand."""
+    """Yield the object ranges of the key maps of file groups."""
     for group, _ in asked:
         for i in snapshot.file_groups.members(group).tolist():
             stored = snapshot.segment(i).key_map
@@ -327,17 +332,18 @@ def _by_group(
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None,
 ) -> Iterator[tuple[int, Int64Array]]:
-    """Yield each group with the keys that may live there, by rising hash: each key map is walked in
-    its own order, which is kind to the cache.
+    """Yield each candidate group with its keys, by ascending hash.
+
+    Each key map is then searched in its own order, which is kind to the cache.
     """
     if not len(proposed.group) and not len(proposed.whole):
-        return  # a load of many rows would sort them for nothing
+        return  # do not sort the keys of a large load for nothing
     n, key, group = len(hashes), proposed.key, proposed.group
     if len(proposed.whole) or len(key) * _FEW > n:
         by_rank = hashes.kept_order()
-    else:  # of a load the key index proposes a few keys by chance
-        asked = distinct_numbers(key)
-        by_rank = asked[hashes.take(asked).order()]
+    else:  # in a load, the key index proposes a few keys by chance
+        proposed_keys = distinct_numbers(key)
+        by_rank = proposed_keys[hashes.take(proposed_keys).order()]
     rank = np.empty(n, np.int64)
     rank[by_rank] = np.arange(len(by_rank))
     if partition is not None and len(key):
@@ -347,8 +353,8 @@ def _by_group(
     group, key = pair // n, by_rank[pair % n]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     parts = np.split(key, starts[1:])
-    # Without any pair, np.split returns one empty part.
-    some = dict(zip(group[starts].tolist(), parts, strict=False))
+    # Without pairs, np.split returns one empty part.
+    keys_by_group = dict(zip(group[starts].tolist(), parts, strict=False))
     paths_of = [""] * len(proposed.whole)
     keys_of = {"": by_rank}
     if partition is not None and len(proposed.whole):
@@ -357,12 +363,12 @@ def _by_group(
             path: by_rank[partition[by_rank] == path]
             for path in {*paths_of}.intersection(partition.tolist())
         }
-    some |= {
+    keys_by_group |= {
         number: keys_of[path]
         for number, path in zip(proposed.whole.tolist(), paths_of, strict=True)
         if path in keys_of
     }
-    yield from sorted(some.items())
+    yield from sorted(keys_by_group.items())
 
 
 def _confirm(
@@ -373,10 +379,10 @@ def _confirm(
     hashes: KeyHashes,
     dead: list[tuple[int, Int64Array]] | None,
 ) -> Iterator[Hits]:
-    """Look ``key`` up in the key maps of one file group; yield what is live.
+    """Look ``key`` up in the key maps of a file group, and yield the live rows.
 
-    A key is live once in a file group, so one that was found is not looked for in other segments.
-    Most stand in the base file; those that do not, in one of the newest log files.
+    A key is live at most once in a file group, so keys that were found are not looked up in further
+    segments.  Most keys are in the base file, and most of the rest in the newest log files.
     """
     members = snapshot.file_groups.members(group).tolist()
     wanted = hashes.take(key)
@@ -384,12 +390,12 @@ def _confirm(
         segment = snapshot.segment(i)
         if segment.key_map is None:
             continue
-        found = metadata.objects.key_map(segment.key_map)
-        entry = found.find(wanted)
+        key_map = metadata.objects.key_map(segment.key_map)
+        entry = key_map.find(wanted)
         hit = np.flatnonzero(entry >= 0)
         if not len(hit):
             continue
-        position = found.position[entry[hit]].astype(np.int64)
+        position = key_map.position[entry[hit]].astype(np.int64)
         if int(position.max()) >= segment.rows:
             raise Corrupt(
                 "a key map names a row that its file does not have",
@@ -405,28 +411,30 @@ def _confirm(
         if not len(hit):
             continue
         ordering = (
-            np.zeros(len(hit), np.uint64) if found.ordering is None else found.ordering[entry[hit]]
+            np.zeros(len(hit), np.uint64)
+            if key_map.ordering is None
+            else key_map.ordering[entry[hit]]
         )
         yield Hits(key[hit], np.full(len(hit), i, np.int64), position, ordering)
         if len(hit) == len(key):
             return
-        left = np.ones(len(key), np.bool_)
-        left[hit] = False
-        key, wanted = key[left], wanted.take(left)
+        remaining = np.ones(len(key), np.bool_)
+        remaining[hit] = False
+        key, wanted = key[remaining], wanted.take(remaining)
 
 
 def is_live(snapshot: Snapshot, number: int, position: Int64Array) -> npt.NDArray[np.bool_]:
-    """Return which ``position`` of file ``number`` are live -> bool[len(position)]."""
+    """Return a mask of the live rows at ``position`` of file ``number`` -> bool[len(position)]."""
     dead = snapshot.vector(number)
     if dead is None:
         return np.ones(len(position), dtype=np.bool_)
     if len(position) <= _LOOKED_UP_MAX:
-        return np.array([one not in dead for one in position.tolist()], np.bool_)
+        return np.array([row not in dead for row in position.tolist()], np.bool_)
     if len(dead) > _MARKED_MAX * len(position):
         dead = dead & BitMap(position.astype(np.uint32))
-    gone = np.zeros(snapshot.segment(number).rows, np.bool_)
-    gone[np.asarray(dead.to_array())] = True
-    return ~gone[position]
+    is_dead = np.zeros(snapshot.segment(number).rows, np.bool_)
+    is_dead[np.asarray(dead.to_array())] = True
+    return ~is_dead[position]
 
 
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
@@ -441,8 +449,9 @@ def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap |
 
 
 def positions_in_base(base: KeyMap | None, wanted: KeyHashes) -> Int64Array | None:
-    """Return where each wanted key stands in the base file, live or dead -> int64[n]; None if one
-    does not.
+    """Return the position of each key in the base file, live or dead -> int64[n].
+
+    None if any key is absent.
     """
     entry = np.full(1, -1) if base is None else base.find(wanted)
     if base is None or bool(np.any(entry < 0)):

@@ -29,9 +29,9 @@ Span = tuple[int, int]
 
 
 def spans(storage: Storage) -> list[Span]:
-    """Return the objects of the archive in order, without objects that larger ones contain.
+    """Return the objects of the archive in order, without objects that larger objects contain.
 
-    One listing.
+    Needs a single listing.
     """
     listed = sorted(
         span
@@ -49,7 +49,7 @@ def spans(storage: Storage) -> list[Span]:
 
 
 def last_archived(storage: Storage) -> int:
-    """Return the seq of the newest archived record, or -1.  One listing."""
+    """Return the seq of the newest archived record, or -1.  Needs a single listing."""
     return _last(spans(storage))
 
 
@@ -78,7 +78,7 @@ def read(storage: Storage, first: int = 0) -> pa.Table:
 
 
 def read_span(storage: Storage, span: Span) -> pa.Table:
-    """Return the rows of one object, schema HISTORY.  Raises Corrupt if it is damaged."""
+    """Return the rows of an object, schema HISTORY.  Raises Corrupt if it is damaged."""
     path = paths.archive(*span)
     frame = codec.unframe(
         storage.read_whole(path, FRAME_BYTES_MAX), KIND, path=path, version_max=VERSION

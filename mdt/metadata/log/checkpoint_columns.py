@@ -148,7 +148,7 @@ def simple(name: str, values: Any) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in memory, in one chunk.
+    """A column in memory, in a single chunk.
 
     ``every`` is the number of files per page, or 0 for a single page.  ``cuts`` are the first rows
     of the pages in ``table`` and its length, for columns with any number of rows per file.
@@ -243,7 +243,7 @@ class Columns(ABC):
         return numbers(values)
 
     def vector(self, file: int) -> BitMap:
-        """Return the dead positions of a file that has some, cached while there is room.
+        """Return the dead positions of a file that has any, cached while there is room.
 
         Callers must not change the result.  Raises Corrupt.
         """
@@ -276,7 +276,7 @@ class Columns(ABC):
         return vectors
 
     def value(self, name: str, row: int) -> pa.Scalar:
-        """Return the value of a simple column for file (or file group) ``row``.  Reads one page."""
+        """Return the value of a simple column for file (or file group) ``row``.  Reads a page."""
         table, first = self.page(name, row)
         return table.column(0)[row - first]
 

@@ -26,8 +26,8 @@ from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
 VERSION = 2
-"""Version of records that change the key hash, which older readers cannot apply.  All others have
-version 1.
+"""Version of records that change the key hash, which older readers cannot apply.  Other records
+have version 1.
 """
 
 _OBJECT_RANGE = [
@@ -118,7 +118,7 @@ NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """One transaction in the log.
+    """A transaction in the log.
 
     ``header`` has the JSON fields txn, instant, action, operation, begun_at and counts.  Where they
     apply, it also has definition, rolled_back, replaced, compaction_plan, clustering_plan, schema

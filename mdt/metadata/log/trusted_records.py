@@ -1,8 +1,8 @@
 """Validation of commit record headers: every field against its grammar and the other fields.
 
 Readers act on records: they open the paths, read the lengths and use the numbers as array
-positions.  This module checks what needs neither storage nor other records.  Other checks, such as
-dead positions within their segment or the size of a file, are made where both sides are known.
+positions.  This module checks what needs neither storage nor other records.  Checks such as dead
+positions within their segment, or the size of a file, are made where both sides are known.
 """
 
 from __future__ import annotations

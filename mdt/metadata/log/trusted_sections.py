@@ -153,7 +153,7 @@ def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], p
 
 
 class _Section:
-    """One section and the context for its error messages.
+    """A section and the context for its error messages.
 
     Every reader of the log pays for these checks.  They read Arrow's buffers directly, at a tenth
     of the cost of Arrow's functions on a few rows.
@@ -179,7 +179,7 @@ class _Section:
             )
 
     def no_nulls(self, *columns: str) -> None:
-        """Raise Corrupt if one of ``columns`` has a null."""
+        """Raise Corrupt if any of ``columns`` has a null."""
         for column in columns:
             if self.columns[column].null_count:
                 self.require(False, f"no null in {column}")

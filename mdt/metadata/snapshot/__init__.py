@@ -1,1 +1,1 @@
-"""The state of a table after a commit, in memory, and as checkpoints on storage."""
+"""The state of a table after a commit, in memory and as checkpoints."""

@@ -1,7 +1,7 @@
-"""From one snapshot to the next: what a commit record means.
+"""Application of a commit record to a snapshot.
 
-``apply`` is the only place where that is defined.  It costs what the record changes, not what the
-table has.
+:func:`apply` is the only definition of a record's effect.  Its cost depends on the record, not on
+the size of the table.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Specifications that a record adds to the table, removes from it, and whose older summaries it
-    drops.
+    """Index specifications that a record adds to the table, drops, and forgets the older summaries
+    of.
 
-    ``packages``: where indexes of other packages came from, as in the definition.
+    ``packages`` has the packages of third-party indexes, as in the definition.
     """
 
     added: tuple[str, ...] = ()
@@ -49,15 +49,14 @@ class IndexChange:
     packages: Mapping[str, str] = field(default_factory=dict)
 
     def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the table's indexes after the change; changes of several writers do not get
-        lost.
-        """
-        kept = tuple(spec for spec in indexes if spec not in self.dropped)
-        return kept + tuple(spec for spec in self.added if spec not in kept)
+        """Return the table's indexes after the change.  Changes of concurrent writers add up."""
+        retained = tuple(spec for spec in indexes if spec not in self.dropped)
+        return retained + tuple(spec for spec in self.added if spec not in retained)
 
     def defined(self, definition: TableDefinition) -> TableDefinition:
-        """Return the table's definition after the change, itself where nothing changes: what was
-        made of it is kept then.
+        """Return the table's definition after the change.
+
+        An unchanged definition is returned itself, so that values cached for it stay valid.
         """
         if not (self.added or self.dropped or self.packages):
             return definition
@@ -66,7 +65,7 @@ class IndexChange:
 
 
 def change_of(found: Mapping[str, Any]) -> IndexChange:
-    """Return what the header field ``indexes`` of a record says."""
+    """Return the change in the header field ``indexes`` of a record."""
     dropped = tuple(found.get("drop", ()))
     forgotten = dropped + tuple(found.get("forget", ()))
     return IndexChange(
@@ -75,8 +74,9 @@ def change_of(found: Mapping[str, Any]) -> IndexChange:
 
 
 def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
-    """Return the table's definition after ``record``.  Raises Corrupt for a schema that cannot
-    follow, or files of an older one.
+    """Return the table's definition after ``record``.
+
+    Raises Corrupt for an invalid schema change, or for files begun before the last one.
     """
     path, newest = paths.commit(record.seq), 0
     if definition.versions:
@@ -103,30 +103,33 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
 def _without_ended(
     snapshot: Snapshot, definition: TableDefinition, record: CommitRecord
 ) -> TableDefinition:
-    """Return the definition without the versions of the schema that leave with ``record``.  Raises
-    Corrupt if a live file has one of them.
+    """Return the definition without the schema versions that ``record`` removes.
+
+    Raises Corrupt if a live file has a removed version.
     """
     ended = record.ended_versions
     if not ended:
         return definition
     try:
-        left = definition.without_versions(ended)
+        remaining = definition.without_versions(ended)
     except ValueError as error:
         raise Corrupt(
             str(error), path=paths.commit(record.seq), got=str(sorted(ended))[:80]
         ) from error
     since = np.array([version.since for version in definition.versions], np.int64)
-    of_files = since[versions.numbers_of(definition.versions, snapshot.segment_ids[snapshot.live])]
-    if bool(np.isin(of_files, list(ended)).any()):
+    file_versions = since[
+        versions.numbers_of(definition.versions, snapshot.segment_ids[snapshot.live])
+    ]
+    if bool(np.isin(file_versions, list(ended)).any()):
         raise Corrupt(
             "a version of the schema leaves that a live file has", path=paths.commit(record.seq)
         )
-    return left
+    return remaining
 
 
 def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
-    """Return the definition with the options that ``record`` changes.  Raises Corrupt for such as
-    no writer gives.
+    """Return the definition with the options that ``record`` changes.  Raises Corrupt if they are
+    invalid.
     """
     changes = record.header.get("options")
     if changes is None:
@@ -140,23 +143,24 @@ def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDef
 
 
 def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | None:
-    """Return where maps stand after ``record``, as :attr:`Snapshot.maps` has it.  Raises Corrupt
-    where a live file got none.
+    """Return :attr:`Snapshot.maps` after ``record``.
+
+    Raises Corrupt if a new key hash leaves a live file without a key map.
     """
     if not record.rekeys:
         return snapshot.maps
-    told, path = record.table("maps"), paths.commit(record.seq)
-    number = _file_numbers(snapshot, told["segment"], path)
-    wanted = snapshot.live & snapshot.has_key_map
-    wanted[gone] = False
-    found = np.full(snapshot.numbered, -1, np.int64)
-    found[number[number >= 0]] = np.flatnonzero(number >= 0)
-    if bool((wanted & (found < 0)).any()):
+    maps, path = record.table("maps"), paths.commit(record.seq)
+    number = _file_numbers(snapshot, maps["segment"], path)
+    needed = snapshot.live & snapshot.has_key_map
+    needed[gone] = False
+    rows = np.full(snapshot.numbered, -1, np.int64)
+    rows[number[number >= 0]] = np.flatnonzero(number >= 0)
+    if bool((needed & (rows < 0)).any()):
         raise Corrupt(
             "a commit record gives the table another key hash, and not all files key maps of it",
             path=path,
         )
-    return taken(told.drop_columns(["segment"]), found).combine_chunks()
+    return taken(maps.drop_columns(["segment"]), rows).combine_chunks()
 
 
 def first(record: CommitRecord, *, path: str) -> Snapshot:
@@ -169,45 +173,45 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
 
 
 def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
-    """Return the file numbers of segments, -1 for those that have left before the checkpoint ->
+    """Return the file numbers of segments, -1 for segments removed before the checkpoint ->
     int64[n].
 
-    Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
+    Raises Corrupt for a segment that no record has added.  ``path`` is that of the current record.
     """
-    wanted = numbers(segments)
-    found = np.full(len(wanted), -1, np.int64)
-    since = wanted >= (snapshot.checkpoint.seq + 1) * SEGMENTS_PER_COMMIT_MAX
+    ids = numbers(segments)
+    file_numbers = np.full(len(ids), -1, np.int64)
+    since = ids >= (snapshot.checkpoint.seq + 1) * SEGMENTS_PER_COMMIT_MAX
     end = snapshot.numbered
     for i in np.flatnonzero(since).tolist():
-        seq, ordinal = divmod(int(wanted[i]), SEGMENTS_PER_COMMIT_MAX)
+        seq, ordinal = divmod(int(ids[i]), SEGMENTS_PER_COMMIT_MAX)
         start = snapshot.starts.get(seq)
         number = end if start is None else start + ordinal
-        if number >= end or snapshot.files.value("segment", number).as_py() != wanted[i]:
+        if number >= end or snapshot.files.value("segment", number).as_py() != ids[i]:
             raise Corrupt(
                 "a commit record changes a segment that does not exist",
                 path=path,
-                got=str(wanted[i]),
+                got=str(ids[i]),
             )
-        found[i] = number
+        file_numbers[i] = number
     if snapshot.checkpoint.rows and not since.all():
-        known = snapshot.checkpoint.numpy("files/segment")
-        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        hit = ~since & (known[at] == wanted)
-        found[hit] = at[hit]
-    return found
+        checkpoint_ids = snapshot.checkpoint.numpy("files/segment")
+        at = np.minimum(np.searchsorted(checkpoint_ids, ids), len(checkpoint_ids) - 1)
+        hit = ~since & (checkpoint_ids[at] == ids)
+        file_numbers[hit] = at[hit]
+    return file_numbers
 
 
 def _vectors(
     snapshot: Snapshot, record: CommitRecord, gone: Int64s
 ) -> tuple[Layered[int, BitMap], int]:
-    """Return what deletion vectors have after ``record`` that the checkpoint's lack, and how many
-    positions it adds.
+    """Return the deletion vectors since the checkpoint after ``record``, and the number of new
+    positions.
 
-    What it says of segments that leave, ``gone``, is for those who read changes.
+    Vectors of removed segments (``gone``) are left out.  Only readers of changes need them.
     """
     table, path = record.table("vectors"), paths.commit(record.seq)
-    fresh: dict[int, BitMap] = {}
-    died = 0
+    vectors: dict[int, BitMap] = {}
+    dead = 0
     changed = _file_numbers(snapshot, table["segment"], path)
     for number, data in zip(changed.tolist(), table["positions"].to_pylist(), strict=True):
         if number >= 0:
@@ -219,12 +223,12 @@ def _vectors(
             )
             if old is not None:
                 new = new - old
-            died += len(new)
+            dead += len(new)
             if since is not None:
                 new = since | new
-            fresh[number] = new
-    kept = {number: new for number, new in fresh.items() if number not in gone}
-    return snapshot.vectors_since.adding(kept), died
+            vectors[number] = new
+    remaining = {number: new for number, new in vectors.items() if number not in gone}
+    return snapshot.vectors_since.adding(remaining), dead
 
 
 _NO_GROUPS: frozenset[str] = frozenset()
@@ -235,8 +239,8 @@ def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: 
     if not is_kept_in_table(key_index):
         return set()
     files = record.table("files")
-    told = zip(files["file_id"].to_pylist(), files["inserts"].to_pylist(), strict=True)
-    grown = {name for name, inserts in told if inserts > 0}
+    insert_counts = zip(files["file_id"].to_pylist(), files["inserts"].to_pylist(), strict=True)
+    grown = {name for name, inserts in insert_counts if inserts > 0}
     kind = parse_spec(key_index).kind.partition("/")[0]
     for key_part in key_parts:
         if key_part.index.partition("/")[0] == kind:
@@ -245,7 +249,7 @@ def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: 
 
 
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
-    """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
+    """Return ``snapshot`` after ``record``, which must be the next record.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
     gone, all_gone = _NOTHING, snapshot.gone
     if len(record.table("removed")):
@@ -260,17 +264,21 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     starts = {}
     if len(files):
         starts[record.seq] = first
-    known = vars(snapshot).get("file_groups")  # if somebody has asked for them
+    computed = vars(snapshot).get("file_groups")  # if they have been computed
     groups, pending = snapshot.groups_known, snapshot.pending
-    if known is not None:
-        groups, pending = known, ()
+    if computed is not None:
+        groups, pending = computed, ()
     if len(files) or len(gone):
         pending = (*pending, (files, first, gone))
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
-    again, older = _NO_GROUPS, snapshot.key_parts_since
+    covered_again, older_parts = _NO_GROUPS, snapshot.key_parts_since
     if record.action == "index":
-        again = frozenset(name for part in key_parts for name in part.groups)
-        older = tuple(left for part in older if (left := part.without(again)) is not None)
+        covered_again = frozenset(name for part in key_parts for name in part.groups)
+        older_parts = tuple(
+            part_left
+            for part in older_parts
+            if (part_left := part.without(covered_again)) is not None
+        )
     vectors, died = _vectors(snapshot, record, gone)
     return replace(
         snapshot,
@@ -286,9 +294,9 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         died_since=snapshot.died_since + died,
         starts=snapshot.starts.adding(starts),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
-        key_parts_since=older + key_parts,
-        uncovered_since=(snapshot.uncovered_since - again) | uncovered,
-        known_again=snapshot.known_again | again,
+        key_parts_since=older_parts + key_parts,
+        uncovered_since=(snapshot.uncovered_since - covered_again) | uncovered,
+        known_again=snapshot.known_again | covered_again,
         history_since=(*snapshot.history_since, history_row(record)),
         retention=snapshot.retention.followed_by(record.header),
         tags=snapshot.tags.followed_by(record.header),

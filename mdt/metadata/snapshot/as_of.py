@@ -1,10 +1,8 @@
-"""Points in the history of a table: what users write where a past state is meant, and the seq that
-each names.
+"""Points in the history of a table, as users write them, and their seqs.
 
-A point is the seq of a commit, the name of a tag, an instant or a time.  Commits of several writers
-may get their seqs in another order than their instants; seqs are the order of the history, so a
-time means the newest commit whose instant is not after it, with everything that was committed
-before that one.
+A point is the seq of a commit, the name of a tag, an instant or a time.  Concurrent writers may get
+seqs in another order than their instants, and seqs are the order of the history.  So a time means
+the newest commit whose instant is not later, with everything committed before that commit.
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ from mdt.hudi import timeline
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 Point = int | str | date | datetime
-"""A seq; a tag, an instant (14 or 17 digits) or a time in ISO 8601; a date or time.  Without a zone
-they are UTC.
+"""A seq, a tag, an instant (14 or 17 digits), a time in ISO 8601, a date or a datetime.
+
+Times without a zone are UTC.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,12 +29,11 @@ _HINT = "give a seq, a tag, an instant, or a time such as '2026-02-28 12:00:00'"
 
 
 def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
-    """Return the seq of the commit that ``point`` names in the history of ``newest``; ``argument``:
-    for messages.
+    """Return the seq of the commit at ``point`` in the history of ``newest``.
 
-    A number is returned as it is: who reads that state finds out whether it is there.  Raises
-    Invalid for what is no point, and for a time before the table was created, Expired for one
-    before the oldest record that is known.
+    A number is returned without a check that its snapshot exists.  ``argument`` is the argument's
+    name for messages.  Raises Invalid if ``point`` is not a point or is before the table's
+    creation, and Expired if it is before the oldest known record.
     """
     if isinstance(point, str):
         require_unicode(argument, point)
@@ -65,7 +63,7 @@ def _before(newest: Snapshot, instant: str, point: str) -> int:
 
 
 def _instant(text: str, argument: str) -> str:
-    """Return what ``text`` says as 17 digits."""
+    """Return the time in ``text`` as an instant of 17 digits."""
     if timeline.is_time(text):
         return text.ljust(timeline.INSTANT_DIGITS, "9")
     try:

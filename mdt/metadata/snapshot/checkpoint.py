@@ -1,8 +1,8 @@
-"""From a snapshot to the columns of a checkpoint: the same state, compacted.
+"""Conversion of a snapshot to the columns of a checkpoint.
 
-A pure function of the table's state, key parts aside: whoever folds the same records gets the same
-columns, with the same numbers for files and file groups.  So a damaged column of a checkpoint can
-be made again from the log.
+Key parts aside, it is a pure function of the table's state.  The same records give the same
+columns, with the same numbers of files and file groups.  So a damaged column of a checkpoint can be
+made again from the log.
 """
 
 from __future__ import annotations
@@ -36,25 +36,28 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.tombstones import remembered_since
 
 FILES_PER_PAGE = 8_192
-"""Of columns of which a plan needs few values: reading one checks some 100 KB, and 1 M files have
-123 pages.
+"""Files per page of columns that plans read few values of.
+
+Reading a value checks about 100 KB, and 1 M files have 123 pages.
 """
 SUMMARIES_PER_PAGE = 1_024
-"""Likewise for the wide ones: summaries, deletion vectors, statistics of row groups."""
+"""Files per page of wide columns: summaries, deletion vectors and row group statistics."""
 STATISTICS_PER_PAGE = 32_768
-"""Likewise for column statistics, of which a plan reads one page or all: 1 M files have 31, of
-2 MB each; with a quarter of it a test that no run answers takes 20 % longer in a new process."""
+"""Files per page of column statistics, which a plan reads by one page or as a whole.
+
+1 M files have 31 pages of 2 MB each.  With a quarter of this, a test that no stripe can exclude
+takes 20 % longer in a new process.
+"""
 PAGES_MAX = 1_024
-"""Of one column; the page table of a checkpoint with many columns stays small."""
+"""Most pages of a column, to keep the page table small in tables with many columns."""
 
 STRIPE_FILES_MAX = 1_024
-"""Files that share one row of partition_stats: 1 M files have 977 stripes, which a plan tests in
-0.1 ms.
+"""Most files of a stripe, a row of partition_stats.
+
+1 M files have 977 stripes, which a plan tests in 0.1 ms.
 """
 STRIPE_FILES_MIN = 128
-"""A partition with so many files in a row has stripes of its own; shorter ones share them, so
-stripes stay few.
-"""
+"""Least run of files in a partition that gets stripes of its own.  Shorter runs share stripes."""
 
 WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length", "shard", "first_row"))
 """Columns of files that plans and writers need as a whole."""
@@ -63,22 +66,22 @@ Int64s = npt.NDArray[np.int64]
 
 
 def is_due(snapshot: Snapshot, records: int, least: int) -> bool:
-    """Return whether the next open would gain by a checkpoint of ``snapshot``, which is ``records``
-    after the last one.
+    """Return True if the next open would gain from a checkpoint of ``snapshot``.
 
-    After ``least`` records, in large tables later: see METADATA_COMPACT_FILES_SHARE.  Sooner where
-    many rows died: see METADATA_COMPACT_DEAD_ROWS.
+    ``records`` is the number of records since the last checkpoint, and ``least`` the usual
+    interval. Large tables wait longer (METADATA_COMPACT_FILES_SHARE), and many dead rows advance it
+    (METADATA_COMPACT_DEAD_ROWS).
     """
     if snapshot.died_since >= METADATA_COMPACT_DEAD_ROWS:
-        known = int(snapshot.checkpoint.numpy("dead").sum())
-        if snapshot.died_since >= known // 4:
+        dead = int(snapshot.checkpoint.numpy("dead").sum())
+        if snapshot.died_since >= dead // 4:
             return True
     in_large = math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE)
     return records >= max(least, min(in_large, METADATA_COMPACT_RECORDS_MAX))
 
 
 def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str, Column]:
-    """Return the columns of a checkpoint at ``snapshot``; ``key_parts`` may have been merged.
+    """Return the columns of a checkpoint at ``snapshot``.  ``key_parts`` may have been merged.
     O(files).
     """
     files = snapshot.listing().combine_chunks()
@@ -90,12 +93,12 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     }
     groups, order = _groups(files)
     columns |= {name: _named(name, values) for name, values in groups.items()}
-    ended = _ended(snapshot)
+    obsolete = _ended(snapshot)
     for column in snapshot.stats_columns:
-        if column in ended:
+        if column in obsolete:
             continue
-        found = snapshot.column_stats(column)
-        table = None if found is None else snapshot.live_of(found)
+        stats = snapshot.column_stats(column)
+        table = None if stats is None else snapshot.live_of(stats)
         if table is not None and table["values"].null_count < n:
             columns[f"stats/{column}"] = _paged(table.combine_chunks(), STATISTICS_PER_PAGE)
     columns |= _stripes(columns, n)
@@ -109,11 +112,10 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
 
 
 def _ended(snapshot: Snapshot) -> frozenset[str]:
-    """Return names under which statistics stand of columns that no state has that may be restored,
-    so that none of them comes back.
+    """Return the statistics columns that no restorable snapshot uses.
 
-    Such states only become fewer, so statistics that a checkpoint has left out are never asked for
-    again.
+    The set of restorable snapshots only shrinks, so statistics left out of a checkpoint are never
+    needed again.
     """
     horizon = snapshot.retention.horizon
     later = (version.since for version in snapshot.definition.versions if version.since > horizon)
@@ -133,7 +135,7 @@ def _tombstones(snapshot: Snapshot) -> dict[str, Column]:
 
 
 def checkpoint_of(snapshot: Snapshot) -> BuiltColumns:
-    """Return the columns of ``snapshot`` in memory, key parts as they are."""
+    """Return the columns of ``snapshot`` in memory, without merging key parts."""
     return BuiltColumns(snapshot.seq, len(snapshot), to_checkpoint(snapshot, snapshot.key_parts))
 
 
@@ -151,8 +153,8 @@ def _named(name: str, values: object) -> Column:
 
 
 def _vectors(snapshot: Snapshot) -> dict[str, pa.Table]:
-    """Return the deletion vector of each live file, and how its bytes are known, null if it has no
-    dead rows.
+    """Return the deletion vector of each live file and its length and CRC, null if it has no dead
+    rows.
     """
     vectors: list[bytes | None] = [None] * len(snapshot)
     crcs: list[int | None] = [None] * len(snapshot)
@@ -169,8 +171,9 @@ def _vectors(snapshot: Snapshot) -> dict[str, pa.Table]:
 
 
 def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
-    """Return the columns about file groups, numbered in the order of their first files; and id ->
-    number.
+    """Return the columns about file groups, and the numbers of the groups by id.
+
+    Groups are numbered in the order of their first files.
     """
     encoded = one_array(files["file_id"]).dictionary_encode()
     names = encoded.dictionary
@@ -186,9 +189,9 @@ def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
     paths = one_array(files["partition"].take(first)).dictionary_encode()
     partition = np.asarray(paths.indices.to_numpy()).astype(np.int64)
     by_size = np.lexsort((sizes, partition))
-    count, checkpoint = len(paths.dictionary), kind == BASE
-    of_file = partition[group]
-    found: dict[str, object] = {
+    count, is_base = len(paths.dictionary), kind == BASE
+    partition_of_file = partition[group]
+    columns: dict[str, object] = {
         "group": group,
         "members": members,
         "members_start": starts,
@@ -201,35 +204,36 @@ def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
         "group_by_size": by_size,
         "partition_name": paths.dictionary,
         "partition_start": np.searchsorted(partition[by_size], np.arange(count + 1)),
-        "partition_bytes": _sums(of_file[checkpoint], size[checkpoint], count),
-        "partition_rows": _sums(of_file[checkpoint], rows[checkpoint], count),
+        "partition_bytes": _sums(partition_of_file[is_base], size[is_base], count),
+        "partition_rows": _sums(partition_of_file[is_base], rows[is_base], count),
     }
-    return found, {name: number for number, name in enumerate(names.to_pylist())}
+    return columns, {name: number for number, name in enumerate(names.to_pylist())}
 
 
 def _sums(of: Int64s, values: Int64s, count: int) -> Int64s:
-    """Return the sum of ``values`` for each of ``count`` numbers, in whole numbers."""
+    """Return the sum of ``values`` for each of ``count`` numbers, as integers."""
     sums = np.zeros(count, np.int64)
     np.add.at(sums, of, values)
     return sums
 
 
 def stripe_starts(partition: Int64s) -> Int64s:
-    """Return the first file of each stripe -> int64[stripes].  ``partition``: of each file,
-    int64[n].
+    """Return the first file of each stripe -> int64[stripes].
 
-    A stripe has at most STRIPE_FILES_MAX files, all of one partition where that has
-    STRIPE_FILES_MIN in a row.  O(n).
+    ``partition`` has the partition of each file, int64[n].  A stripe has at most STRIPE_FILES_MAX
+    files.  A run of STRIPE_FILES_MIN files in a partition is not mixed with other partitions.
+    O(n).
     """
     bounds = np.flatnonzero(np.diff(partition, prepend=-1, append=-1))
     is_long = np.diff(bounds) >= STRIPE_FILES_MIN
-    kept = bounds[1:-1][is_long[1:] | is_long[:-1]]
-    return np.union1d(kept, np.arange(0, len(partition), STRIPE_FILES_MAX))
+    long_run_bounds = bounds[1:-1][is_long[1:] | is_long[:-1]]
+    return np.union1d(long_run_bounds, np.arange(0, len(partition), STRIPE_FILES_MAX))
 
 
 def _stripes(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
-    """Return partition_stats of tables whose statistics have several pages; a single one is as soon
-    tested.
+    """Return partition_stats, for tables whose statistics have several pages.
+
+    A single page is tested as fast as its stripes.
     """
     if n <= STATISTICS_PER_PAGE:
         return {}
@@ -250,9 +254,7 @@ def _stripes(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
 
 
 def wrong_stripes(columns: Columns) -> list[str]:
-    """Return the columns of partition_stats that are not what the statistics of files give.
-    O(files).
-    """
+    """Return the columns of partition_stats that disagree with the file statistics.  O(files)."""
     if "stripe_start" not in columns:
         return []
     starts = columns.numpy("stripe_start").astype(np.int64)
@@ -268,8 +270,8 @@ def wrong_stripes(columns: Columns) -> list[str]:
         is_right = f"stats/{name}" in columns
         if is_right:
             stats = columns.table(f"stats/{name}").combine_chunks()
-            told = columns.table(f"partition_stats/{name}").combine_chunks()
-            is_right = told.equals(column_stats.union(stats, starts[:-1]))
+            stored = columns.table(f"partition_stats/{name}").combine_chunks()
+            is_right = stored.equals(column_stats.union(stats, starts[:-1]))
         if not is_right:
             wrong.append(f"partition_stats/{name}")
     return wrong
@@ -292,7 +294,7 @@ def _row_groups(snapshot: Snapshot, n: int) -> dict[str, Column]:
 
 
 def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
-    """Return the summaries of an index, aligned with the live shards, and their sizes."""
+    """Return the summary of each live shard by an index, and its size."""
     table = snapshot.summary_table(spec).take(column_of(snapshot.live_shards))
     sizes = summary_sizes(table)
     if not bool((sizes >= 0).any()):
@@ -307,7 +309,7 @@ def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
 def _key_parts(
     snapshot: Snapshot, key_parts: Sequence[KeyPart], number: Mapping[str, int]
 ) -> pa.Table:
-    """Return key parts with the numbers that their groups have in the checkpoint."""
+    """Return key parts with the group numbers of the checkpoint."""
     groups = snapshot.file_groups
     renumbered = np.array([number.get(name, -1) for name in groups.all_names()] + [-1], np.int64)
     parts = [(key_part, renumbered[key_part.numbers_in(groups)]) for key_part in key_parts]
@@ -316,7 +318,7 @@ def _key_parts(
 
 
 def differing(one: Columns, other: Columns, names: Sequence[str]) -> list[str]:
-    """Return which of ``names`` differ between two sets of columns."""
+    """Return the ``names`` of the columns that differ between two sets of columns."""
     differ = []
     for name in names:
         tables = [

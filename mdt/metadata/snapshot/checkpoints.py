@@ -1,7 +1,7 @@
-"""The checkpoints of a table on its storage: which there are, and the snapshot that each one is.
+"""The checkpoints on a table's storage, and the snapshot of each.
 
-The hint names the newest.  It may be stale, damaged or gone; then a listing says which manifests
-there are.
+The hint has the seq of the newest.  It may be stale, damaged or missing.  Then the manifests are
+listed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ VERSION = 1
 
 
 def hint_to(seq: int) -> bytes:
-    """Return the hint that names checkpoint ``seq``."""
+    """Return the content of a hint to checkpoint ``seq``."""
     return json.dumps({"seq": seq}).encode()
 
 
 def standing_on(columns: Columns, whole: Snapshot) -> Snapshot:
-    """Return the state of a checkpoint that was made again: ``columns``, and what the state
-    ``whole`` says of the table.
+    """Return the snapshot of a checkpoint whose ``columns`` were made again.
+
+    ``whole`` is the same snapshot made from the log, with the table's definition and retention.
     """
     return Snapshot(
         whole.seq,
@@ -61,8 +62,8 @@ def standing_on(columns: Columns, whole: Snapshot) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint: its ``snapshot``, the ``columns`` that this stands on, and the ``header`` of
-    its manifest.
+    """A checkpoint: its ``snapshot``, the snapshot's ``columns``, and the ``header`` of the
+    manifest.
     """
 
     snapshot: Snapshot
@@ -72,11 +73,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Reads checkpoints.  ``overrides``: options that take precedence over the table's.  ``known``:
-    segments of this process.
+    """Reads checkpoints.
 
-    ``damaged`` is told of damage when it is found; ``rebuild`` makes the columns of checkpoint
-    ``seq`` again without it.
+    ``overrides`` are options that take precedence over the table's.  ``known`` caches segments.
+    ``damaged`` is called for damage.  ``rebuild`` makes the columns of checkpoint ``seq`` again
+    without reading it.
     """
 
     storage: Storage
@@ -87,8 +88,8 @@ class Checkpoints:
     rebuild: Callable[[int], Columns]
 
     def hinted(self) -> int | None:
-        """Return the seq that the hint names, None without a hint.  Raises Corrupt if it names
-        none.
+        """Return the seq in the hint, or None without a hint.  Raises Corrupt if it is
+        malformed.
         """
         hint = self.storage.read_if_exists(paths.hint())
         if hint is None:
@@ -110,21 +111,19 @@ class Checkpoints:
         return seq
 
     def listed(self) -> list[int]:
-        """Return the seqs of all manifests, falling.  One listing."""
-        found = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.checkpoints_dir()))
-        return sorted((seq for seq in found if seq is not None), reverse=True)
+        """Return the seqs of all manifests, descending.  One listing."""
+        seqs = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.checkpoints_dir()))
+        return sorted((seq for seq in seqs if seq is not None), reverse=True)
 
     def before(self, seq: int | None, listed: Sequence[int] | None = None) -> Checkpoint | None:
-        """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or
-        None.
+        """Return the newest readable checkpoint at or before ``seq`` (None for any), or None.
 
-        ``listed``: what :meth:`listed` said a while ago, for who asks for many; None: it is asked,
-        as it is where one has gone since.
+        ``listed`` is a cached listing; refreshed if None or if a checkpoint has disappeared.
         """
-        there = self.listed() if listed is None else listed
-        for found in there[0 if seq is None else bisect_left(there, -seq, key=neg) :]:
+        seqs = self.listed() if listed is None else listed
+        for candidate in seqs[0 if seq is None else bisect_left(seqs, -seq, key=neg) :]:
             try:
-                return self.open(found)
+                return self.open(candidate)
             except Corrupt as error:
                 if listed is not None:
                     return self.before(seq)
@@ -132,8 +131,8 @@ class Checkpoints:
         return None
 
     def open(self, seq: int) -> Checkpoint:
-        """Return checkpoint ``seq``; nothing but its manifest is read.  Raises Corrupt if it is
-        damaged or gone.
+        """Return checkpoint ``seq``.  Reads only its manifest.  Raises Corrupt if it is damaged or
+        missing.
         """
         columns, header = self.columns(seq)
         path = paths.checkpoint_manifest(seq)
@@ -156,8 +155,9 @@ class Checkpoints:
         return Checkpoint(snapshot, columns, header)
 
     def columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
-        """Return the columns of checkpoint ``seq`` and the header of its manifest; raises Corrupt
-        as :meth:`open` does.
+        """Return the columns of checkpoint ``seq`` and the header of its manifest.
+
+        Raises Corrupt as :meth:`open` does.
         """
         path = paths.checkpoint_manifest(seq)
         payload = codec.unframe(
@@ -185,8 +185,8 @@ class Checkpoints:
         return columns, header
 
     def _page_cache(self) -> PageCache | None:
-        """Return the cache on the local disk for pages of a remote store; others are mapped or in
-        memory already.
+        """Return the local disk cache for pages of remote storage.  Other pages are mapped or in
+        memory.
         """
         options = parse_options(self.overrides)
         if not self.storage.is_remote or not options.cache_bytes_max:

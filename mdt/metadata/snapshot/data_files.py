@@ -1,10 +1,9 @@
-"""The data files of a snapshot by number: as segments, and as columns.
+"""The data files of a snapshot by number, as segments and as columns.
 
-A file's *number* is its position among all files that the snapshot knows: those of the checkpoint
-in their order, then those that records have added, one after the other.  A file that leaves keeps
-its number, which no other file gets; which files are live is a mask
-(:attr:`mdt.metadata.snapshot.snapshot.Snapshot.live`).  Numbers hold until the metadata stand on
-another checkpoint.
+The *number* of a file is its position among all files of the snapshot: first those of the
+checkpoint, then those that records have added, in order.  A removed file keeps its number.  The
+mask :attr:`mdt.metadata.snapshot.snapshot.Snapshot.live` marks the live files.  Numbers are valid
+until the next checkpoint.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ from mdt.metadata.snapshot.segments import COLUMNS, KnownSegments, segment_of
 from mdt.parquet.segment import Segment
 
 _FEW = 8
-"""Of a table with this many times as many files as are asked for, single values are read; else
-whole columns.
+"""Single values are read if a table has more than this many times the requested files, else whole
+columns.
 """
 
 Int64s = npt.NDArray[np.int64]
 
 
 class Files:
-    """The files of a checkpoint and those of the additions after it.  Nothing is read before it is
-    used.
-    """
+    """The files of a checkpoint and of the additions after it.  Reads lazily."""
 
     def __init__(
         self,
@@ -46,10 +43,9 @@ class Files:
         key_hash: KeyHash,
         maps: pa.Table | None = None,
     ) -> None:
-        """``known``: segments by key hash and id, kept for every snapshot of the process.
+        """``known`` caches segments by key hash and id, for all snapshots of the process.
 
-        ``maps``: columns of FILES which the first files have in place of those in the checkpoint
-        and the additions.
+        ``maps`` has columns of FILES that replace those of the first files.
         """
         self._checkpoint = checkpoint
         self._additions = [addition for addition in additions if len(addition)]
@@ -63,11 +59,11 @@ class Files:
         return self._checkpoint.rows + sum(map(len, self._additions))
 
     def segment(self, number: int) -> Segment:
-        """Return a file, from memory if this process has read it before."""
+        """Return a file.  Cached."""
         key = self._key_hash, self._id(number)
-        known = self._known.get(key)
-        if known is not None:
-            return known
+        cached = self._known.get(key)
+        if cached is not None:
+            return cached
         return self._known.put(
             key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS})
         )
@@ -79,26 +75,26 @@ class Files:
         return int(addition.segments[number - addition.first])
 
     def addition(self, number: int) -> Addition:
-        """Return the addition that has a file, which must not be in the checkpoint."""
+        """Return the addition with a file that is not in the checkpoint."""
         return self._additions[bisect_right(self._firsts, number) - 1]
 
     def segments(self, numbers: Int64s) -> list[Segment]:
-        """Return the files with these numbers, in their order."""
+        """Return the files with these numbers, in order."""
         if self._are_few(numbers):
             return [self.segment(number) for number in numbers.tolist()]
         ids = self.numpy("segment")[numbers].tolist()
-        found = {id: self._known.get((self._key_hash, id)) for id in ids}
-        missing = [at for at, id in enumerate(ids) if found[id] is None]
+        segment_of_id = {id: self._known.get((self._key_hash, id)) for id in ids}
+        missing = [at for at, id in enumerate(ids) if segment_of_id[id] is None]
         if missing:
-            fresh = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
-            found |= {
+            new_segments = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
+            segment_of_id |= {
                 segment.id: self._known.put((self._key_hash, segment.id), segment)
-                for segment in fresh
+                for segment in new_segments
             }
-        return [segment for id in ids if (segment := found[id]) is not None]
+        return [segment for id in ids if (segment := segment_of_id[id]) is not None]
 
     def value(self, name: str, number: int) -> pa.Scalar:
-        """Return one value of FILES; reads one page."""
+        """Return one value of FILES.  Reads one page."""
         if self._maps is not None and name in self._maps.column_names and number < len(self._maps):
             return self._maps[name][number]
         if number < self._checkpoint.rows:
@@ -110,7 +106,7 @@ class Files:
         return addition.files[name][number - addition.first]
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of numbers -> [files]; null is 0."""
+        """Return a numeric column -> [files], with 0 for null."""
         parts: list[npt.NDArray[Any]] = [np.zeros(self._checkpoint.rows, np.int64)]
         if f"files/{name}" in self._checkpoint:
             parts = [self._checkpoint.numpy(f"files/{name}")]
@@ -121,23 +117,23 @@ class Files:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of FILES [files]."""
-        found = self._columns.get(name)
-        if found is None:
+        column = self._columns.get(name)
+        if column is None:
             parts = [_stored(self._checkpoint, name)]
             parts += [addition.files.select([name]) for addition in self._additions]
             if self._maps is not None and name in self._maps.column_names:
                 parts = [self._maps.select([name]), *_after(parts, len(self._maps))]
-            found = self._columns[name] = one_chunk(pa.concat_tables(parts)).column(0)
-        return found
+            column = self._columns[name] = one_chunk(pa.concat_tables(parts)).column(0)
+        return column
 
     def values(self, name: str, of: Int64s) -> list[Any]:
-        """Return one column of the files numbered ``of``, in their order, as Python objects."""
+        """Return a column of the files ``of``, in order, as Python objects."""
         if self._are_few(of):
             return [self.value(name, number).as_py() for number in of.tolist()]
         return list(self.column(name).take(column(of)).to_pylist())
 
     def take(self, names: Sequence[str], of: Int64s) -> pa.Table:
-        """Return some columns of FILES of the files numbered ``of``, in their order."""
+        """Return columns of FILES of the files ``of``, in order."""
         schema = pa.schema([FILES.field(name) for name in names])
         if self._are_few(of):
             return pa.table(
@@ -151,16 +147,16 @@ class Files:
 
 
 def _after(parts: Sequence[pa.Table], rows: int) -> list[pa.Table]:
-    """Return what follows the first ``rows`` rows of ``parts`` together."""
-    left = []
+    """Return the ``parts`` without their first ``rows`` rows."""
+    remaining = []
     for part in parts:
-        left.append(part.slice(min(rows, len(part))))
+        remaining.append(part.slice(min(rows, len(part))))
         rows -= min(rows, len(part))
-    return left
+    return remaining
 
 
 def _stored(checkpoint: Columns, name: str) -> pa.Table:
-    """Return a column of a checkpoint; nulls if one of an older version lacks it."""
+    """Return a column of a checkpoint, or nulls if an older checkpoint lacks it."""
     stored = f"files/{name}"
     if stored in checkpoint:
         return checkpoint.table(stored)

@@ -1,7 +1,6 @@
-"""What a snapshot knows of keys that were deleted: which tombstones stand, and which rows come too
-late for theirs.
+"""Look-ups of tombstones in a snapshot, and detection of rows older than the delete of their key.
 
-Where a key lives, its row alone decides; a tombstone counts while it does not.
+A tombstone counts only while its key is not live.  The ordering value of a live row decides alone.
 """
 
 from __future__ import annotations
@@ -23,28 +22,32 @@ from mdt.metadata.snapshot.tombstones import (
 
 
 def has_tombstones(snapshot: Snapshot) -> bool:
-    """Return whether there may be a tombstone; without the option there is none.  O(1)."""
+    """Return True if the snapshot may have tombstones.  O(1).
+
+    Tables without the option have none.
+    """
     return snapshot.tombstones_since.is_known(snapshot.checkpoint)
 
 
 def standing(snapshot: Snapshot) -> Tombstones:
-    """Return all tombstones that count.  O(tombstones)."""
+    """Return all tombstones in force.  O(tombstones)."""
     since = remembered_since(snapshot.definition, snapshot.last_instant)
     return snapshot.tombstones_since.standing(snapshot.checkpoint, since)
 
 
 def deleted_at(snapshot: Snapshot, marks: KeyHashes) -> tuple[BoolArray, UInt64Array]:
-    """Return which keys have a tombstone, and its ordering value -> bool[n], uint64[n].  O(n log
-    tombstones).
+    """Return a mask of the keys with a tombstone, and its ordering values -> bool[n], uint64[n].
+
+    O(n log tombstones).
     """
-    known, stands = np.zeros(len(marks), np.bool_), np.zeros(len(marks), np.bool_)
+    decided, stands = np.zeros(len(marks), np.bool_), np.zeros(len(marks), np.bool_)
     ordering = np.zeros(len(marks), np.uint64)
     since = remembered_since(snapshot.definition, snapshot.last_instant)
     for part in reversed(snapshot.tombstones_since.sets(snapshot.checkpoint)):
         at = part.find(marks)
-        hit = np.flatnonzero((at >= 0) & ~known)
+        hit = np.flatnonzero((at >= 0) & ~decided)
         at = at[hit]
-        known[hit] = True
+        decided[hit] = True
         stands[hit] = part.stands[at] & (part.deleted_us[at] >= since)
         ordering[hit] = part.ordering[at]
     return stands, ordering
@@ -53,9 +56,7 @@ def deleted_at(snapshot: Snapshot, marks: KeyHashes) -> tuple[BoolArray, UInt64A
 def scope_of(
     snapshot: Snapshot, partition: npt.NDArray[np.object_]
 ) -> npt.NDArray[np.object_] | None:
-    """Return the partition paths that tombstones of keys depend on, None under table scope.
-    ``partition``: of each key.
-    """
+    """Return the partition paths that tombstones depend on, or None with table scope."""
     return None if snapshot.definition.is_global else partition
 
 
@@ -66,11 +67,10 @@ def outlived(
     ordering: UInt64Array | None,
     found: BoolArray,
 ) -> BoolArray:
-    """Return which rows, of keys that do not live (``found``), are older than the delete of their
-    key -> bool[n].
+    """Return a mask of rows older than the delete of their key -> bool[n].
 
-    Rows of the same ordering value are not: of those that compare equal, the later write counts, as
-    between rows.
+    ``found`` is True for keys that are live, which are not tested.  A row with the delete's
+    ordering value is not older: of equal values the later write counts, as between rows.
     """
     late = np.zeros(len(hashes), np.bool_)
     if ordering is None or not has_tombstones(snapshot):
@@ -85,20 +85,21 @@ def outlived(
 
 
 def undone(old: Snapshot, snapshot: Snapshot) -> pa.Table:
-    """Return what a record says of tombstones, schema TOMBSTONES, so that after ``snapshot`` those
-    of ``old`` stand again.  O(tombstones).
+    """Return the tombstone changes that turn ``snapshot`` back into ``old``, schema TOMBSTONES.
+
+    O(tombstones).
     """
     if not has_tombstones(old) and not has_tombstones(snapshot):
         return NO_TOMBSTONES
-    now = standing(snapshot)
-    then = (
+    current = standing(snapshot)
+    previous = (
         standing(old)
         if old.definition.key_hash == snapshot.definition.key_hash
         else of_table(NO_TOMBSTONES, 0)
     )
-    stands, ordering = deleted_at(snapshot, then.marks)
-    back = then.take(~stands | (ordering != then.ordering))
-    gone = now.take(then.find(now.marks) < 0)
-    marks = KeyHashes.concat([back.marks, gone.marks])
-    stands = np.arange(len(marks)) < len(back)
-    return new_tombstones(marks, np.append(back.ordering, gone.ordering), stands)
+    stands, ordering = deleted_at(snapshot, previous.marks)
+    restored = previous.take(~stands | (ordering != previous.ordering))
+    withdrawn = current.take(previous.find(current.marks) < 0)
+    marks = KeyHashes.concat([restored.marks, withdrawn.marks])
+    stands = np.arange(len(marks)) < len(restored)
+    return new_tombstones(marks, np.append(restored.ordering, withdrawn.ordering), stands)

@@ -1,9 +1,9 @@
-"""The file groups of a snapshot by number: names, partitions, members, sizes.
+"""The file groups of a snapshot by number: names, partitions, members and sizes.
 
-Groups of the checkpoint have the numbers of the checkpoint, new ones follow; a number never changes
-its group until the metadata are compacted.  A group whose files are all gone keeps its number and
-has no members.  What a commit changes is laid over the checkpoint, so that a snapshot's groups cost
-what its commits changed, however many files the table has.
+Groups of the checkpoint keep its numbers, and new groups follow.  A number identifies the same
+group until the next checkpoint.  A group without files keeps its number and has no members. Changes
+of commits are layered over the checkpoint.  So a snapshot's groups cost no more than the changes,
+however many files the table has.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from mdt.metadata.log.checkpoint_columns import Columns
 from mdt.metadata.snapshot.persistent_map import Layered
 
 NAME_SEED = 0
-"""Of the hashes by which file ids are found; ids are random already."""
+"""Seed of the hashes for look-ups of file ids.  It may be constant, as ids are random."""
 
 SMALL_LOOKED_AT_MAX = 4_096
-"""Changed file groups that are looked at for room, newest first: a small insert must not walk
-through a large table.
+"""Most changed file groups that are searched for room, newest first.
+
+A small insert must not search a large table.
 """
 
 GROUPED = ("file_id", "partition", "size", "rows", "kind")
 """Columns of files that file groups are made of."""
 
 _FEW = 16
-"""Up to so many names are read from their pages; more from the whole column."""
+"""Up to this many names are read from single pages, more from the whole column."""
 
 _TABLE = "\0"
-"""Stands for the whole table among partition paths, which cannot contain it."""
+"""Key of the whole table among partition paths, which cannot contain NUL."""
 
 Int64s = npt.NDArray[np.int64]
 Recent = tuple[tuple[int, ...], Any] | None
@@ -47,8 +48,10 @@ Recent = tuple[tuple[int, ...], Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One file group as it is now.  ``members``: numbers of its files, oldest first; ``bytes``: of
-    them; ``logs``: how many are log files.
+    """A file group.
+
+    ``members`` are the numbers of its files, oldest first.  ``bytes`` is their total size, and
+    ``logs`` the number of log files.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A file group that has room: its number, its bytes and how many of its files are log files."""
+    """A file group with room: its number, its bytes and its number of log files."""
 
     group: int
     bytes: int
@@ -69,9 +72,13 @@ class Small:
 
 @dataclass(frozen=True)
 class Groups:
-    """See the module.  ``changed``: groups that differ from the checkpoint; ``recent``: partition
-    -> the groups that each commit changed, newest first; ``weights``: partition -> (bytes, rows) of
-    base files; ``tail``: groups of the files after the checkpoint -> int64[files].
+    """The file groups of a snapshot.  See the module.
+
+    - changed: Groups that differ from the checkpoint, by number.
+    - numbers: Numbers of new groups, by name.
+    - recent: Groups changed by each commit, newest first, by partition.
+    - weights: (bytes, rows) of base files, by partition.
+    - tail: Groups of the files after the checkpoint, int64[files].
     """
 
     checkpoint: Columns
@@ -89,36 +96,34 @@ class Groups:
 
     @property
     def checkpoint_count(self) -> int:
-        """How many groups the checkpoint has."""
+        """Number of groups in the checkpoint."""
         return len(self.checkpoint.table("members_start")) - 1
 
     # Look-ups
 
     def number(self, names: Sequence[str]) -> Int64s:
-        """Return the number of each file id, -1 where there is none -> int64[n].  O(n log
-        groups).
-        """
-        found = np.full(len(names), -1, np.int64)
+        """Return the number of each file id, -1 if unknown -> int64[n].  O(n log groups)."""
+        numbers = np.full(len(names), -1, np.int64)
         if not len(names):
-            return found
+            return numbers
         if self.numbers:
             for i, name in enumerate(names):
-                known = self.numbers.get(name)
-                if known is not None:
-                    found[i] = known
+                number = self.numbers.get(name)
+                if number is not None:
+                    numbers[i] = number
         if self.checkpoint_count:
-            todo = np.flatnonzero(found < 0)
-            found[todo] = self._checkpoint_number([names[i] for i in todo.tolist()])
-        return found
+            missing = np.flatnonzero(numbers < 0)
+            numbers[missing] = self._checkpoint_number([names[i] for i in missing.tolist()])
+        return numbers
 
     def _checkpoint_number(self, names: Sequence[str]) -> Int64s:
         if len(names) > _FEW:
             return self._searched(names)
-        known: dict[str, int] = self.checkpoint.memo("groups that were asked for", dict)
-        new = [name for name in names if name not in known]
+        cached: dict[str, int] = self.checkpoint.memo("groups that were asked for", dict)
+        new = [name for name in names if name not in cached]
         if new:
-            known |= zip(new, self._searched(new).tolist(), strict=True)
-        return np.array([known[name] for name in names], np.int64)
+            cached |= zip(new, self._searched(new).tolist(), strict=True)
+        return np.array([cached[name] for name in names], np.int64)
 
     def _searched(self, names: Sequence[str]) -> Int64s:
         hashes, by_hash = (
@@ -128,18 +133,18 @@ class Groups:
         wanted = pa.array(names, pa.string())
         words = hash_keys(wanted, NAME_SEED).hi
         at = np.minimum(np.searchsorted(hashes, words), len(hashes) - 1)
-        result = np.full(len(names), -1, np.int64)
-        left = np.flatnonzero(hashes[at] == words)
-        # Equal hashes stand side by side; there is hardly ever a second round.
-        while len(left):
-            number = by_hash[at[left]].astype(np.int64)
-            same = flags(pc.equal(self._checkpoint_names(number), wanted.take(pa.array(left))))
-            result[left[same]] = number[same]
-            left = left[~same]
-            at[left] += 1
-            left = left[at[left] < len(hashes)]
-            left = left[hashes[at[left]] == words[left]]
-        return result
+        numbers = np.full(len(names), -1, np.int64)
+        remaining = np.flatnonzero(hashes[at] == words)
+        # Equal hashes are adjacent.  A second round is very rare.
+        while len(remaining):
+            number = by_hash[at[remaining]].astype(np.int64)
+            same = flags(pc.equal(self._checkpoint_names(number), wanted.take(pa.array(remaining))))
+            numbers[remaining[same]] = number[same]
+            remaining = remaining[~same]
+            at[remaining] += 1
+            remaining = remaining[at[remaining] < len(hashes)]
+            remaining = remaining[hashes[at[remaining]] == words[remaining]]
+        return numbers
 
     def _checkpoint_names(self, numbers: Int64s) -> pa.Array:
         if len(numbers) <= _FEW:
@@ -166,8 +171,10 @@ class Groups:
 
     def all_names(self) -> list[str]:
         """Return the file id of every group, by number.  O(groups)."""
-        known = self.checkpoint.table("group_name").column(0).to_pylist()
-        return known + [self.name(number) for number in range(len(known), self.count)]
+        checkpoint_names = self.checkpoint.table("group_name").column(0).to_pylist()
+        return checkpoint_names + [
+            self.name(number) for number in range(len(checkpoint_names), self.count)
+        ]
 
     @property
     def _partition_names(self) -> npt.NDArray[np.object_]:
@@ -176,8 +183,8 @@ class Groups:
                 self.checkpoint.table("partition_name").column(0).to_pylist(), dtype=object
             )
 
-        found: npt.NDArray[np.object_] = self.checkpoint.memo("partition names", make)
-        return found
+        paths: npt.NDArray[np.object_] = self.checkpoint.memo("partition names", make)
+        return paths
 
     def partition(self, number: int) -> str:
         """Return the partition path of a group."""
@@ -188,64 +195,63 @@ class Groups:
         return group.partition
 
     def partitions(self, numbers: Int64s) -> npt.NDArray[np.object_]:
-        """Return the partition path of each group -> object[n]; "" for -1.  O(n)."""
-        found = np.full(len(numbers), "", dtype=object)
+        """Return the partition path of each group -> object[n], "" for -1.  O(n)."""
+        partitions = np.full(len(numbers), "", dtype=object)
         old = (numbers >= 0) & (numbers < self.checkpoint_count)
         code = self.checkpoint.numpy("group_partition")[numbers[old]]
-        found[old] = self._partition_names[code]
+        partitions[old] = self._partition_names[code]
         new = np.flatnonzero(numbers >= self.checkpoint_count)
         if len(new):
             number = numbers[new] - self.checkpoint_count
             paths = np.full(int(number.max()) + 1, "", dtype=object)
-            for one in np.flatnonzero(np.bincount(number)).tolist():
-                paths[one] = self.partition(self.checkpoint_count + one)
-            found[new] = paths[number]
-        return found
+            for index in np.flatnonzero(np.bincount(number)).tolist():
+                paths[index] = self.partition(self.checkpoint_count + index)
+            partitions[new] = paths[number]
+        return partitions
 
     def places(self, numbers: Int64s, partitions: Sequence[str]) -> Int64s:
-        """Return which of ``partitions`` each group is in, -1 for none of them -> int64[n].  O(n +
-        partitions).
+        """Return the index in ``partitions`` of each group's partition, or -1 -> int64[n].
+
+        O(n + partitions).
         """
-        found = np.full(len(numbers), -1, np.int64)
-        known = np.full(len(self._partition_names), -1, np.int64)
+        places = np.full(len(numbers), -1, np.int64)
+        place_of_code = np.full(len(self._partition_names), -1, np.int64)
         codes = self._partition_codes
         for place, path in enumerate(partitions):
             if path in codes:
-                known[codes[path]] = place
+                place_of_code[codes[path]] = place
         old = np.flatnonzero((numbers >= 0) & (numbers < self.checkpoint_count))
-        found[old] = known[self.checkpoint.numpy("group_partition")[numbers[old]]]
+        places[old] = place_of_code[self.checkpoint.numpy("group_partition")[numbers[old]]]
         new = np.flatnonzero(numbers >= self.checkpoint_count)
         if len(new):
             place_of = {path: place for place, path in enumerate(partitions)}
-            found[new] = [
+            places[new] = [
                 place_of.get(self.partition(number), -1) for number in numbers[new].tolist()
             ]
-        return found
+        return places
 
     @property
     def _partition_codes(self) -> dict[str, int]:
         def make() -> dict[str, int]:
             return {name: code for code, name in enumerate(self._partition_names.tolist())}
 
-        found: dict[str, int] = self.checkpoint.memo("partition codes", make)
-        return found
+        codes: dict[str, int] = self.checkpoint.memo("partition codes", make)
+        return codes
 
     def has_partition(self, partition: str) -> bool:
-        """Return whether a file group was ever in ``partition`` since the checkpoint."""
+        """Return True if ``partition`` has had a file group since the checkpoint."""
         return partition in self._partition_codes or partition in self.recent
 
     def of_files(self, numbers: Int64s) -> Int64s:
         """Return the group of each of the files ``numbers`` -> int64[n]."""
-        found = np.empty(len(numbers), np.int64)
+        groups = np.empty(len(numbers), np.int64)
         old = numbers < self.checkpoint.rows
-        found[old] = self.checkpoint.numpy("group")[numbers[old]]
-        found[~old] = self.tail[numbers[~old] - self.checkpoint.rows]
-        return found
+        groups[old] = self.checkpoint.numpy("group")[numbers[old]]
+        groups[~old] = self.tail[numbers[~old] - self.checkpoint.rows]
+        return groups
 
     def members(self, number: int) -> Int64s:
-        """Return the numbers of a group's files, oldest first, none if it is gone ->
-        int64[files].
-        """
+        """Return the numbers of a group's files, oldest first -> int64[files]."""
         changed = self.changed.get(number)
         if changed is not None:
             return np.array(changed.members, np.int64)
@@ -253,12 +259,12 @@ class Groups:
         return self.checkpoint.numpy("members")[start[number] : start[number + 1]].astype(np.int64)
 
     def with_files(self, names: Sequence[str]) -> list[int]:
-        """Return the numbers of those of the groups ``names`` that have files."""
+        """Return the numbers of the groups in ``names`` that have files."""
         numbers = self.number(names)
         return [number for number in numbers[numbers >= 0].tolist() if len(self.members(number))]
 
     def group(self, number: int) -> Group:
-        """Return a group as it is now."""
+        """Return the current state of a group."""
         changed = self.changed.get(number)
         if changed is not None:
             return changed
@@ -276,16 +282,17 @@ class Groups:
     # Room for inserts
 
     def small(self, partition: str, bytes_max: int) -> Iterator[Small]:
-        """Yield the groups of ``partition`` with fewer than ``bytes_max`` bytes, smallest first,
-        one by one.
+        """Yield the groups of ``partition`` with fewer than ``bytes_max`` bytes, smallest first.
 
-        Of the groups that were changed since the checkpoint, the SMALL_LOOKED_AT_MAX latest are
-        looked at.
+        Of the groups changed since the checkpoint, only the latest SMALL_LOOKED_AT_MAX are
+        considered.
         """
-        fresh = sorted(self._changed_small(partition, bytes_max), key=lambda s: (s.bytes, s.group))
+        changed = sorted(
+            self._changed_small(partition, bytes_max), key=lambda s: (s.bytes, s.group)
+        )
         old = self._checkpoint_small(partition, bytes_max)
         ahead = next(old, None)
-        for small in fresh:
+        for small in changed:
             while ahead is not None and (ahead.bytes, ahead.group) < (small.bytes, small.group):
                 yield ahead
                 ahead = next(old, None)
@@ -295,13 +302,13 @@ class Groups:
             yield from old
 
     def _changed_small(self, partition: str, bytes_max: int) -> Iterator[Small]:
-        seen: set[int] = set()
+        visited: set[int] = set()
         at: Recent = self.recent.get(partition)
-        while at is not None and len(seen) < SMALL_LOOKED_AT_MAX:
+        while at is not None and len(visited) < SMALL_LOOKED_AT_MAX:
             numbers, at = at
-            for number in islice(numbers, SMALL_LOOKED_AT_MAX - len(seen)):
-                group = None if number in seen else self.changed.get(number)
-                seen.add(number)
+            for number in islice(numbers, SMALL_LOOKED_AT_MAX - len(visited)):
+                group = None if number in visited else self.changed.get(number)
+                visited.add(number)
                 if group is not None and group.members and group.bytes < bytes_max:
                     yield Small(number, group.bytes, group.logs)
 
@@ -324,9 +331,9 @@ class Groups:
 
     def weight(self, partition: str | None) -> tuple[int, int]:
         """Return (bytes, rows) of the base files of ``partition``, or of the table for None."""
-        known = self.weights.get(_TABLE if partition is None else partition)
-        if known is not None:
-            return known
+        changed = self.weights.get(_TABLE if partition is None else partition)
+        if changed is not None:
+            return changed
         size, rows = map(self.checkpoint.numpy, ("partition_bytes", "partition_rows"))
         if partition is not None:
             code = self._partition_codes.get(partition, len(size))
@@ -338,30 +345,30 @@ class Groups:
     def after(self, added: pa.Table, first: int, removed: pa.Table, gone: Int64s) -> Groups:
         """Return the groups after a commit.  O(files of the commit).
 
-        ``added``: its files, which are numbered from ``first`` on; ``removed``: the files ``gone``;
-        both with the columns GROUPED.
+        ``added`` has the commit's files, numbered from ``first`` on.  ``removed`` has the files
+        ``gone``. Both have the columns GROUPED.
         """
         changed: dict[int, Group] = {}
         numbers = self._with_new(added["file_id"].to_pylist())
         count, weights = self.count, dict[str, list[int]]()
 
         def current(number: int, name: str, partition: str) -> Group:
-            known = changed.get(number) or self.changed.get(number)
-            if known is not None:
-                return known
+            group = changed.get(number) or self.changed.get(number)
+            if group is not None:
+                return group
             if number < self.checkpoint_count:
                 return self.group(number)
             return Group(name, partition, (), 0, 0)
 
-        for files, which, of, sign in (
+        for files, file_numbers, group_numbers, sign in (
             (removed, gone.tolist(), self.of_files(gone), -1),
             (added, range(first, first + len(added)), numbers, 1),
         ):
             columns = (files[name].to_pylist() for name in GROUPED)
             for file, number, name, partition, size, rows, kind in zip(
-                which, of.tolist(), *columns, strict=True
+                file_numbers, group_numbers.tolist(), *columns, strict=True
             ):
-                group, is_checkpoint = current(number, name, partition), kind == BASE
+                group, is_base = current(number, name, partition), kind == BASE
                 members = (
                     (*group.members, file)
                     if sign > 0
@@ -371,13 +378,13 @@ class Groups:
                     group,
                     members=members,
                     bytes=group.bytes + sign * size,
-                    logs=group.logs + sign * (not is_checkpoint),
+                    logs=group.logs + sign * (not is_base),
                 )
                 count = max(count, number + 1)
-                if is_checkpoint:
-                    for place in (group.partition, _TABLE):
+                if is_base:
+                    for key in (group.partition, _TABLE):
                         total = weights.setdefault(
-                            place, list(self.weight(None if place == _TABLE else place))
+                            key, list(self.weight(None if key == _TABLE else key))
                         )
                         total[0] += sign * size
                         total[1] += sign * rows
@@ -395,15 +402,17 @@ class Groups:
         )
 
     def _with_new(self, names: Sequence[str]) -> Int64s:
-        """Return the number of each file id, new ones in the order in which they come."""
+        """Return the number of each file id.  New ids get numbers in order of appearance."""
         numbers = self.number(names)
-        fresh: dict[str, int] = {}
+        new_numbers: dict[str, int] = {}
         for i in np.flatnonzero(numbers < 0).tolist():
-            numbers[i] = fresh.setdefault(names[i], self.count + len(fresh))
+            numbers[i] = new_numbers.setdefault(names[i], self.count + len(new_numbers))
         return numbers
 
     def _recent(self, changed: dict[int, Group]) -> dict[str, Any]:
         by_partition: dict[str, list[int]] = {}
         for number, group in changed.items():
             by_partition.setdefault(group.partition, []).append(number)
-        return {name: (tuple(found), self.recent.get(name)) for name, found in by_partition.items()}
+        return {
+            name: (tuple(groups), self.recent.get(name)) for name, groups in by_partition.items()
+        }

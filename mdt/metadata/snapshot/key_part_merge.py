@@ -1,6 +1,4 @@
-"""Merging key parts when the metadata are compacted: few and large ones cost a look-up less than
-many small ones.
-"""
+"""Merges key parts during compaction, because a look-up in a few large parts is cheaper."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 Payload = Callable[[KeyPart], bytes | pa.Buffer]
-"""From a key part to its bytes; raises Corrupt if they are gone."""
+"""Reads the bytes of a key part.  Raises Corrupt if they are missing."""
 
 
 def can_be_read(key_part: KeyPart, index: KeyIndex, payload: Payload) -> bool:
-    """Return whether the bytes of a key part are there and whole."""
+    """Return True if the bytes of a key part exist and are intact."""
     try:
         count = len(key_part.groups) if key_part.numbers is None else len(key_part.numbers)
         index.merge([memoryview(payload(key_part))], [np.arange(count)], count)
@@ -30,10 +28,10 @@ def can_be_read(key_part: KeyPart, index: KeyIndex, payload: Payload) -> bool:
 
 
 def mergeable(key_parts: Sequence[KeyPart], index: KeyIndex) -> list[KeyPart]:
-    """Return the smaller ones of ``key_parts``, those that the next compaction makes one.
+    """Return the smaller ``key_parts``, which the next compaction merges.
 
-    Size-tiered: a key part is among them while it is at most four times the sum of the smaller
-    ones, so that a byte is rewritten O(log n) times over n compactions.
+    Size-tiered: a part is merged while it is at most four times the total of the smaller parts.  So
+    a byte is rewritten O(log n) times in n compactions.
     """
     chosen: list[KeyPart] = []
     total = 0
@@ -53,8 +51,10 @@ def merged_key_parts(
     *,
     whole: bool = False,
 ) -> tuple[KeyPart, ...]:
-    """Return ``key_parts`` of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged
-    into one, dead groups forgotten.
+    """Return the key parts of ``snapshot`` with the smaller ones merged, or all of them if
+    ``whole``.
+
+    Groups without files are dropped.
     """
     chosen, least = mergeable(key_parts, index), 2
     if whole:
@@ -62,16 +62,20 @@ def merged_key_parts(
     if len(chosen) < least:
         return key_parts
     groups = [snapshot.key_part_groups(key_part) for key_part in chosen]
-    known = np.unique(np.concatenate(groups))
-    known = known[[n >= 0 and len(snapshot.file_groups.members(n)) > 0 for n in known.tolist()]]
-    maps = [_places(known, numbers) for numbers in groups]
-    data = index.merge([memoryview(payload(key_part)) for key_part in chosen], maps, len(known))
-    kept = tuple(u for u in key_parts if all(u is not c for c in chosen))
-    return (*kept, KeyPart(index.name, (), data, None, known))
+    live_groups = np.unique(np.concatenate(groups))
+    live_groups = live_groups[
+        [n >= 0 and len(snapshot.file_groups.members(n)) > 0 for n in live_groups.tolist()]
+    ]
+    maps = [_places(live_groups, numbers) for numbers in groups]
+    data = index.merge(
+        [memoryview(payload(key_part)) for key_part in chosen], maps, len(live_groups)
+    )
+    retained = tuple(u for u in key_parts if all(u is not c for c in chosen))
+    return (*retained, KeyPart(index.name, (), data, None, live_groups))
 
 
 def _places(known: Int64Array, numbers: Int64Array) -> Int64Array:
-    """Return where each of ``numbers`` stands in ``known`` (rising), -1 where it does not."""
+    """Return the index of each of ``numbers`` in ``known`` (ascending), or -1."""
     if not len(known):
         return np.full(len(numbers), -1, np.int64)
     at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)

@@ -1,6 +1,4 @@
-"""The bytes of parts of the key index, and what a key index has made of them: read once by each
-process.
-"""
+"""Reads and caches key parts, as bytes and as opened by their index."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from mdt.stores.object_range import ObjectRange
 
 
 class KeyPartReader:
-    """Reads the key parts of one table; safe for many threads."""
+    """Reads the key parts of a table.  Thread-safe."""
 
     def __init__(self, objects: ObjectReader) -> None:
         self._objects = objects
@@ -25,8 +23,9 @@ class KeyPartReader:
         self._opened: Recent[tuple[str, ObjectRange], Any] = Recent(KEY_PARTS_OPEN_MAX)
 
     def payload(self, key_part: KeyPart) -> bytes | pa.Buffer:
-        """Return the bytes of a key part; they verify themselves when they are parsed.  Raises
-        Corrupt if they are gone.
+        """Return the bytes of a key part, which verify themselves when parsed.
+
+        Raises Corrupt if they are missing.
         """
         if key_part.payload is not None:
             return key_part.payload
@@ -35,13 +34,14 @@ class KeyPartReader:
         return self._payloads.made(stored, lambda: self._objects.read(stored, verify=False))
 
     def opened(self, key_part: KeyPart, index: KeyIndex) -> Any:
-        """Return what ``index`` takes in the place of the key part
-        (:meth:`indexes.base.KeyIndex.opened`).  Raises ValueError, Corrupt.
+        """Return a key part opened by ``index`` (:meth:`indexes.base.KeyIndex.opened`).  Cached.
+
+        Raises ValueError or Corrupt.
         """
         stored = key_part.stored
-        known = None if stored is None else self._opened.get((index.name, stored))
-        if known is None:
-            known = index.opened(memoryview(self.payload(key_part)))
+        opened = None if stored is None else self._opened.get((index.name, stored))
+        if opened is None:
+            opened = index.opened(memoryview(self.payload(key_part)))
             if stored is not None:
-                self._opened.put((index.name, stored), known)
-        return known
+                self._opened.put((index.name, stored), opened)
+        return opened

@@ -1,4 +1,4 @@
-"""Parts of the key index: what the key index knows of the keys that some commits inserted."""
+"""Key parts: the key index entries of the keys that commits have inserted."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """A part of a key index: the index that wrote it, the file groups it numbers, and its bytes or
-    where they stand.
+    """A part of a key index: the index that wrote it, its file groups, and its bytes or their
+    location.
 
-    A key part of a commit names its ``groups``; one of a checkpoint has their ``numbers`` there
-    instead, -1 for those that are gone.
+    A key part of a commit has the names of its ``groups``.  A key part of a checkpoint has
+    ``numbers`` of the checkpoint instead, -1 for groups that no longer exist.
     """
 
     index: str
@@ -39,7 +39,7 @@ class KeyPart:
 
     @property
     def size(self) -> int:
-        """Bytes of the key part."""
+        """Size of the key part in bytes."""
         if self.payload is not None:
             return len(self.payload)
         return getattr(self.stored, "length", 0)
@@ -47,35 +47,34 @@ class KeyPart:
     def without(
         self, names: AbstractSet[str] = frozenset(), numbers: Int64s | None = None
     ) -> KeyPart | None:
-        """Return what this says of other file groups than these: ``names``, or ``numbers`` in the
-        checkpoint if it has numbers.
+        """Return the key part without the groups ``names``, or ``numbers`` for a part of a
+        checkpoint.
 
-        None if that is nothing.
+        None if no group remains.
         """
         if self.numbers is not None:
-            left = np.where(
+            remaining = np.where(
                 np.isin(self.numbers, [] if numbers is None else numbers), -1, self.numbers
             )
-            return replace(self, numbers=left) if bool((left >= 0).any()) else None
+            return replace(self, numbers=remaining) if bool((remaining >= 0).any()) else None
         if names.isdisjoint(self.groups):
             return self
-        kept = tuple("" if name in names else name for name in self.groups)
-        return replace(self, groups=kept, _found=[]) if any(kept) else None
+        retained = tuple("" if name in names else name for name in self.groups)
+        return replace(self, groups=retained, _found=[]) if any(retained) else None
 
     def numbers_in(self, groups: Groups) -> Int64s:
-        """Return the number of each of the key part's groups, -1 where it is gone -> int64[groups].
+        """Return the number of each group, -1 if it no longer exists -> int64[groups].
 
-        Numbers stay until the metadata are compacted, so what was found once is kept for the
-        checkpoint.
+        Cached per checkpoint, since numbers change only with the next compaction.
         """
         if self.numbers is not None:
             return self.numbers
-        for checkpoint, known in self._found:
+        for checkpoint, cached in self._found:
             if checkpoint is groups.checkpoint:
-                return known
-        found = groups.number(self.groups)
-        self._found.append((groups.checkpoint, found))
-        return found
+                return cached
+        group_numbers = groups.number(self.groups)
+        self._found.append((groups.checkpoint, group_numbers))
+        return group_numbers
 
 
 def key_parts_of(table: pa.Table) -> tuple[KeyPart, ...]:
@@ -100,11 +99,9 @@ def _row(key_part: KeyPart) -> dict[str, Any]:
 
 
 def numbered_table(key_parts: Sequence[tuple[KeyPart, Int64s]], uncovered: Int64s) -> pa.Table:
-    """Return key parts with the numbers of their groups, and the groups that no key part covers,
-    schema NUMBERED_KEY_PARTS.
-    """
-    rest = KeyPart("", (), None, None)
-    rows = [*key_parts, (rest, uncovered)]
+    """Return key parts with group numbers, and the uncovered groups, schema NUMBERED_KEY_PARTS."""
+    without_part = KeyPart("", (), None, None)
+    rows = [*key_parts, (without_part, uncovered)]
     table = pa.Table.from_pylist(
         [{**_row(key_part), "groups": []} for key_part, _ in rows], schema=NUMBERED_KEY_PARTS
     )
@@ -119,13 +116,13 @@ def numbered_table(key_parts: Sequence[tuple[KeyPart, Int64s]], uncovered: Int64
 
 
 def stored_key_parts(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]:
-    """Return the key parts of a checkpoint, and the numbers of the groups that they do not cover;
-    both come from one page.
+    """Return the key parts of a checkpoint, and the numbers of the groups without coverage.  One
+    page.
     """
-    found: tuple[tuple[KeyPart, ...], list[int]] = checkpoint.memo(
+    stored: tuple[tuple[KeyPart, ...], list[int]] = checkpoint.memo(
         "key_parts", lambda: _of_checkpoint(checkpoint)
     )
-    return found
+    return stored
 
 
 def _of_checkpoint(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]:
@@ -134,16 +131,16 @@ def _of_checkpoint(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]
     table = checkpoint.table("key_parts").combine_chunks()
     key_parts, uncovered = [], list[int]()
     for i, row in enumerate(table.drop_columns(["groups"]).to_pylist()):
-        found = numbers(table["groups"].chunk(0)[i].values).astype(np.int64)
+        groups = numbers(table["groups"].chunk(0)[i].values).astype(np.int64)
         if row["index"]:
-            key_parts.append(KeyPart(row["index"], (), row["payload"], place_in(row), found))
+            key_parts.append(KeyPart(row["index"], (), row["payload"], place_in(row), groups))
         else:
-            uncovered = found.tolist()
+            uncovered = groups.tolist()
     return tuple(key_parts), uncovered
 
 
 def named(key_part: KeyPart, groups: Groups) -> KeyPart:
-    """Return a key part of a checkpoint as one that names its groups."""
+    """Return a key part of a checkpoint with group names instead of numbers."""
     if key_part.numbers is None:
         return key_part
     names = tuple("" if n < 0 else groups.name(n) for n in key_part.numbers.tolist())

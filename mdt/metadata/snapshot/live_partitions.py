@@ -1,4 +1,4 @@
-"""The partitions of a table that have rows, with their file groups, and which ones a user means."""
+"""The partitions with rows, their file groups, and the selection of partitions by users."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from mdt.schema.lossy_casts import whole_array
 from mdt.schema.names import avro_name
 
 ANY = "*"
-"""Stands for anything in a pattern of partition paths."""
+"""Matches any text in a pattern of partition paths."""
 _OTHER_WILDCARDS = re.compile(r"[?\[]")
-"""Of shells: a partition that is dropped by its name must be that one."""
+"""Wildcards of shells, taken literally: dropping a partition by name must match only that
+partition.
+"""
 
 
 def partitioned(
     snapshot: Snapshot, partitions: Sequence[str] | None = None
 ) -> tuple[Int64Array, dict[str, Int64Array]]:
-    """Return the live file groups of some partitions, rising, and partition path -> the places of
-    its groups among them.  O(files).
+    """Return the live file groups of ``partitions`` (None for all), and their indices by partition.
+
+    The groups are ascending.  O(files).
     """
     groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
     paths = snapshot.file_groups.partitions(groups).astype(str)
     if partitions is not None:
-        wanted = np.isin(paths, list(partitions))
-        groups, paths = groups[wanted], paths[wanted]
+        selected = np.isin(paths, list(partitions))
+        groups, paths = groups[selected], paths[selected]
     if not len(groups):
         return groups, {}
     names, code = np.unique(paths, return_inverse=True)
@@ -45,34 +48,34 @@ def partitioned(
 
 
 def live_paths(snapshot: Snapshot) -> list[str]:
-    """Return the paths of the partitions with rows, rising.  O(files)."""
+    """Return the paths of the partitions with rows, ascending.  O(files)."""
     groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
-    found: list[str] = np.unique(snapshot.file_groups.partitions(groups).astype(str)).tolist()
-    return found
+    paths: list[str] = np.unique(snapshot.file_groups.partitions(groups).astype(str)).tolist()
+    return paths
 
 
 def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:
-    """Return the paths of the partitions that are meant, None for all; ``*`` stands for anything.
+    """Return the paths of the selected partitions, or None for all.  ``*`` matches any text.
 
-    Raises Invalid if a text names none.
+    Raises Invalid if a text matches no partition.
     """
     if partitions is None:
         return None
     paths = live_paths(snapshot)
-    found: dict[str, None] = {}
+    selected: dict[str, None] = {}
     for text in texts("partitions", partitions, "['city=Oslo'], or 'city=*'"):
-        mine = within(paths, _as_path(snapshot.definition, text))
-        if not mine:
+        matches = within(paths, _as_path(snapshot.definition, text))
+        if not matches:
             raise Invalid(
                 f"there is no partition {text!r}",
                 hint=f"there are {', '.join(paths[:3]) or 'none'} …",
             )
-        found |= dict.fromkeys(mine)
-    return list(found)
+        selected |= dict.fromkeys(matches)
+    return list(selected)
 
 
 def within(paths: Sequence[str], pattern: str) -> list[str]:
-    """Return those of the paths that are ``pattern``, or match it; ``*`` alone stands for anything.
+    """Return the paths that equal or match ``pattern``.  Only ``*`` is a wildcard.
 
     >>> within(["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"], "city=Oslo/*")
     ['city=Oslo/day=1', 'city=Oslo/day=2']
@@ -86,28 +89,25 @@ def within(paths: Sequence[str], pattern: str) -> list[str]:
 
 
 def among(paths: Collection[str], patterns: Collection[str]) -> set[str]:
-    """Return those of the paths that are one of ``patterns``, or match one, as :func:`within`.
+    """Return the paths that match any of ``patterns``, as in :func:`within`.
+
     O(paths · patterns with ``*``).
 
-    >>> sorted(
-    ...     among(
-    ...         ["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"],
-    ...         ["city=Rome/day=1", "*/day=2"],
-    ...     )
-    ... )
+    >>> paths = ["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"]
+    >>> sorted(among(paths, ["city=Rome/day=1", "*/day=2"]))
     ['city=Oslo/day=2', 'city=Rome/day=1']
     """
-    some = list(paths)
-    matched = (within(some, pattern) for pattern in patterns if ANY in pattern)
+    candidates = list(paths)
+    matched = (within(candidates, pattern) for pattern in patterns if ANY in pattern)
     return set(paths).intersection(patterns).union(*matched)
 
 
 def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
-    """Return what users say of partitions as patterns of their paths.
+    """Return a user's selection of partitions as path patterns.
 
-    ``partitions``: a path, in which ``*`` stands for anything; a dict, partition column -> value,
-    for all partitions with these values; or an iterable of such.  Raises Invalid for what can name
-    no partition of the table.
+    ``partitions`` is a path, where ``*`` matches any text, a dict of partition column to value, or
+    an iterable of these.  A dict selects all partitions with its values.  Raises Invalid if an item
+    cannot name a partition of the table.
     """
     if not definition.partition_by:
         raise Invalid(
@@ -117,13 +117,13 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
     if isinstance(partitions, str | Mapping):
         partitions = [partitions]
     try:
-        wanted = list(partitions)
+        items = list(partitions)
     except TypeError:
         raise Invalid(
             f"partitions={shown(partitions)} names none",
             hint="write 'city=Oslo', {'city': 'Oslo'}, or a list of such",
         ) from None
-    return [_pattern(definition, one) for one in wanted]
+    return [_pattern(definition, item) for item in items]
 
 
 def _pattern(definition: TableDefinition, one: object) -> str:
@@ -133,7 +133,8 @@ def _pattern(definition: TableDefinition, one: object) -> str:
 
 
 def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
-    """Return the paths of the partitions with rows that have ``values``, partition column -> value.
+    """Return the paths of the partitions with rows that have ``values``, a dict of column to value.
+
     Raises Invalid as :func:`patterns` does.
     """
     pattern = patterns(snapshot.definition, values or ANY)[0]
@@ -141,9 +142,7 @@ def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
 
 
 def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
-    """Return what partitions are called whose ``paths`` are given, with the names of their columns,
-    as Hive calls them.
-    """
+    """Return the Hive-style names of partitions, with column names, for their ``paths``."""
     if definition.hive_style or definition.time_path is not None:
         return list(paths)
     names = list(map(avro_name, definition.partition_by))
@@ -151,8 +150,9 @@ def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
 
 
 def _as_path(definition: TableDefinition, text: str) -> str:
-    """Return the path of a partition, or a pattern of such, in which columns may have their own
-    names: those that directories have.
+    """Return the path or pattern of a partition, with column names as in directories.
+
+    Users may write columns under their own names.
     """
     levels, columns = text.split("/"), definition.partition_by
     if not definition.hive_style or len(levels) != len(columns):
@@ -192,26 +192,26 @@ def _of_text(definition: TableDefinition, text: object) -> str:
 def _of_values(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
     unknown = [name for name in values if name not in definition.partition_by]
     if unknown or not values:
-        what = "a dict names at least one column"
+        problem = "a dict names at least one column"
         if unknown:
-            what = f"{shown(unknown[0])} is no partition column"
+            problem = f"{shown(unknown[0])} is no partition column"
         hint = f"the table is partitioned by {', '.join(definition.partition_by)}"
-        raise Invalid(what, hint=hint)
+        raise Invalid(problem, hint=hint)
     return "/".join(_level(definition, name, values) for name in definition.partition_by)
 
 
 def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) -> str:
-    """Return what a level of the path of partitions with ``values`` is called."""
+    """Return the level of column ``name`` in the path pattern of partitions with ``values``."""
     if name not in values:
         return ANY
-    type, given = definition.schema.field(name).type, [values[name]]
+    type, list_of_value = definition.schema.field(name).type, [values[name]]
     try:
         if isinstance(values[name], str):
-            value = pa.array(given).cast(type)
+            value = pa.array(list_of_value).cast(type)
         elif definition.time_path is None:
-            value = whole_array(given, type)
-        else:  # any time of a day says which day
-            value = pa.array(given, type)
+            value = whole_array(list_of_value, type)
+        else:  # any time of a day identifies the day
+            value = pa.array(list_of_value, type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(
             f"{shown(values[name])} is no {type}, which column {name!r} has: {error}"

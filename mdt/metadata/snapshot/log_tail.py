@@ -1,6 +1,4 @@
-"""What commit records have added since the checkpoint: files with their statistics and summaries, a
-few tables at a time.
-"""
+"""Files, statistics and summaries added by commit records since the checkpoint, in a few tables."""
 
 from __future__ import annotations
 
@@ -22,12 +20,13 @@ from mdt.metadata.log.checkpoint_columns import SUMMARY, no_rows
 from mdt.metadata.log.commit_log import STATS, SUMMARIES, CommitRecord
 
 ADDITIONS_MERGED = 16
-"""So many additions of one size become one: a query looks into few tables, and a row is copied once
-for each power.
+"""Number of additions with the same level that are merged.
+
+So a query searches few tables, and a row is copied once per level.
 """
 
 COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
-"""Summaries of older shards, and the record that brought them."""
+"""Summaries of older shards, with the seq of the record that added them."""
 
 _NO_COVERS = no_rows(COVERS)
 
@@ -36,11 +35,11 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Addition:
-    """Files that were added one after the other, ``first`` being the number of the first one.
+    """Consecutively numbered files, starting with number ``first``.
 
-    ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS
-    of any older ones. Segments have their numbers.  ``level``: how often the addition was merged;
-    ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and :meth:`bounds` so far.
+    ``files`` (FILES), ``stats`` (STATS) and ``summaries`` (SUMMARIES) belong to these files,
+    ``covers`` (COVERS) to older files.  Segments have their numbers.  ``level`` counts the merges
+    of the addition. ``stats_of`` and ``bounds_of`` cache :meth:`column_stats` and :meth:`bounds`.
     """
 
     first: int
@@ -57,7 +56,7 @@ class Addition:
 
     @cached_property
     def segments(self) -> Int64s:
-        """Numbers of the segments, rising -> int64[files]."""
+        """Numbers of the segments, ascending -> int64[files]."""
         return numbers(self.files["segment"])
 
     @cached_property
@@ -75,7 +74,7 @@ class Addition:
 
     @cached_property
     def _by_column(self) -> dict[str, pa.Table]:
-        """Statistics of whole files, a table for each column."""
+        """Statistics of whole files, by column."""
         names = one_array(self._whole["column"]).dictionary_encode()
         code = numbers(names.indices)
         order = np.argsort(code, kind="stable")
@@ -90,27 +89,28 @@ class Addition:
         return list(self._by_column)
 
     def column_stats(self, name: str) -> pa.Table | None:
-        """Return the statistics of ``name``, one row per file (null where there are none), or
-        None.
+        """Return the statistics of ``name``, one row per file, null if missing.
+
+        None if no file has any.
         """
         if name not in self.stats_of:
-            found = self._by_column.get(name)
-            if found is not None:
-                segments = numbers(found["segment"])
+            stats = self._by_column.get(name)
+            if stats is not None:
+                segments = numbers(stats["segment"])
                 if not np.array_equal(segments, self.segments):
-                    found = aligned(found, segments, self.segments)
-                found = found.select(STATS.names[3:]).combine_chunks()
-            self.stats_of[name] = found
+                    stats = aligned(stats, segments, self.segments)
+                stats = stats.select(STATS.names[3:]).combine_chunks()
+            self.stats_of[name] = stats
         return self.stats_of[name]
 
     def bounds(self, name: str, type: pa.DataType) -> Bounds:
-        """Return the statistics of ``name``, a column of ``type``, ready to compare [files]."""
-        found = self.bounds_of.get(name)
-        if found is None:
-            stats = self.column_stats(name)
-            found = Bounds.unknown(len(self)) if stats is None else Bounds.read(stats, type)
-            self.bounds_of[name] = found
-        return found
+        """Return the statistics of ``name``, a column of ``type``, in comparable form [files]."""
+        bounds = self.bounds_of.get(name)
+        if bounds is None:
+            table = self.column_stats(name)
+            bounds = Bounds.unknown(len(self)) if table is None else Bounds.read(table, type)
+            self.bounds_of[name] = bounds
+        return bounds
 
     def row_group_stats(self, segment: int) -> pa.Table:
         """Return the statistics of the row groups of a segment, schema STATS."""
@@ -133,9 +133,9 @@ def of_segment(page: pa.Table, segment: int) -> pa.Table:
 
 
 def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
-    """Return the first row of ``table`` for each segment in ``wanted``, null where there is none.
+    """Return the first row of ``table`` for each segment in ``wanted``, or nulls.
 
-    ``segments``: int64[len(table)], of its rows, in any order.  O(n log n).
+    ``segments`` has the segment of each row, int64[len(table)], in any order.  O(n log n).
     """
     order = np.argsort(segments, kind="stable")
     at = np.searchsorted(segments, wanted, sorter=order)
@@ -147,8 +147,9 @@ def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
 
 
 def numbered(table: pa.Table, seq: int) -> pa.Table:
-    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals, in
-    columns of one chunk.
+    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals.
+
+    Each column has one chunk.
     """
     if not len(table):
         return table
@@ -161,23 +162,23 @@ def numbered(table: pa.Table, seq: int) -> pa.Table:
 
 
 def addition_of(record: CommitRecord, first: int) -> Addition | None:
-    """Return what ``record`` adds, None if that is nothing."""
+    """Return the addition of ``record``, or None if it adds no files and summaries."""
     files, covers = record.table("files"), record.table("covers")
     if not len(files) and not len(covers):
         return None
-    of_files = [
-        numbered(record.table(name), record.seq) for name in ("files", "stats", "summaries")
-    ]
+    tables = [numbered(record.table(name), record.seq) for name in ("files", "stats", "summaries")]
     dated = (
         covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64)))
         if len(covers)
         else _NO_COVERS
     )
-    return Addition(first, of_files[0], of_files[1], of_files[2], dated.combine_chunks())
+    return Addition(first, tables[0], tables[1], tables[2], dated.combine_chunks())
 
 
 def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addition, ...]:
-    """Return ``additions`` with one more; equal ones at the end are merged when there are many."""
+    """Return ``additions`` with another addition.  Many additions with the same level are
+    merged.
+    """
     if new is None:
         return additions
     additions = (*additions, new)
@@ -190,7 +191,7 @@ def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addit
 
 
 def merged(parts: Sequence[Addition]) -> Addition:
-    """Return additions that follow each other as one."""
+    """Merge consecutive additions."""
 
     def joined(name: str) -> pa.Table:
         return pa.concat_tables([getattr(part, name) for part in parts]).combine_chunks()
@@ -208,49 +209,49 @@ def merged(parts: Sequence[Addition]) -> Addition:
 
 @dataclass(frozen=True)
 class Summaries:
-    """The summaries of one index among additions, those of a shard newest first; those before
-    record ``since`` were forgotten.
-    """
+    """Summaries of an index in the additions, the newest of each shard first."""
 
     shards: Int64s
     table: pa.Table
 
     @classmethod
     def among(cls, additions: Sequence[Addition], index: str, since: int) -> Summaries:
-        """Collect what ``additions`` know of the index with the specification ``index``.  O(rows of
-        its additions).
+        """Collect the summaries of the index specification ``index``, added by record ``since`` or
+        later.
+
+        O(rows of its additions).
         """
-        found = []
+        tables = []
         for addition in reversed(additions):
             if len(addition.covers):
-                wanted = pc.and_(
+                is_valid = pc.and_(
                     pc.equal(addition.covers["index"], index),
                     pc.greater_equal(addition.covers["seq"], since),
                 )
-                newest_first = addition.covers.filter(wanted).sort_by([("seq", "descending")])
-                found.append(newest_first.drop_columns(["seq"]))
+                newest_first = addition.covers.filter(is_valid).sort_by([("seq", "descending")])
+                tables.append(newest_first.drop_columns(["seq"]))
         for addition in additions:
-            own = (
+            summaries = (
                 addition.summaries.filter(pc.equal(addition.summaries["index"], index))
                 if len(addition.summaries)
                 else None
             )
-            if own is not None:
-                found.append(
-                    own.filter(pc.greater_equal(own["shard"], since * SEGMENTS_PER_COMMIT_MAX))
+            if summaries is not None:
+                tables.append(
+                    summaries.filter(
+                        pc.greater_equal(summaries["shard"], since * SEGMENTS_PER_COMMIT_MAX)
+                    )
                 )
-        table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
+        table = pa.concat_tables(tables) if tables else no_rows(SUMMARIES)
         return cls(numbers(table["shard"]), table.select(SUMMARY.names))
 
     def of(self, wanted: Int64s) -> pa.Table:
-        """Return the newest summary of each wanted shard, schema SUMMARY, null where there is
-        none.
-        """
+        """Return the newest summary of each wanted shard, schema SUMMARY, null if missing."""
         return aligned(self.table, self.shards, wanted)
 
 
 NO_FILES = no_rows(FILES)
-"""What a record without files adds."""
+"""The files of a record without files."""
 
 
 def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
@@ -260,7 +261,7 @@ def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
 
 
 def summary_sizes(table: pa.Table) -> Int64s:
-    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema
+    """Return the bytes of each summary, -1 if missing -> int64[n].  ``table`` has the schema
     SUMMARY.
     """
     return numbers(
@@ -273,27 +274,30 @@ def summary_sizes(table: pa.Table) -> Int64s:
 
 
 def stats_table(files: Sequence[NewFile]) -> pa.Table:
-    """Return the column statistics of ``files`` below each other, schema STATS; ``segment`` holds
-    ordinals.
+    """Return the column statistics of ``files`` as a single table, schema STATS.
+
+    The column ``segment`` has ordinals.
     """
-    told = {n: file.stats for n, file in enumerate(files) if file.stats is not None}
-    if not told:
+    stats_of = {n: file.stats for n, file in enumerate(files) if file.stats is not None}
+    if not stats_of:
         return STATS.empty_table()
-    segment = np.repeat(np.array(list(told), np.int64), [len(stats) for stats in told.values()])
+    segment = np.repeat(
+        np.array(list(stats_of), np.int64), [len(stats) for stats in stats_of.values()]
+    )
     names = [name for name in STATS.names if name != "segment"]
-    together = pa.concat_tables([stats.select(names) for stats in told.values()])
+    together = pa.concat_tables([stats.select(names) for stats in stats_of.values()])
     columns = dict(zip(names, together.columns, strict=True)) | {"segment": pa.array(segment)}
     return pa.table(columns).select(STATS.names).cast(STATS).combine_chunks()
 
 
 def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
     """Return (specification, shard, summary) triples as a table with the schema SUMMARIES."""
-    told = []
+    records = []
     for spec, shard, summary in rows:
         row: dict[str, Any] = {"index": spec, "shard": shard}
         if isinstance(summary, bytes):
             row["payload"] = summary
         else:
             row |= place_fields(summary)
-        told.append(row)
-    return pa.Table.from_pylist(told, schema=SUMMARIES)
+        records.append(row)
+    return pa.Table.from_pylist(records, schema=SUMMARIES)

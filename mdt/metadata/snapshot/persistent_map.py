@@ -1,6 +1,4 @@
-"""A mapping that never changes: adding to it gives another one, which shares most of what both
-hold.
-"""
+"""An immutable mapping.  Adding items returns a new mapping that shares most of its data."""
 
 from __future__ import annotations
 
@@ -14,10 +12,15 @@ _GROWTH = 2
 
 
 class Layered(Generic[K, V]):
-    """Dictionaries over one another, newest last; the newest that has a key holds its value.
+    """Dictionaries layered over each other, newest last.  The newest value of a key counts.
 
-    Sizes fall by half from layer to layer, so a look-up asks O(log n) dictionaries and an item is
-    copied O(log n) times in all, as in a log-structured merge tree.
+    Layer sizes at least halve from one layer to the next.  So a look-up searches O(log n)
+    dictionaries, and an item is copied O(log n) times in all, as in a log-structured merge tree.
+
+    >>> older = Layered[str, int]().adding({"a": 1, "b": 2})
+    >>> newer = older.adding({"b": 3})
+    >>> older.get("b"), newer.get("b"), newer.flat()
+    (2, 3, {'a': 1, 'b': 3})
     """
 
     __slots__ = ("_layers",)
@@ -37,13 +40,13 @@ class Layered(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the value of ``key`` or None.  O(log n)."""
         for layer in reversed(self._layers):
-            found = layer.get(key)
-            if found is not None:
-                return found
+            value = layer.get(key)
+            if value is not None:
+                return value
         return None
 
     def adding(self, items: Mapping[K, V]) -> Layered[K, V]:
-        """Return a mapping with ``items`` added or replaced.  O(items × log n), amortised."""
+        """Return a mapping with ``items`` added or replaced.  O(items × log n), amortized."""
         if not items:
             return self
         layer, layers = dict(items), self._layers
@@ -53,9 +56,9 @@ class Layered(Generic[K, V]):
         return Layered((*layers, layer))
 
     def flat(self) -> dict[K, V]:
-        """Return everything as one new dictionary.  O(n)."""
+        """Return all items as a new dictionary.  O(n)."""
         return {key: value for layer in self._layers for key, value in layer.items()}
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Yield every key with its value, once.  O(n)."""
+        """Yield each key and its value, once.  O(n)."""
         yield from self.flat().items()

@@ -1,9 +1,8 @@
-"""The read-optimized view of a snapshot, as Hudi defines it: base files alone, each with all of its
-rows.
+"""Hudi's read-optimized view of a snapshot: base files only, with all of their rows.
 
-What stands in log files is not seen, deletes and updates included: a row that a log file replaced
-is there as its base file has it.  It costs what reading base files costs, and is as old as the last
-compaction of each file group.
+Log files are ignored, including their deletes and updates.  A row that a log file replaced appears
+as in its base file.  The view costs no more than reading base files, and each file group is as old
+as its last compaction.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 class ReadOptimized(Snapshot):
-    """A snapshot without log files, in which no row is dead.  Only log files end rows of a base
-    file that stays.
+    """A snapshot without log files and dead rows.
+
+    Only log files delete or replace rows of a live base file.
     """
 
     finds_keys = False
@@ -36,15 +36,15 @@ class ReadOptimized(Snapshot):
         return cls(**{**named, "gone": np.union1d(snapshot.gone, logs)})
 
     def vector(self, number: int) -> BitMap | None:
-        """Return None: no position is dead."""
+        """Return None, as no row is dead."""
         return None
 
     @cached_property
     def dead_rows(self) -> Int64s:
-        """Zero for each file -> int64[numbered]."""
+        """Zeros -> int64[numbered]."""
         return np.zeros(self.numbered, np.int64)
 
     @cached_property
     def has_rows(self) -> npt.NDArray[np.bool_]:
-        """Which files are live and have rows -> bool[numbered]."""
+        """Mask of the live files with rows -> bool[numbered]."""
         return np.asarray(self.rows > 0, np.bool_)

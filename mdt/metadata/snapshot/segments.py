@@ -1,6 +1,4 @@
-"""From rows of FILES, the columns in which the metadata table keeps data files, to the segments
-that readers know.
-"""
+"""Conversion of rows of FILES to segments."""
 
 from __future__ import annotations
 
@@ -16,17 +14,17 @@ from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 
 _SAME = tuple(field.name for field in fields(Segment) if field.name in FILES.names)
-"""Columns of FILES that a segment has under the same name."""
+"""Columns of FILES with the name of an attribute of Segment."""
 
 COLUMNS = tuple(name for name in FILES.names if name not in ("shard", "inserts", "updates"))
-"""Columns of FILES that a segment is made of."""
+"""Columns of FILES needed for a segment."""
 
 KnownSegments = Recent[tuple[KeyHash, int], Segment]
 """Segments that a process has read, by key hash and id."""
 
 
 def segment_of(row: Mapping[str, Any]) -> Segment:
-    """Return the segment in a row of FILES, COLUMNS by name."""
+    """Return the segment in a row of FILES, given as a mapping of COLUMNS."""
     return Segment(
         id=row["segment"],
         path=paths.partition_file(row["partition"], row["name"]),
@@ -38,7 +36,7 @@ def segment_of(row: Mapping[str, Any]) -> Segment:
 
 
 def stored_range(row: Mapping[str, Any], member: str) -> ObjectRange | None:
-    """Return where the key map or page map of a file stands; both stand in one object."""
+    """Return the object range of a file's key map or page map.  Both are in one object."""
     if row[f"{member}_offset"] is None:
         return None
     return ObjectRange(

@@ -1,10 +1,10 @@
-"""Shards: the segments of one commit whose rows are summarized together, up to a million rows; a
-large segment alone.
+"""Shards: segments of a commit that are summarized together, up to a million rows.  A large segment
+has its own shard.
 
-Writers cut them once, when they write (:mod:`mdt.write.summarize`).  A file says in which shard it
-is, and at which position of the shard its first row stands; a skipping index has one summary a
-shard.  The shard of a file never changes, so an index that is built later numbers rows as every
-other one does.  A file that leaves leaves a gap.
+Writers assign files to shards when they write them (:mod:`mdt.write.summarize`).  The file metadata
+has the shard and the position of the file's first row in it.  A skipping index has a summary for
+each shard.  The shard of a file never changes, so indexes built later number rows in the same way.
+A removed file leaves a gap.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Int64s = npt.NDArray[np.int64]
 class Shards:
     """The shards of n files.
 
-    ``number``: int64[shards], rising, ``seq << 20 | ordinal``.  ``of_file``: int64[n], not falling,
-    the position in ``number`` of each file's shard: by it a snapshot counts its shards.
+    ``number`` has the shard numbers ``seq << 20 | ordinal``, ascending, int64[shards].  ``of_file``
+    has the index in ``number`` of each file's shard, non-decreasing, int64[n].  Snapshots identify
+    shards by this index.
     """
 
     number: Int64s
@@ -33,8 +34,8 @@ class Shards:
 
     @classmethod
     def of(cls, numbers: Int64s) -> Shards:
-        """Return the shards of files that stand in the shards ``numbers``, int64[n], which do not
-        fall.
+        """Return the shards of files with the shard numbers ``numbers``, int64[n],
+        non-decreasing.
         """
         begins = np.diff(numbers, prepend=-1) != 0
         return cls(numbers[begins].astype(np.int64), np.cumsum(begins) - 1)
@@ -48,16 +49,17 @@ class Shards:
         return np.searchsorted(self.of_file, np.arange(len(self.number) + 1))
 
     def members(self, shard: int) -> Int64s:
-        """Return the files of a shard, rising, those that have left included."""
+        """Return the files of a shard, ascending, removed files included."""
         return np.arange(self.start[shard], self.start[shard + 1])
 
     def of_files(self, files: Int64s) -> Int64s:
-        """Return the shards of ``files``, rising."""
+        """Return the shards of ``files``, ascending."""
         return np.unique(self.of_file[files])
 
     def followed_by(self, more: Sequence[Int64s]) -> Shards:
-        """Return these shards and, behind them, those of files that later commits have added;
-        ``more``: as for :meth:`of`.
+        """Append the shards of files that later commits have added.
+
+        ``more`` has shard numbers as for :meth:`of`.
         """
         added = Shards.of(np.concatenate([np.empty(0, np.int64), *more]))
         if not len(added):

@@ -1,9 +1,7 @@
-"""The immutable view of a table at one seq: the columns of a checkpoint, and what the commit
-records after it have changed.
+"""The immutable view of a table at one seq: a checkpoint and the changes of later commit records.
 
-Everybody counts files by their *numbers* (:mod:`mdt.metadata.snapshot.data_files`): what is said of
-every file is an array with one entry for each number, and files that have left since the checkpoint
-keep theirs.  Which files are live is a mask.
+All arrays about files are indexed by the files' *numbers* (:mod:`mdt.metadata.snapshot.data_files`)
+and include files removed since the checkpoint.  A mask marks the live files.
 """
 
 from __future__ import annotations
@@ -52,20 +50,22 @@ Int64s = npt.NDArray[np.int64]
 class Snapshot:
     """A table at ``seq``.
 
-    ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.
-    ``gone``: numbers of files that have left, rising.  ``vectors_since``: file number -> positions
-    that are no longer live, and were in the checkpoint; ``died_since``: how many, those of files
-    that have left included.  ``starts``: seq -> number of its first file.  ``forgotten``: index ->
-    record since which its summaries count.  ``known_again``: file groups of which the checkpoint's
-    key parts say nothing any more, because a later key part has all keys.  ``pending``: what
-    happened to file groups since ``groups_known``; most readers never ask.  ``retention``: what is
-    kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``maps``:
-    where the maps of the files that a rekey has met stand since then, columns of FILES by file
-    number.  ``known``: segments that this process has read, by key hash and id.
+    - checkpoint: The compacted state that the snapshot is based on.
+    - additions: Files added since.
+    - gone: Numbers of removed files, ascending.
+    - vectors_since: Positions deleted or replaced since the checkpoint, by file number.
+    - died_since: Number of these positions, including those of removed files.
+    - starts: Number of the first file of each later commit, by seq.
+    - forgotten: Seq since which the summaries of an index count, by specification.
+    - known_again: File groups whose keys are all in later key parts.  The checkpoint's key parts are
+      ignored for them.
+    - pending: Changes of file groups since ``groups_known``, applied when they are needed.
+    - maps: Columns of FILES, by file number, with the key maps and page maps since the last rekey.
+    - known: Cache of segments, by key hash and id.
     """
 
     finds_keys: ClassVar[bool] = True
-    """Whether the key index finds the rows of this view; other views have rows that are not the
+    """True if the key index finds the rows of this view.  Other views have rows that are not the
     newest of their keys.
     """
 
@@ -107,26 +107,24 @@ class Snapshot:
 
     @cached_property
     def numbered(self) -> int:
-        """How many files have a number: those that are live, and those that have left since the
-        checkpoint.
-        """
+        """Number of files with a number: live files, and files removed since the checkpoint."""
         return self.checkpoint.rows + sum(map(len, self.additions))
 
     @cached_property
     def live(self) -> npt.NDArray[np.bool_]:
-        """Which files are live -> bool[numbered]."""
+        """Mask of the live files -> bool[numbered]."""
         live = np.ones(self.numbered, np.bool_)
         live[self.gone] = False
         return live
 
     @cached_property
     def live_numbers(self) -> Int64s:
-        """The numbers of the live files, rising -> int64[n]."""
+        """The numbers of the live files, ascending -> int64[n]."""
         return np.flatnonzero(self.live)
 
     @cached_property
     def files(self) -> Files:
-        """All files: segments and columns of FILES by number, read when they are used."""
+        """All files: segments and columns of FILES by number.  Read lazily."""
         return Files(
             self.checkpoint, self.additions, self.known, self.definition.key_hash, self.maps
         )
@@ -137,16 +135,16 @@ class Snapshot:
 
     @cached_property
     def segment_ids(self) -> Int64s:
-        """The id of each file's segment, rising -> int64[numbered]."""
+        """The segment id of each file, ascending -> int64[numbered]."""
         return self.files.numpy("segment")
 
     @cached_property
     def rows(self) -> Int64s:
-        """Rows of each file, dead ones included, 0 if it has left -> int64[numbered]."""
+        """Rows of each file, dead rows included, 0 if removed -> int64[numbered]."""
         return self._of_live(self.files.numpy("rows"))
 
     def _of_live(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return ``values`` [numbered] with 0 for files that have left."""
+        """Return ``values`` [numbered] with 0 for removed files."""
         if len(self.gone):
             values = values.copy()
             values[self.gone] = 0
@@ -159,7 +157,7 @@ class Snapshot:
 
     @cached_property
     def has_key_map(self) -> npt.NDArray[np.bool_]:
-        """Which files have a key map -> bool[numbered]."""
+        """Mask of the files with a key map -> bool[numbered]."""
         return flags(self.files.column("key_map_length").is_valid())
 
     def segment(self, number: int) -> Segment:
@@ -173,16 +171,16 @@ class Snapshot:
         since = self.vectors_since.get(number)
         if number >= self.checkpoint.rows or not self.checkpoint.numpy("dead")[number]:
             return since
-        found = self.checkpoint.vector(number)
-        return found if since is None else found | since
+        stored = self.checkpoint.vector(number)
+        return stored if since is None else stored | since
 
     @cached_property
     def dead_rows(self) -> Int64s:
-        """Dead rows of each file, 0 if it has left -> int64[numbered]."""
-        known = self.checkpoint.numpy("dead")
-        if self.numbered == len(known) and not self.vectors_since:
-            return self._of_live(known)
-        counts = np.concatenate([known, np.zeros(self.numbered - len(known), np.int64)])
+        """Number of dead rows of each file, 0 if removed -> int64[numbered]."""
+        stored = self.checkpoint.numpy("dead")
+        if self.numbered == len(stored) and not self.vectors_since:
+            return self._of_live(stored)
+        counts = np.concatenate([stored, np.zeros(self.numbered - len(stored), np.int64)])
         for number, vector in self.vectors_since.items():
             counts[number] += len(vector)
         counts[self.gone] = 0
@@ -190,44 +188,45 @@ class Snapshot:
 
     @cached_property
     def has_rows(self) -> npt.NDArray[np.bool_]:
-        """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the
-        checkpoint is looked at twice.
+        """Mask of the live files with live rows -> bool[numbered].
+
+        The checkpoint's part is cached.
         """
         checkpoint = self.checkpoint
-        known = checkpoint.memo(
+        stored = checkpoint.memo(
             "has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead")
         )
         rows = [numbers(addition.files["rows"]) for addition in self.additions if len(addition)]
-        fresh = np.concatenate([np.empty(0, np.int64), *rows])
-        found = np.concatenate([known, fresh > 0])
+        added_rows = np.concatenate([np.empty(0, np.int64), *rows])
+        has_rows = np.concatenate([stored, added_rows > 0])
         changed = self.vectors_since.flat()
         numbered = np.array(list(changed), np.int64)
         dead = np.array([len(vector) for vector in changed.values()], np.int64)
         old, new = numbered < checkpoint.rows, numbered >= checkpoint.rows
         if old.any():
-            known_dead = checkpoint.numpy("dead")[numbered[old]]
-            found[numbered[old]] = (
-                checkpoint.numpy("files/rows")[numbered[old]] > known_dead + dead[old]
+            stored_dead = checkpoint.numpy("dead")[numbered[old]]
+            has_rows[numbered[old]] = (
+                checkpoint.numpy("files/rows")[numbered[old]] > stored_dead + dead[old]
             )
-        found[numbered[new]] = fresh[numbered[new] - checkpoint.rows] > dead[new]
-        found[self.gone] = False
-        return np.asarray(found, np.bool_)
+        has_rows[numbered[new]] = added_rows[numbered[new] - checkpoint.rows] > dead[new]
+        has_rows[self.gone] = False
+        return np.asarray(has_rows, np.bool_)
 
     # File groups
 
     @cached_property
     def file_groups(self) -> Groups:
         """The file groups."""
-        known = self.groups_known or Groups.of(self.checkpoint)
+        groups = self.groups_known or Groups.of(self.checkpoint)
         for table, first, removed in self.pending:
-            known = known.after(table, first, self.files.take(GROUPED, removed), removed)
-        return known
+            groups = groups.after(table, first, self.files.take(GROUPED, removed), removed)
+        return groups
 
     # Statistics
 
     @property
     def stats_columns(self) -> list[str]:
-        """Names of the columns of which statistics are kept."""
+        """Names of the columns with statistics."""
         names = dict.fromkeys(self.checkpoint.names("stats"))
         for addition in self.additions:
             names |= dict.fromkeys(addition.stats_columns)
@@ -238,7 +237,7 @@ class Snapshot:
         return {}
 
     def column_stats(self, column: str) -> pa.Table | None:
-        """Return the statistics of ``column`` [numbered] (null where not covered), or None if there
+        """Return the statistics of ``column`` [numbered], null for files without, or None if there
         are none.
         """
         if column not in self._column_stats:
@@ -263,17 +262,18 @@ class Snapshot:
         return {}
 
     def added_bounds(self, column: str, type: pa.DataType) -> Bounds:
-        """Return the statistics of ``column`` of the files since the checkpoint, ready to compare
-        [numbered - checkpoint.rows].
+        """Return the statistics of ``column`` for files since the checkpoint, in comparable form.
+
+        Their length is ``numbered - checkpoint.rows``.
         """
-        found = self._added_bounds.get(column)
-        if found is None:
+        bounds = self._added_bounds.get(column)
+        if bounds is None:
             parts = [addition.bounds(column, type) for addition in self.additions if len(addition)]
-            found = self._added_bounds[column] = Bounds.concat(parts or [Bounds.unknown(0)])
-        return found
+            bounds = self._added_bounds[column] = Bounds.concat(parts or [Bounds.unknown(0)])
+        return bounds
 
     def row_group_stats(self, number: int) -> pa.Table:
-        """Return the statistics of the row groups of a file (several columns, row groups >= 0)."""
+        """Return the row group statistics of a file, for all columns, schema STATS."""
         if number < self.checkpoint.rows and "row_groups" not in self.checkpoint:
             return no_rows(STATS)
         segment = int(self.files.value("segment", number).as_py())
@@ -282,7 +282,7 @@ class Snapshot:
         return self.files.addition(number).row_group_stats(segment)
 
     def segment_stats(self, number: int) -> pa.Table:
-        """Return all statistics of a file: of the whole and of its row groups, schema STATS."""
+        """Return all statistics of a file, of the whole and of its row groups, schema STATS."""
         segment = self.segment_ids[number : number + 1]
         whole = []
         for name in self.stats_columns:
@@ -294,20 +294,20 @@ class Snapshot:
     @property
     def stats(self) -> pa.Table:
         """All statistics of live files, schema STATS: of whole segments by column, then of row
-        groups.  O(files).
+        groups.
+
+        O(files).
         """
         parts = [no_rows(STATS)]
         for name in self.stats_columns:
             table = self.column_stats(name)
             assert table is not None, "it is among the names"
-            known = pc.and_(table["values"].is_valid(), mask(self.live))
-            parts.append(_labelled(table, name, self.segment_ids).filter(known))
+            has_stats = pc.and_(table["values"].is_valid(), mask(self.live))
+            parts.append(_labelled(table, name, self.segment_ids).filter(has_stats))
         return pa.concat_tables([*parts, self.all_row_groups()])
 
     def all_row_groups(self) -> pa.Table:
-        """Return the statistics of all row groups of live files, by segment, schema STATS.
-        O(files).
-        """
+        """Return the row group statistics of live files, by segment, schema STATS.  O(files)."""
         parts = [addition.all_row_groups() for addition in self.additions]
         if "row_groups" in self.checkpoint:
             parts.insert(0, self.checkpoint.table("row_groups"))
@@ -324,8 +324,8 @@ class Snapshot:
     def shards(self) -> Shards:
         """The shards of the files [numbered]."""
         checkpoint = self.checkpoint
-        known = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
-        return known.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
+        stored = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
+        return stored.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
 
     @cached_property
     def first_rows(self) -> Int64s:
@@ -334,31 +334,29 @@ class Snapshot:
 
     @cached_property
     def live_shards(self) -> Int64s:
-        """The shards that have live files, rising -> int64[n]."""
+        """The shards with live files, ascending -> int64[n]."""
         return self.shards.of_files(self.live_numbers)
 
     def covered(self, index: str) -> npt.NDArray[np.bool_]:
-        """Return which files are live and covered by the index with the specification ``index`` ->
+        """Return a mask of the live files that the index specification ``index`` covers ->
         bool[numbered].
         """
         return self.covered_shards(index)[self.shards.of_file] & self.live
 
     def covered_shards(self, index: str) -> npt.NDArray[np.bool_]:
-        """Return of which shards an index has a summary -> bool[shards]."""
+        """Return a mask of the shards with a summary of an index -> bool[shards]."""
         return self.summary_bytes(index) >= 0
 
     def index_bytes(self, index: str) -> int:
-        """Return the bytes of an index: of its summaries of shards that have live files.
-        O(files).
-        """
+        """Return the total size of an index's summaries of shards with live files.  O(files)."""
         return int(np.maximum(self.summary_bytes(index)[self.live_shards], 0).sum())
 
     def summary_bytes(self, index: str) -> Int64s:
-        """Return the bytes of the summary of each shard, -1 without -> int64[shards]."""
+        """Return the size of each shard's summary, -1 if it has none -> int64[shards]."""
         return self._of_index(index)[1]
 
     def live_of(self, table: pa.Table) -> pa.Table:
-        """Return the rows of live files of ``table`` [numbered]."""
+        """Return the rows of live files in ``table`` [numbered]."""
         if not len(self.gone):
             return table
         return table.take(column(self.live_numbers))
@@ -368,65 +366,64 @@ class Snapshot:
         return {}
 
     def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
-        """Return the summaries among the additions, and the size of each shard's summary, -1
-        without -> int64[shards].
+        """Return the summaries among the additions, and the size of each shard's summary.
+
+        Sizes are -1 for shards without -> int64[shards].
         """
         if index not in self._summaries:
-            fresh = added.Summaries.among(self.additions, index, self.forgotten.get(index) or 0)
+            added_summaries = added.Summaries.among(
+                self.additions, index, self.forgotten.get(index) or 0
+            )
             sizes = np.full(len(self.shards), -1, np.int64)
             if self._is_stored(index):
-                known = self.checkpoint.numpy(f"sizes/{index}")
-                sizes[: len(known)] = known
-            if len(fresh.table):
-                newer = added.summary_sizes(fresh.of(self.shards.number))
+                stored = self.checkpoint.numpy(f"sizes/{index}")
+                sizes[: len(stored)] = stored
+            if len(added_summaries.table):
+                newer = added.summary_sizes(added_summaries.of(self.shards.number))
                 sizes = np.where(newer < 0, sizes, newer)
-            self._summaries[index] = fresh, sizes
+            self._summaries[index] = added_summaries, sizes
         return self._summaries[index]
 
     def _is_stored(self, index: str) -> bool:
-        """Return whether the checkpoint has summaries of an index that still count."""
+        """Return True if the checkpoint has valid summaries of an index."""
         return f"sizes/{index}" in self.checkpoint and self.forgotten.get(index) is None
 
     def index_summaries(self, index: str, shards: Int64s) -> list[SummaryRef | None]:
-        """Return the summaries of ``shards`` by the index specification ``index``, None: not
-        covered.
-        """
-        fresh, _ = self._of_index(index)
-        result: list[SummaryRef | None] = [None] * len(shards)
+        """Return the summaries of ``shards`` by an index specification, None if not covered."""
+        added_summaries, _ = self._of_index(index)
+        summaries: list[SummaryRef | None] = [None] * len(shards)
         if self._is_stored(index):
             old = np.flatnonzero(shards < len(self.checkpoint.table(f"sizes/{index}")))
             for i, row in zip(old.tolist(), self._stored(index, shards[old]), strict=True):
-                result[i] = added.summary_of(row)
-        if len(fresh.table):
-            found = fresh.of(self.shards.number[shards]).to_pylist()
-            newer = [added.summary_of(row) for row in found]
+                summaries[i] = added.summary_of(row)
+        if len(added_summaries.table):
+            rows = added_summaries.of(self.shards.number[shards]).to_pylist()
+            newer = [added.summary_of(row) for row in rows]
             for i, summary in enumerate(newer):
                 if summary is not None:
-                    result[i] = summary
-        return result
+                    summaries[i] = summary
+        return summaries
 
     def summary_table(self, index: str) -> pa.Table:
         """Return the summaries of an index, schema SUMMARY [shards].  O(shards)."""
-        fresh, _ = self._of_index(index)
-        found = fresh.of(self.shards.number)
+        added_summaries, _ = self._of_index(index)
+        newest = added_summaries.of(self.shards.number)
         if not self._is_stored(index):
-            return found.combine_chunks()
+            return newest.combine_chunks()
         table = self.checkpoint.table(f"summaries/{index}")
         old = one_chunk(pa.concat_tables([table, _nulls(SUMMARY, len(self.shards) - len(table))]))
-        newer = pc.or_(found["path"].is_valid(), found["payload"].is_valid())
-        parts = [pc.if_else(newer, found[name], old[name]) for name in SUMMARY.names]
+        newer = pc.or_(newest["path"].is_valid(), newest["payload"].is_valid())
+        parts = [pc.if_else(newer, newest[name], old[name]) for name in SUMMARY.names]
         return pa.table(parts, schema=SUMMARY).combine_chunks()
 
     def _stored(self, index: str, shards: Int64s) -> Iterator[dict[str, Any]]:
-        """Yield the rows of SUMMARY of ``shards``, which rise, of the checkpoint, a page at a
-        time.
-        """
+        """Yield the checkpoint's rows of SUMMARY for ``shards`` (ascending), page by page."""
         name = f"summaries/{index}"
         at = 0
         while at < len(shards):
             table, first = self.checkpoint.page(name, int(shards[at]))
-            inside = (shards[at:] >= first) & (shards[at:] < first + len(table))
-            end = at + int(np.argmin(np.append(inside, False)))
+            in_page = (shards[at:] >= first) & (shards[at:] < first + len(table))
+            end = at + int(np.argmin(np.append(in_page, False)))
             yield from table.take(column(shards[at:end] - first)).to_pylist()
             at = end
 
@@ -434,65 +431,67 @@ class Snapshot:
 
     @cached_property
     def key_parts(self) -> tuple[KeyPart, ...]:
-        """Every key part of the key index."""
+        """All key parts of the key index."""
         stored = stored_key_parts(self.checkpoint)[0]
         if self.known_again:
             numbers = self.file_groups.number(sorted(self.known_again))
             stored = tuple(
-                found for part in stored if (found := part.without(numbers=numbers)) is not None
+                remaining
+                for part in stored
+                if (remaining := part.without(numbers=numbers)) is not None
             )
         return (*stored, *self.key_parts_since)
 
     def key_part_groups(self, key_part: KeyPart) -> Int64s:
-        """Return the number of each of a key part's groups in this snapshot, -1 where it is gone ->
+        """Return the number of each group of a key part, -1 if it no longer exists ->
         int64[groups].
         """
         return key_part.numbers_in(self.file_groups)
 
     @cached_property
     def uncovered(self) -> frozenset[str]:
-        """Ids of file groups of which the key index does not know every key."""
+        """Ids of the file groups that the key index does not cover completely."""
         stored = Groups.of(self.checkpoint).names(stored_key_parts(self.checkpoint)[1])
         return self.uncovered_since.union(set(stored) - self.known_again)
 
     # History
 
     def is_kept(self, seq: int) -> bool:
-        """Return whether the state after commit ``seq`` can be read."""
+        """Return True if the snapshot after commit ``seq`` can be read."""
         return seq >= self.retention.horizon or seq in self.tags.states
 
     def keeps_checkpoint(self, seq: int) -> bool:
-        """Return whether checkpoint ``seq`` (-1: none, the log alone) is sure to be there."""
+        """Return True if checkpoint ``seq`` is guaranteed to exist.  -1 is the log alone."""
         return seq >= self.retention.first - 1 or seq in self.tags.states
 
     def expired(self, message: str) -> Expired:
-        """Return the error for a past state that cannot be read any more, as seen from this newest
-        one.
-        """
+        """Return the error for a past snapshot that was cleaned.  This snapshot is the newest."""
         return Expired(message, oldest=self.retention.horizon, newest=self.seq)
 
     @cached_property
     def log(self) -> History:
-        """What the records say of transactions."""
+        """The transactions in the records."""
         return History(self.checkpoint, self.history_since)
 
     @cached_property
     def history(self) -> pa.Table:
-        """One row per commit record that is in the log, oldest first, schema HISTORY."""
+        """One row per commit record in the log, oldest first, schema HISTORY."""
         table = self.log.table
         if not self.retention.first:
             return table
         return table.filter(mask(numbers(table["seq"]) >= self.retention.first))
 
     def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
-        """Return which of ``times`` are no instants of records, nor as old as archived ones.  The
-        history of the checkpoint is read only if need be.
+        """Return the ``times`` that are neither instants of records nor as old as archived
+        instants.
+
+        The checkpoint's history is read only if necessary.
         """
-        left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
-        left = {time for time in left if time > self.retention.instant}
-        if left:
-            left -= self.log.instants
-        return left
+        unknown = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
+        unknown = {time for time in unknown if time > self.retention.instant}
+        if unknown:
+            unknown -= self.log.instants
+        return unknown
 
     @property
     def instants(self) -> frozenset[str]:
@@ -501,16 +500,16 @@ class Snapshot:
 
     @property
     def rolled_back(self) -> frozenset[str]:
-        """Ids of all transactions that were declared dead."""
+        """Ids of all transactions declared dead."""
         return self.log.rolled_back
 
     @property
     def transactions(self) -> Mapping[str, int]:
-        """Transaction id -> seq."""
+        """Seqs by transaction id."""
         return self.log.transactions
 
     def check(self) -> None:
-        """Assert the invariants that need no I/O beyond the metadata.  O(files)."""
+        """Assert the invariants that need only the metadata.  O(files)."""
         assert self.numbered == len(self.files), "every file must have a number"
         assert bool(np.all(np.diff(self.segment_ids) > 0)), "segments must rise"
         seqs = self.history["seq"].to_pylist()
@@ -556,9 +555,7 @@ def _nulls(schema: pa.Schema, rows: int) -> pa.Table:
 
 
 def _labelled(stats: pa.Table, column: str, segments: Int64s) -> pa.Table:
-    """Return statistics of whole segments with the columns that tell whose they are, schema
-    STATS.
-    """
+    """Return statistics of whole segments with the columns of STATS that identify them."""
     n = len(stats)
     labels = [
         pa.array([column] * n, pa.string()),

@@ -1,8 +1,7 @@
-"""The columns of a checkpoint as they stand on storage: pages of Arrow IPC that are read, checked
-and decoded when first used.
+"""The columns of a checkpoint on storage: pages of Arrow IPC, read, checked and decoded on first
+use.
 
-A page that turns out damaged costs time, never rows: the columns are then made again from the log,
-for good.
+A damaged page costs time, never rows: its columns are made again from the log.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ if TYPE_CHECKING:
 _REMOTE_THREADS = 16
 _CHUNKS_BYTES_MAX = 16 * FAR_OBJECT_WHOLE_BYTES_MAX
 _WHOLE = -1
-"""Stands for all pages of a column among the numbers of pages."""
+"""The page number of a whole column in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a column stands: its first page's number and how many there are; ``every`` as in
+    """The pages of a column: number of the first page and count.  ``every`` as in
     :class:`Column`.
     """
 
@@ -62,10 +61,10 @@ class Placed:
 
 
 class StoredColumns(Columns):
-    """Columns in the objects of a checkpoint; safe to use from threads.
+    """Columns in the objects of a checkpoint.  Thread-safe.
 
-    ``damaged`` is told of a damaged page, then ``rebuild`` makes the same columns from the log,
-    unless the page can be done without.
+    For a damaged page, ``damaged`` is called, and ``rebuild`` makes the columns again from the log.
+    :meth:`optional` columns are not rebuilt.
     """
 
     def __init__(
@@ -105,10 +104,10 @@ class StoredColumns(Columns):
         )
 
     def table(self, name: str) -> pa.Table:
-        found: pa.Table | None = self._recent.get((name, _WHOLE))
-        if found is not None:
+        cached: pa.Table | None = self._recent.get((name, _WHOLE))
+        if cached is not None:
             self.hits += 1
-            return found
+            return cached
         if self._rebuilt is not None:
             return self._rebuilt.table(name)
         try:
@@ -120,8 +119,8 @@ class StoredColumns(Columns):
         if self._damage is not None:
             raise self._damage
         try:
-            found: pa.Table | None = self._recent.get((name, _WHOLE))
-            return self._read_whole(name) if found is None else found
+            cached: pa.Table | None = self._recent.get((name, _WHOLE))
+            return self._read_whole(name) if cached is None else cached
         except Corrupt as error:
             self._damage = error
             self._damaged(error)
@@ -132,12 +131,12 @@ class StoredColumns(Columns):
         pages = self._read_pages([(place, n) for n in range(place.count)])
         schema = schema_of(name)
         assert schema is not None, f"a column of this version, not {name}"
-        found = (
+        table = (
             pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
         )
         length = int(self._layout.pages["length"][place.first : place.first + place.count].sum())
         return self._recent.put(
-            (name, _WHOLE), found, MAPPED_BYTES * (1 + place.count) if self._is_mapped else length
+            (name, _WHOLE), table, MAPPED_BYTES * (1 + place.count) if self._is_mapped else length
         )
 
     def page(self, name: str, row: int) -> tuple[pa.Table, int]:
@@ -152,15 +151,15 @@ class StoredColumns(Columns):
 
     def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
         if self._layout.vector_starts is None or "vector_range" not in self._layout.columns:
-            return None  # of an older checkpoint
+            return None  # an older checkpoint
         if any(paths.checkpoint_of(path) is None for path in self._layout.objects):
-            return None  # nothing but parts of checkpoints is read because a manifest names it
+            return None  # a manifest must not make us read other objects
         place = self._layout.columns["vector"]
         self.load(["vector_range"], files[:: max(1, place.every // 2)].tolist())
-        found: list[Ints] = []
+        ranges_of_pages: list[Ints] = []
         for number in np.unique(files // place.every).tolist():
             table, first = self.page("vector_range", number * place.every)
-            inside = (
+            in_page = (
                 files[np.searchsorted(files, first) : np.searchsorted(files, first + place.every)]
                 - first
             )
@@ -169,8 +168,12 @@ class StoredColumns(Columns):
             )
             if ranges is None or self._rebuilt is not None:
                 return None
-            found.append(ranges[:, inside])
-        columns = np.concatenate(found, axis=1) if found else np.zeros((5, 0), np.int64)
+            ranges_of_pages.append(ranges[:, in_page])
+        columns = (
+            np.concatenate(ranges_of_pages, axis=1)
+            if ranges_of_pages
+            else np.zeros((5, 0), np.int64)
+        )
         objects = [(path, self._layout.end(path)) for path in self._layout.objects]
         return StoredVectors(objects, *columns)
 
@@ -197,7 +200,7 @@ class StoredColumns(Columns):
             return list(pool.map(lambda work: self._page(*work), wanted))
 
     def check(self) -> None:
-        """Read every page.  Raises Corrupt for the first that is damaged."""
+        """Read every page.  Raises Corrupt at the first damaged page."""
         for place in self._layout.columns.values():
             for n in range(place.count):
                 self._page(place, n)
@@ -205,7 +208,7 @@ class StoredColumns(Columns):
     def _fall_back(self, error: Corrupt) -> Columns:
         with self._lock:
             if self._rebuilt is None:
-                # raises Missing if the checkpoint was cleaned, which is no damage
+                # raises Missing if the checkpoint was cleaned, which is not damage
                 self._rebuilt = self._rebuild()
                 self._damage = error
                 self._damaged(error)
@@ -213,41 +216,41 @@ class StoredColumns(Columns):
 
     def _page(self, place: Placed, n: int) -> pa.Table:
         number = place.first + n
-        found: pa.Table | None = self._recent.get((place.name, n))
-        if found is not None:
+        table: pa.Table | None = self._recent.get((place.name, n))
+        if table is not None:
             self.hits += 1
-            return found
+            return table
         self.misses += 1
         path, offset, length, crc = self._layout.page(number)
         schema = schema_of(place.name)
         assert schema is not None, f"a column of this version, not {place.name}"
         added = HISTORY_ADDED if place.name == "history" else 0
         data = self._verified(number, path, offset, length, crc)
-        found = codec.decode_ipc(data, schema, path=path, added=added)
+        table = codec.decode_ipc(data, schema, path=path, added=added)
         if (
             place.every
             and place.name != "row_groups"
-            and len(found) != self._layout.page_rows(place, n, len(found))
+            and len(table) != self._layout.page_rows(place, n, len(table))
         ):
-            raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
-        return self._recent.put((place.name, n), found, MAPPED_BYTES if self._is_mapped else length)
+            raise Corrupt(f"a page of {place.name} has {len(table)} rows", path=path, offset=offset)
+        return self._recent.put((place.name, n), table, MAPPED_BYTES if self._is_mapped else length)
 
     def _verified(self, number: int, path: str, offset: int, length: int, crc: int) -> Buffer:
-        """Return the bytes of a page, checked.  Raises Corrupt."""
+        """Return the bytes of a page after checking its CRC.  Raises Corrupt."""
         key = b"%s/%d/%d/%d/%d" % (self._layout.owner.encode(), self.seq, number, length, crc)
         if self.cache is not None:
-            kept = self.cache.get(key)
-            if kept is not None and len(kept) == length and zlib.crc32(kept) == crc:
-                return kept
+            cached = self.cache.get(key)
+            if cached is not None and len(cached) == length and zlib.crc32(cached) == crc:
+                return cached
         data = self._read(path, offset, length)
-        found = zlib.crc32(data)
-        if found != crc:
+        actual = zlib.crc32(data)
+        if actual != crc:
             raise Corrupt(
                 "a page of the metadata is damaged",
                 path=path,
                 offset=offset,
                 expected=f"{crc:08x}",
-                got=f"{found:08x}",
+                got=f"{actual:08x}",
             )
         if self.cache is not None:
             self.cache.put(key, data)
@@ -270,13 +273,14 @@ class StoredColumns(Columns):
             return file.read_buffer(length)
 
     def _are_near(self, wanted: Sequence[tuple[Placed, int]]) -> bool:
-        """Return whether pages stand in one chunk, which is read once."""
+        """Return True if all pages are in the same chunk, which is read once."""
         where = {self._layout.page(place.first + n)[:2] for place, n in wanted}
         return len({(path, offset // FAR_OBJECT_WHOLE_BYTES_MAX) for path, offset in where}) == 1
 
     def _read_of_chunk(self, path: str, offset: int, length: int) -> Buffer:
-        """Return some bytes of an object on a far storage, which is read in chunks: most pages are
-        small, and stand beside what is asked for next.
+        """Return bytes of an object on remote storage, which is read in chunks.
+
+        Most pages are small, and the next page to be read is usually nearby.
         """
         number = offset // FAR_OBJECT_WHOLE_BYTES_MAX
         start = number * FAR_OBJECT_WHOLE_BYTES_MAX
@@ -292,9 +296,10 @@ class StoredColumns(Columns):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns;
-    ``vector_starts``: where in each page of ``vector`` the first vector begins, None if it is not
-    said.
+    """The content of a manifest.
+
+    ``owner`` is the table's id.  ``pages`` has the columns of PAGES as arrays.  ``vector_starts``
+    has the offset of the first vector in each page of ``vector``, or is None in older manifests.
     """
 
     owner: str
@@ -313,13 +318,15 @@ class Layout:
         return self.objects[at[0]], at[1], at[2], at[3]
 
     def end(self, path: str) -> int:
-        """Return where the last page ends that stands in an object."""
-        here = self.pages["object"] == self.objects.index(path)
-        return int((self.pages["offset"] + self.pages["length"])[here].max())
+        """Return the end of the last page in an object."""
+        in_object = self.pages["object"] == self.objects.index(path)
+        return int((self.pages["offset"] + self.pages["length"])[in_object].max())
 
     def vectors_of_page(self, place: Placed, n: int, lengths: Ints, crcs: Ints) -> Ints | None:
-        """Return object, offset, length, crc and bytes of the page for each vector of page ``n`` ->
-        int64[5, n]; None if they would not be in it.
+        """Return object, offset, length, crc and page bytes of each vector of page ``n`` ->
+        int64[5, n].
+
+        None if the vectors would not be within the page.
         """
         assert self.vector_starts is not None
         start, (path, offset, size, _) = self.vector_starts[n], self.page(place.first + n)
@@ -330,20 +337,23 @@ class Layout:
         return np.stack([same * self.objects.index(path), begin, lengths, crcs, same * size])
 
     def total(self, name: str) -> int:
-        """Return how many values a column has: one for each file group, shard or file."""
+        """Return the number of values of a column, which is the number of file groups, shards or
+        files.
+        """
         if name == "group_name":
             return self.groups
         return self.shards if name.startswith("summaries/") else self.rows
 
     def page_rows(self, place: Placed, n: int, default: int) -> int:
-        """Return how many rows page ``n`` of a column must have."""
+        """Return the required number of rows of page ``n`` of a column."""
         total = self.total(place.name)
         return min(place.every, total - n * place.every) if place.every else default
 
 
 def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> Layout:
-    """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not
-    possible.
+    """Return the layout in the header and the page table of a manifest.
+
+    Raises Corrupt if they are inconsistent.
     """
     if any(column.null_count for column in pages.columns):
         raise Corrupt("the page table of a checkpoint has nulls", path=path)
@@ -396,8 +406,9 @@ def write_pages(
 ) -> tuple[list[str], list[tuple[str, int, int]], list[int], pa.Table]:
     """Write columns as pages into as few objects as their size allows.
 
-    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of
-    each column, where deletion vectors begin in each page of theirs, and the page table (PAGES).
+    ``name_of`` returns the path of the n-th object.  Return the paths, the (name, files per page,
+    pages) of each column, the offset of the first vector in each page of deletion vectors, and the
+    page table (PAGES).
     """
     objects: list[str] = []
     parts: list[pa.Buffer] = []

@@ -1,11 +1,11 @@
-"""Tombstones: at which ordering value keys were deleted, in tables that keep it
-(``mdt.delete.keeps.ordering``).
+"""Tombstones: ordering values of deletes, in tables with ``mdt.delete.keeps.ordering``.
 
-A tombstone has the hash of a key, no text of it: under partition scope mixed with that of the
-partition's path.  One that is taken back has no ordering value.  They come with commit records, and
-stand together in checkpoints, sorted by hash.  They are forgotten after
-``mdt.delete.keeps.ordering.hours``, by the instants of commits and no clock: so every process
-forgets the same, and so does a checkpoint.
+A tombstone has the hash of a key, not its text.  With partition scope, the hash includes the
+partition path.  A withdrawn tombstone has no ordering value.  Commit records add tombstones, and
+checkpoints store them sorted by hash.
+
+They expire after ``mdt.delete.keeps.ordering.hours``, by the instants of commits and not by a
+clock.  So all processes and checkpoints forget the same tombstones.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from mdt.metadata.log.commit_log import TOMBSTONES, CommitRecord
 from mdt.schema.definition import TableDefinition
 
 MERGED = 16
-"""So many sets of one size become one: a look-up asks few, and a tombstone is copied once for each
-power.
+"""Number of sets of one level that are merged.
+
+So a look-up searches few sets, and a tombstone is copied once per level.
 """
 
 _COLUMN = "tombstones"
@@ -37,10 +38,11 @@ _HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """n tombstones by rising hash, each once.
+    """n tombstones with unique hashes, ascending.
 
-    ``marks``: hashes; ``ordering``: uint64[n], as in key maps; ``stands``: bool[n], whether it was
-    not taken back; ``deleted_us``: int64[n]. ``level``: how often sets were merged into this one.
+    ``marks`` are the hashes, and ``ordering`` is uint64[n], as in key maps.  ``stands`` is False
+    for withdrawn tombstones, bool[n].  ``deleted_us`` is int64[n].  ``level`` counts the merges of
+    the set.
     """
 
     marks: KeyHashes
@@ -53,12 +55,12 @@ class Tombstones:
         return len(self.ordering)
 
     def find(self, wanted: KeyHashes) -> Int64Array:
-        """Return which tombstone each key has, -1 for none -> int64[m]."""
+        """Return the index of each key's tombstone, -1 for none -> int64[m]."""
         places = np.arange(len(self), dtype=np.uint32)
         return KeyMap(self.marks.hi, upper(self.marks.lo), places, None).find(wanted)
 
     def take(self, rows: Int64Array | BoolArray) -> Tombstones:
-        """Return some of them."""
+        """Return the tombstones at ``rows``."""
         return Tombstones(
             self.marks.take(rows),
             self.ordering[rows],
@@ -68,22 +70,23 @@ class Tombstones:
         )
 
     def table(self) -> pa.Table:
-        """Return them as a section of a commit record, schema TOMBSTONES."""
+        """Return the tombstones as a section of a commit record, schema TOMBSTONES."""
         ordering = pa.array(self.ordering, pa.uint64(), mask=~self.stands)
         return pa.table(
             [pa.array(self.marks.hi), pa.array(self.marks.lo), ordering], schema=TOMBSTONES
         )
 
     def stored(self) -> pa.Table:
-        """Return them as a column of a checkpoint, schema STORED_TOMBSTONES."""
+        """Return the tombstones as a column of a checkpoint, schema STORED_TOMBSTONES."""
         return self.table().append_column(
             STORED_TOMBSTONES.field("deleted_us"), pa.array(self.deleted_us)
         )
 
 
 def of_table(table: pa.Table, deleted_us: int | None = None) -> Tombstones:
-    """Return the tombstones of a section of a record, made at ``deleted_us``, or (None) of a column
-    of a checkpoint.
+    """Return the tombstones in a section of a record, or in a column of a checkpoint.
+
+    ``deleted_us`` is the record's time, or None for a checkpoint, whose column has the times.
     """
     marks = KeyHashes(*(numbers(table[name]).astype(np.uint64) for name in ("hi", "lo")))
     ordering = numbers(table["ordering"].fill_null(0)).astype(np.uint64)
@@ -97,8 +100,9 @@ def of_table(table: pa.Table, deleted_us: int | None = None) -> Tombstones:
 def new_tombstones(
     marks: KeyHashes, ordering: UInt64Array, stands: BoolArray | None = None
 ) -> pa.Table:
-    """Return what a commit record says of deleted keys, schema TOMBSTONES.  ``marks``: each once,
-    in any order.
+    """Return a section of a commit record for deleted keys, schema TOMBSTONES.
+
+    ``marks`` are unique, in any order.
     """
     rows = marks.order()
     standing = np.ones(len(rows), np.bool_) if stands is None else stands[rows]
@@ -110,23 +114,23 @@ def new_tombstones(
 def marks_of(
     hashes: KeyHashes, paths: npt.NDArray[np.object_] | str | None, key_hash: KeyHash
 ) -> KeyHashes:
-    """Return the hashes under which tombstones of keys stand.  ``paths``: of their partitions, one
-    or object[n]; None under table scope.
+    """Return the hashes of the tombstones of keys.
 
-    ``key_hash``: that of the table.
+    ``paths`` is the partition path of all keys, the path of each key (object[n]), or None with
+    table scope.  ``key_hash`` is that of the table.
     """
     if paths is None:
         return hashes
     if isinstance(paths, str):
-        names, of = np.array([paths], np.object_), np.zeros(len(hashes), np.int64)
+        names, path_of_key = np.array([paths], np.object_), np.zeros(len(hashes), np.int64)
     else:
-        names, of = np.unique(paths.astype(str), return_inverse=True)
+        names, path_of_key = np.unique(paths.astype(str), return_inverse=True)
     mixed = key_hash.hash_paths(names.tolist())
-    return KeyHashes(hashes.hi ^ mixed.hi[of], hashes.lo ^ mixed.lo[of])
+    return KeyHashes(hashes.hi ^ mixed.hi[path_of_key], hashes.lo ^ mixed.lo[path_of_key])
 
 
 def merged(parts: Sequence[Tombstones], level: int = 0) -> Tombstones:
-    """Return sets as one, oldest first: of a key the newest counts."""
+    """Merge sets, oldest first.  The newest tombstone of a key counts."""
     marks = KeyHashes.concat([part.marks for part in parts])
     age = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.lexsort((age, marks.lo, marks.hi))
@@ -142,15 +146,16 @@ def merged(parts: Sequence[Tombstones], level: int = 0) -> Tombstones:
 
 @dataclass(frozen=True, slots=True)
 class TombstonesSince:
-    """What commit records have said of tombstones since the checkpoint: sets, oldest first;
-    ``forgets``: whether those before count no more.
+    """The tombstone changes in commit records since the checkpoint.
+
+    ``parts`` are sets, oldest first.  ``forgets`` is True if the checkpoint's tombstones are void.
     """
 
     parts: tuple[Tombstones, ...] = field(default=())
     forgets: bool = False
 
     def followed_by(self, record: CommitRecord) -> TombstonesSince:
-        """Return the same after ``record``."""
+        """Return the changes after ``record``."""
         if record.header.get("forgets_deletes"):
             return TombstonesSince((), True)
         table = record.table("tombstones")
@@ -162,27 +167,31 @@ class TombstonesSince:
         return TombstonesSince(parts, self.forgets)
 
     def is_known(self, checkpoint: Columns) -> bool:
-        """Return whether there may be a tombstone; without the option there is none.  O(1)."""
+        """Return True if there may be a tombstone.  O(1).
+
+        Tables without the option have none.
+        """
         return bool(self.parts) or (not self.forgets and _COLUMN in checkpoint)
 
     def sets(self, checkpoint: Columns) -> tuple[Tombstones, ...]:
-        """Return all sets, those of the checkpoint and those since, oldest first."""
+        """Return all sets, those of the checkpoint first, oldest first."""
         if self.forgets or _COLUMN not in checkpoint:
             return self.parts
         return (checkpoint.memo(_COLUMN, lambda: of_table(checkpoint.table(_COLUMN))), *self.parts)
 
     def standing(self, checkpoint: Columns, since_us: int) -> Tombstones:
-        """Return all tombstones that count, as a checkpoint keeps them; older ones are forgotten.
+        """Return all tombstones in force, without those deleted before ``since_us``.
         O(tombstones).
         """
         parts = [part for part in self.sets(checkpoint) if len(part)]
-        found = merged(parts) if parts else of_table(no_rows(STORED_TOMBSTONES))
-        return found.take(found.stands & (found.deleted_us >= since_us))
+        tombstones = merged(parts) if parts else of_table(no_rows(STORED_TOMBSTONES))
+        return tombstones.take(tombstones.stands & (tombstones.deleted_us >= since_us))
 
 
 def remembered_since(definition: TableDefinition, last_instant: str) -> int:
-    """Return the time before which tombstones are forgotten after the commit ``last_instant``,
-    microseconds since 1970.
+    """Return the expiry time of tombstones after the commit ``last_instant``.
+
+    Tombstones deleted before it are forgotten.  Microseconds since 1970, 0 if they never expire.
     """
     hours = definition.tombstone_hours
     return instant_us(last_instant) - hours * _HOUR_US if hours else 0

@@ -1,6 +1,4 @@
-"""What the records of the log say of transactions: who committed, with which instant and token, and
-who was declared dead.
-"""
+"""The transactions in the log: instants, tokens, and which of them were declared dead."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ from mdt.metadata.log.commit_log import CommitRecord
 
 @dataclass(frozen=True)
 class History:
-    """The records up to a checkpoint, and the rows of HISTORY of those ``since``; what a checkpoint
-    says is worked out once.
+    """The transactions up to a checkpoint, and rows of HISTORY of the records ``since``.
+
+    The checkpoint's part is computed once.
     """
 
     checkpoint: Columns
@@ -40,45 +39,43 @@ class History:
 
     @cached_property
     def tokens(self) -> frozenset[int]:
-        """Tokens of all transactions that have committed."""
+        """Tokens of all committed transactions."""
         return self._all("token").union(
             row["token"] for row in self.since if row["token"] is not None
         )
 
     @cached_property
     def rolled_back(self) -> frozenset[str]:
-        """Ids of all transactions that were declared dead."""
+        """Ids of all transactions declared dead."""
         return self._all_of_lists("rolled_back")
 
     @cached_property
     def dead_tokens(self) -> frozenset[int]:
-        """Tokens of all transactions that were declared dead."""
+        """Tokens of all transactions declared dead."""
         return self._all_of_lists("dead_tokens")
 
     @cached_property
     def dead_instants(self) -> frozenset[str]:
-        """Instants of all transactions that were declared dead, as far as they had claims."""
+        """Instants of all transactions declared dead that had a claim."""
         return self._all_of_lists("dead_instants")
 
     @cached_property
     def transactions(self) -> Mapping[str, int]:
-        """Transaction id -> seq."""
-        known: dict[str, int] = self.checkpoint.memo(
+        """Seqs by transaction id."""
+        older: dict[str, int] = self.checkpoint.memo(
             "transactions", lambda: _transactions(self.checkpoint)
         )
-        return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.since}, known)
+        return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.since}, older)
 
     def _all_of_lists(self, name: str) -> frozenset[Any]:
         return self._all(name).union(value for row in self.since for value in row[name])
 
     def _all(self, name: str) -> frozenset[Any]:
-        """Return the values of a column in the checkpoint, nulls aside, those of its lists if it
-        holds lists.
-        """
-        found: frozenset[Any] = self.checkpoint.memo(
+        """Return the values of a column in the checkpoint, without nulls.  Lists are flattened."""
+        values: frozenset[Any] = self.checkpoint.memo(
             f"history/{name}", lambda: _values(self.checkpoint, name)
         )
-        return found
+        return values
 
 
 def _stored(checkpoint: Columns) -> pa.Table:
@@ -119,8 +116,8 @@ _SHOWN = (
 
 
 def with_times(history: pa.Table) -> pa.Table:
-    """Return rows of HISTORY as users see them: with the time of each instant, timestamp[ms, UTC],
-    and without tokens.
+    """Return rows of HISTORY for users: with the time of each instant, timestamp[ms, UTC], and
+    without tokens.
 
     >>> row = {"seq": 0, "instant": "20240229120000123"}
     >>> str(with_times(pa.Table.from_pylist([row], schema=HISTORY))["time"][0].as_py())
@@ -134,17 +131,17 @@ def with_times(history: pa.Table) -> pa.Table:
         error_is_null=True,
     )
     millis = pc.utf8_slice_codeunits(instants, 14, 17)
-    rest = (
+    fraction = (
         pc.if_else(pc.equal(pc.utf8_length(millis), 3), millis, "0")
         .cast(pa.int64())
         .cast(pa.duration("ms"))
     )
-    time = pc.assume_timezone(pc.add(seconds, rest), "UTC")
+    time = pc.assume_timezone(pc.add(seconds, fraction), "UTC")
     return history.append_column(pa.field("time", time.type), time).select(_SHOWN)
 
 
 def history_row(record: CommitRecord) -> dict[str, Any]:
-    """Return what history keeps of a record, a row of HISTORY."""
+    """Return the row of HISTORY for a record."""
     counts, metadata, files = (
         record.header.get("counts", {}),
         record.header.get("metadata"),

@@ -1,5 +1,5 @@
-"""What the age of a file proves: a column that was added after it is null in all of its rows,
-unless it has a default.
+"""Prunes files by their age: a column that was added later is null in all rows, unless it has a
+default.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mdt.schema.versions import Column, SchemaVersion, numbers_of
 
 
 def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
-    """Return which files may hold a row that matches, as far as their age tells -> bool[numbered];
-    None if it tells nothing.
+    """Return a mask of the files that may have a matching row, by their schema version ->
+    bool[numbered].
 
-    O(versions + files).
+    None if no file can be excluded.  O(versions + files).
     """
     versions = snapshot.definition.versions
     if not versions:
@@ -30,8 +30,8 @@ def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
     maybe = [_may_match(version, versions[-1], ways, predicate) for version in versions]
     if all(maybe):
         return None
-    found: BoolArray = np.array(maybe)[numbers_of(versions, snapshot.segment_ids)]
-    return found
+    mask: BoolArray = np.array(maybe)[numbers_of(versions, snapshot.segment_ids)]
+    return mask
 
 
 def _may_match(
@@ -40,8 +40,9 @@ def _may_match(
     ways: dict[str, tuple[Column, ...]],
     predicate: Predicate,
 ) -> bool:
-    """Return whether a row of a file of ``version`` may match.  ``ways``: path -> the fields that
-    lead to it.
+    """Return True if a row of a file of ``version`` may match.
+
+    ``ways`` maps a column's path to the fields that lead to it.
     """
     absent = {
         path: way[-1].type
@@ -63,8 +64,8 @@ def _may_match(
 
 
 def _ways(version: SchemaVersion) -> Iterator[tuple[str, tuple[Column, ...]]]:
-    """Yield the path of every scalar column and field of structs, and the fields that lead to it,
-    itself last.
+    """Yield the path of each scalar column or struct field, and the fields that lead to it, itself
+    last.
     """
 
     def walk(

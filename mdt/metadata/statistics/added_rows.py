@@ -1,6 +1,4 @@
-"""Whether rows that one commit record has added may match a predicate, by the column statistics
-that it carries.
-"""
+"""Prunes a commit record by its column statistics."""
 
 from __future__ import annotations
 
@@ -17,25 +15,25 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.schema.definition import TableDefinition
 
 _WHOLE = -1
-"""Stands for all row groups of a file."""
+"""The row group number of statistics for a whole file."""
 
 
 def may_match(record: CommitRecord, predicate: Predicate, definition: TableDefinition) -> bool:
-    """Return whether a row in a file that ``record`` added may match; False is a proof.
+    """Return True if a row in a file that ``record`` added may match.  False is a proof.
 
-    ``definition``: that of the state before ``record``, which alters nothing.
+    ``definition`` is that of the snapshot before ``record``, which must not alter the schema.
     """
-    files, told = record.table("files"), record.table("stats")
-    of_files = told.filter(pc.equal(told["row_group"], _WHOLE))
+    files, stats = record.table("files"), record.table("stats")
+    file_stats = stats.filter(pc.equal(stats["row_group"], _WHOLE))
 
     def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
-        found = of_files.filter(pc.equal(of_files["column"], definition.statistics_name(path)))
-        if not len(found):
+        rows = file_stats.filter(pc.equal(file_stats["column"], definition.statistics_name(path)))
+        if not len(rows):
             return None
         at = np.full(len(files), -1, np.int64)
-        at[numbers(found["segment"])] = np.arange(len(found))
-        stats = found.take(pa.array(at, mask=at < 0)).select(STATS_SCHEMA.names).combine_chunks()
-        return stats, column_paths.type_at(definition.schema, path)
+        at[numbers(rows["segment"])] = np.arange(len(rows))
+        batch = rows.take(pa.array(at, mask=at < 0)).select(STATS_SCHEMA.names).combine_chunks()
+        return batch, column_paths.type_at(definition.schema, path)
 
     maybe = column_stats.prune_predicate(lookup, predicate, len(files))
     return bool(np.any(maybe & (numbers(files["rows"]) > 0)))

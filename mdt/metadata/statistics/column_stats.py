@@ -1,13 +1,12 @@
-"""What column statistics prove about the files of a snapshot: bounds of stripes first, then of
-single files.
+"""Prunes the files of a snapshot by column statistics: stripes first, then single files.
 
-The checkpoint keeps ``partition_stats``, bounds of stripes that follow each other.  Only the pages
-of statistics that hold files of the stripes that are left are read and tested; files that records
-have added since have no stripes.  Verdicts are made for all files, those that have left included,
-so that what was read of the checkpoint serves every snapshot that stands on it.
+The checkpoint has ``partition_stats``, the bounds of stripes of consecutive files.  Statistics
+pages are read only for files in the remaining stripes.  Files that were added by later records have
+no stripes.  The verdicts cover all files, including removed ones, so the data read from the
+checkpoint serves every snapshot based on it.
 
-Law: a stripe's bounds cover all of its files, so what proves that no row of the run matches proves
-it of each file.
+A stripe's bounds cover all of its files.  So a proof that no row of the stripe matches holds for
+each of its files.
 """
 
 from __future__ import annotations
@@ -28,18 +27,20 @@ from mdt.errors import Corrupt
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 CANDIDATES_MAX = 4_096
-"""Up to so many files that are left by cheaper tests are looked for in stripes and pages; of more
-files most pages are read.
+"""Stripes and pages are pruned for up to this many candidate files.  More candidates need most
+pages.
 """
 
 WHOLE = -1
-"""Stands for all blocks of a column."""
+"""The part number of a whole column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """Verdict on some files.  ``maybe``: bool[n], False is a proof; ``asked``: files that were
-    tested and have statistics of a tested column.
+    """Verdict on files.
+
+    ``maybe`` is bool[n]; False is a proof.  ``asked`` counts the tested files with statistics of a
+    tested column.
     """
 
     maybe: BoolArray
@@ -48,9 +49,11 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class Stripes:
-    """Which stripes of the checkpoint are left.  ``starts``: int64[stripes + 1], the numbers of
-    their first files, and the end; ``maybe``: bool[stripes]; ``asked``: files in stripes that have
-    bounds of a tested column.
+    """The remaining stripes of a checkpoint.
+
+    ``starts`` are the numbers of the stripes' first files, and the end, int64[stripes + 1].
+    ``maybe`` is bool[stripes].  ``asked`` counts the files in stripes with bounds of a tested
+    column.
     """
 
     starts: Int64Array
@@ -59,33 +62,30 @@ class Stripes:
 
     def files(self) -> BoolArray:
         """Return the verdict on each file of the checkpoint -> bool[starts[-1]]."""
-        found = np.zeros(int(self.starts[-1]), np.bool_)
+        maybe = np.zeros(int(self.starts[-1]), np.bool_)
         edges = np.flatnonzero(np.diff(self.maybe, prepend=False, append=False))
         for first, last in self.starts[edges].reshape(-1, 2).tolist():
-            found[first:last] = True
-        return found
+            maybe[first:last] = True
+        return maybe
 
     def blocks(self, every: int) -> Int64Array:
-        """Return the numbers of the blocks of ``every`` files that hold files of stripes that are
-        left, rising.
-        """
-        left = np.flatnonzero(self.maybe)
+        """Return the blocks of ``every`` files that have files of remaining stripes, ascending."""
+        remaining = np.flatnonzero(self.maybe)
         change = np.zeros(-(-int(self.starts[-1]) // every) + 1, np.int64)
-        np.add.at(change, self.starts[left] // every, 1)
-        np.add.at(change, (self.starts[left + 1] - 1) // every + 1, -1)
+        np.add.at(change, self.starts[remaining] // every, 1)
+        np.add.at(change, (self.starts[remaining + 1] - 1) // every + 1, -1)
         return np.flatnonzero(np.cumsum(change)[:-1])
 
     def holding(self, files: Int64Array) -> Stripes:
-        """Return the same without stripes that hold none of ``files``, numbers that rise."""
+        """Keep only the stripes with any of ``files`` (ascending numbers)."""
         held = np.searchsorted(files, self.starts)
         return Stripes(self.starts, self.maybe & (held[1:] > held[:-1]), self.asked)
 
 
 class FileStats:
-    """The statistics of the columns that one predicate tests, for one snapshot.
+    """The statistics of the columns that a predicate tests, for one snapshot.
 
-    ``tested``: these columns; ``known``: those of them of which any file has statistics, with their
-    types.
+    ``tested`` are these columns.  ``known`` maps the columns with statistics to their types.
     """
 
     def __init__(
@@ -94,25 +94,26 @@ class FileStats:
         self._snapshot = snapshot
         self._checkpoint = snapshot.checkpoint
         self._predicate = predicate
-        kept, definition = set(snapshot.stats_columns), snapshot.definition
+        stats_columns, definition = set(snapshot.stats_columns), snapshot.definition
         self.tested = sorted(_compared(predicate)) if tested is None else list(tested)
         self._names = {path: definition.statistics_name(path) for path in self.tested}
         self.known = {
             path: column_paths.type_at(definition.schema, path)
             for path in self.tested
-            if self._names[path] in kept
+            if self._names[path] in stats_columns
         }
 
     @property
     def has_stripes(self) -> bool:
-        """Whether the checkpoint keeps bounds of stripes for a tested column."""
+        """True if the checkpoint has stripe bounds for a tested column."""
         return any(
             f"partition_stats/{self._names[path]}" in self._checkpoint for path in self.known
         )
 
     def stripes(self) -> Stripes:
-        """Return what bounds of stripes prove.  Raises Corrupt if they are damaged: all stripes are
-        left then.
+        """Prune stripes by their bounds.
+
+        Raises Corrupt if the bounds are damaged.  Then use :meth:`all_stripes`.
         """
         starts = numbers(self._checkpoint.optional("stripe_start")["value"]).astype(np.int64)
         if (
@@ -126,34 +127,35 @@ class FileStats:
                 path=f"partition_stats of checkpoint {self._checkpoint.seq}",
             )
         count = len(starts) - 1
-        found = {}
+        bounds = {}
         for path, type in self.known.items():
             column = f"partition_stats/{self._names[path]}"
             if column in self._checkpoint:
                 table = self._checkpoint.optional(column)
                 if len(table) != count:
                     raise Corrupt(f"{len(table)} rows of {column} for {count} stripes", path=column)
-                found[path] = (
+                bounds[path] = (
                     self._checkpoint.statistics(column, WHOLE, partial(Bounds.read, table, type)),
                     type,
                 )
-        maybe = column_stats.prune_predicate(found.get, self._predicate, count)
+        maybe = column_stats.prune_predicate(bounds.get, self._predicate, count)
         return Stripes(
             starts,
             maybe,
-            int(np.diff(starts)[_any_known([b for b, _ in found.values()], count)].sum()),
+            int(np.diff(starts)[_any_known([b for b, _ in bounds.values()], count)].sum()),
         )
 
     def all_stripes(self) -> Stripes:
-        """Return stripes of which nothing is known: the pages of the statistics of files."""
+        """Return stripes without bounds, one per page of file statistics."""
         starts = np.append(
             np.arange(0, self._checkpoint.rows, self._every() or 1), self._checkpoint.rows
         )
         return Stripes(starts, np.ones(len(starts) - 1, np.bool_), 0)
 
     def checkpoint_files(self, stripes: Stripes) -> Tested:
-        """Return what the statistics of single files prove about the files of the checkpoint;
-        others than those of ``stripes`` are not read where they stand on pages of their own.
+        """Prune the files of the checkpoint by their own statistics.
+
+        Pages without a file in ``stripes`` are not read.
         """
         every = self._every()
         if every == self._checkpoint.rows and bool(stripes.maybe.all()):
@@ -163,8 +165,8 @@ class FileStats:
         if not len(blocks):
             return Tested(stripes.files(), 0)
         if 2 * len(blocks) > count:
-            found = self._all_files()
-            return Tested(found.maybe & stripes.files(), found.asked)
+            tested = self._all_files()
+            return Tested(tested.maybe & stripes.files(), tested.asked)
         sizes = np.minimum(every, self._checkpoint.rows - every * blocks)
         stored = self._stored()
         self._checkpoint.load([self._column(path) for path in stored], (every * blocks).tolist())
@@ -172,13 +174,13 @@ class FileStats:
             path: Bounds.concat([self._block(path, n, every) for n in blocks.tolist()])
             for path in stored
         }
-        found = self._tested(int(sizes.sum()), parts)
+        tested = self._tested(int(sizes.sum()), parts)
         maybe = np.zeros(self._checkpoint.rows, np.bool_)
         for n, verdict in zip(
-            blocks.tolist(), np.split(found.maybe, np.cumsum(sizes)[:-1]), strict=True
+            blocks.tolist(), np.split(tested.maybe, np.cumsum(sizes)[:-1]), strict=True
         ):
             maybe[n * every : n * every + len(verdict)] = verdict
-        return Tested(maybe & stripes.files(), found.asked)
+        return Tested(maybe & stripes.files(), tested.asked)
 
     def _all_files(self) -> Tested:
         return self._tested(
@@ -186,7 +188,7 @@ class FileStats:
         )
 
     def added_files(self) -> Tested:
-        """Return what statistics prove about the files since the checkpoint."""
+        """Prune the files that were added after the checkpoint."""
         snapshot = self._snapshot
         parts = {
             path: snapshot.added_bounds(self._names[path], type)
@@ -203,22 +205,22 @@ class FileStats:
         self.added_files()
 
     def stored(self) -> list[str]:
-        """Return the columns of the checkpoint that hold the statistics of files."""
+        """Return the checkpoint columns with the statistics of files."""
         return [self._column(path) for path in self._stored()]
 
     def _stored(self) -> list[str]:
         return [path for path in self.known if self._column(path) in self._checkpoint]
 
     def _column(self, path: str) -> str:
-        """Return the column of the checkpoint with the statistics of files."""
+        """Return the checkpoint column with the statistics of files for column ``path``."""
         return f"stats/{self._names[path]}"
 
     def _every(self) -> int:
-        """Return how many files a block has: a page of every tested column, or all files."""
-        found = {self._checkpoint.every(self._column(path)) for path in self._stored()}
-        if len(found) != 1:
+        """Return the files per block: a page of every tested column, or all files."""
+        page_sizes = {self._checkpoint.every(self._column(path)) for path in self._stored()}
+        if len(page_sizes) != 1:
             return self._checkpoint.rows
-        return found.pop() or self._checkpoint.rows
+        return page_sizes.pop() or self._checkpoint.rows
 
     def _tested(self, n: int, parts: dict[str, Bounds]) -> Tested:
         maybe = column_stats.prune_predicate(
@@ -251,7 +253,5 @@ def _any_known(parts: Sequence[Bounds], n: int) -> BoolArray:
 
 
 def _compared(predicate: Predicate) -> frozenset[str]:
-    """Return the columns whose statistics may prove something: predicate functions are no business
-    of theirs.
-    """
+    """Return the columns whose statistics may exclude files.  Predicate functions are left out."""
     return frozenset(leaf.column for leaf in leaves(predicate) if not isinstance(leaf, Call))

@@ -1,9 +1,8 @@
-"""Summaries of skipping indexes as the indexes read them: in memory, or by ranges of the object
-where they stand.
+"""Readers and caches for summaries of skipping indexes.
 
-What an index has parsed of a large summary is kept for the next query, and so are the ranges that
-were read from storage that is not local (a local object is mapped, so the operating system keeps
-its pages).  Objects never change, so nothing here can be stale.
+A summary is in memory, or read by ranges of its object.  The parsed form of a large summary is
+cached for the next query, and so are ranges read from remote storage.  Local objects are mapped,
+and the operating system caches their pages.  Objects never change, so no entry is ever stale.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from mdt.stores.object_range import ObjectRange
 
 T = TypeVar("T")
 _SNAPSHOTS_KEPT = 32
-"""Indexes times snapshots whose summaries are found without a look at the metadata table."""
+"""Number of (index, snapshot) pairs whose summary locations are cached."""
 
 
 class _Keeping:
-    """Keeps what the index has parsed of a summary."""
+    """Caches the parsed form of a summary."""
 
     __slots__ = ("_kept",)
 
@@ -41,14 +40,14 @@ class _Keeping:
         self._kept: Any = None
 
     def keep(self, make: Callable[[], T]) -> T:
-        """Return what ``make`` returned before for this summary, or call it."""
+        """Return the cached result of ``make``."""
         if self._kept is None:
             self._kept = make()
         return cast(T, self._kept)
 
 
 class Parsed(_Keeping):
-    """A summary whose bytes are at hand, and what its index has parsed of them."""
+    """A summary in memory, and its parsed form."""
 
     __slots__ = ("_data",)
 
@@ -65,7 +64,7 @@ class Parsed(_Keeping):
 
 
 class Stored(_Keeping):
-    """A summary that stands in an object.  Its index checks the parts that it reads."""
+    """A summary in an object.  Its index checks the parts that it reads."""
 
     __slots__ = ("_cache", "_stored")
 
@@ -78,8 +77,9 @@ class Stored(_Keeping):
         return self._stored.length
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop).  Raises Corrupt if the object is too short, Unavailable if
-        storage fails.
+        """Return bytes [start, stop).
+
+        Raises Corrupt if the object is too short, and Unavailable if storage fails.
         """
         stop = min(stop, self._stored.length)
         start = min(start, stop)
@@ -89,8 +89,9 @@ class Stored(_Keeping):
 
 
 class SummaryCache:
-    """Opens summaries for their indexes; safe to use from threads.  ``is_local``: objects are
-    mapped, not fetched.
+    """Opens summaries for their indexes.  Thread-safe.
+
+    With ``is_local``, objects are mapped and not fetched.
     """
 
     def __init__(self, objects: ObjectReader, *, is_local: bool) -> None:
@@ -105,14 +106,16 @@ class SummaryCache:
         self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
-        """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.
-        Raises Corrupt.
+        """Return a summary for ``index``.
+
+        Indexes that find rows read it by ranges.  Otherwise it is read whole and checked.  Raises
+        Corrupt.
         """
         if isinstance(found, bytes):
             return Parsed(found)
-        known = self.opened.get(found)
-        if known is not None:
-            return known
+        cached = self.opened.get(found)
+        if cached is not None:
+            return cached
         if index.finds_rows:
             summary: Summary = Stored(self, found)
         else:
@@ -120,10 +123,9 @@ class SummaryCache:
         return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
     def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
-        """Return what is known of where the summaries of one index stand, for one snapshot, to be
-        filled by the caller.
+        """Return the directory of an index's summaries in a snapshot, to be filled by the caller.
 
-        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the
+        Cached for tables of at most SEGMENTS_KNOWN_MAX files.  The numbers in it depend on the
         checkpoint.
         """
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
@@ -132,9 +134,7 @@ class SummaryCache:
         return self._snapshots.made(key, lambda: SummaryDirectory(self, index))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of opened summaries and, where storage is not local, of their
-        ranges.
-        """
+        """Return (hits, misses) of opened summaries and, on remote storage, of their ranges."""
         opened, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
         return {"summaries": opened} if self._is_local else {"summaries": opened, "ranges": ranges}
 
@@ -150,9 +150,7 @@ class SummaryCache:
 
 
 class SummaryDirectory:
-    """Where the summaries of one index stand, for one snapshot, as far as it was asked; safe to use
-    from threads.
-    """
+    """The known summaries of an index in a snapshot, or their locations.  Thread-safe."""
 
     def __init__(self, cache: SummaryCache, index: SkippingIndex) -> None:
         self._cache = cache
@@ -162,14 +160,14 @@ class SummaryDirectory:
     def of(
         self, shards: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]
     ) -> list[Summary | ObjectRange]:
-        """Return the summaries of covered ``shards``, which rise: themselves, or where they stand.
+        """Return the summaries or object ranges of covered ``shards`` (ascending).
 
-        ``look_up`` gives those that are not known yet.
+        ``look_up`` is called for shards that are not known yet.
         """
         missing = [shard for shard in shards.tolist() if shard not in self._known]
         if missing:
-            found = look_up(np.array(missing, np.int64))
-            for shard, summary in zip(missing, found, strict=True):
+            summaries = look_up(np.array(missing, np.int64))
+            for shard, summary in zip(missing, summaries, strict=True):
                 assert summary is not None, "covered shards have summaries"
                 self._known[shard] = Parsed(summary) if isinstance(summary, bytes) else summary
         return [self._known[shard] for shard in shards.tolist()]

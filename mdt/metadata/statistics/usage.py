@@ -1,10 +1,9 @@
-"""How queries use the indexes of a table: counts for ``t.indexes()`` and ``t.advise()``, never for
-an answer.
+"""Counts of index usage, for ``t.indexes()`` and ``t.advise()``.  No answer depends on them.
 
-Queries are counted where the option ``mdt.usage.counts`` is on.  Each process keeps its own counts
-and now and then puts them into an object of its own in ``.hoodie/.mdt/usage/``, where others can
-add them up.  Nothing else depends on these objects: they may be deleted at any time, may lag behind
-by :data:`REPORT_SECONDS`, and a reader that may not write simply leaves none.
+Queries are counted if the option ``mdt.usage.counts`` is on.  Each process keeps its own counts and
+periodically puts them into its own object in ``.hoodie/.mdt/usage/``.  Other processes add these
+up.  The objects may be deleted at any time and may be stale by :data:`REPORT_SECONDS`.  Readers
+without write access leave none.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from mdt.stores.storage import Storage
 REPORT_SECONDS = 60
 """Time between two reports of a busy process."""
 REPORTS_MAX = 64
-"""More reports than this: those of processes that have long ended are folded into one."""
+"""Beyond this number, the reports of ended processes are merged."""
 FOLDED_AFTER_SECONDS = 7 * 86_400
-"""A process that has not reported for so long has ended."""
+"""A process without a report for this long has ended."""
 _REPORT_BYTES_MAX = 1 << 20
 _SAMPLES_MAX = 64
 _MICROSECONDS = 1_000_000
@@ -35,9 +34,13 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(slots=True)
 class IndexUse:
-    """``queries``: that ran while the index was there; ``asked``: of these, in which it was asked;
-    ``pruned``: segments it proved empty; ``last_us``: when it was last asked, UTC; ``saved``: bytes
-    that were not read because of it.
+    """Usage of an index.
+
+    - queries: Queries that ran while the index existed.
+    - asked: Queries that used the index.
+    - pruned: Segments that it proved empty.
+    - last_us: Time of the last use, microseconds since 1970, UTC.
+    - saved: Bytes that were not read because of it.
     """
 
     queries: int = 0
@@ -57,8 +60,10 @@ class IndexUse:
 
 @dataclass(slots=True)
 class TestUse:
-    """Queries that test a column in one way: how many, rows that match the test, bytes that are
-    read without an index of the column, and with an exact one.
+    """Queries with one kind of test of a column.
+
+    ``rows`` counts the matching rows.  ``read`` and ``exact`` are the bytes read without an index
+    of the column and with an exact index.
     """
 
     queries: int = 0
@@ -91,8 +96,9 @@ class ColumnUse:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts by index specification and by column; ``since_us``: when counting began (0: nothing
-    was counted).
+    """Counts by index specification and by column.
+
+    ``since_us`` is the time when counting began, or 0 if nothing was counted.
     """
 
     since_us: int = 0
@@ -102,13 +108,13 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add the counts of another process."""
-        known = [us for us in (self.since_us, other.since_us) if us]
-        self.since_us = min(known, default=0)
+        starts = [us for us in (self.since_us, other.since_us) if us]
+        self.since_us = min(starts, default=0)
         self.queries += other.queries
         for spec, use in other.indexes.items():
             self.indexes.setdefault(spec, IndexUse()).add(use)
-        for column, seen in other.columns.items():
-            self.columns.setdefault(column, ColumnUse()).add(seen)
+        for column, column_use in other.columns.items():
+            self.columns.setdefault(column, ColumnUse()).add(column_use)
 
     def encode(self) -> bytes:
         """Return the counts as JSON."""
@@ -122,7 +128,7 @@ class Counts:
 
 
 def decode(data: bytes) -> Counts:
-    """Return the counts in ``data``.  Raises ValueError for anything else."""
+    """Return the counts in ``data``.  Raises ValueError if it is malformed."""
     try:
         document: dict[str, Any] = json.loads(data)
         return Counts(
@@ -139,14 +145,14 @@ def decode(data: bytes) -> Counts:
 
 
 def _column_use(numbers: Any) -> ColumnUse:
-    return ColumnUse(*(TestUse(*map(int, one)) for one in numbers))
+    return ColumnUse(*(TestUse(*map(int, test)) for test in numbers))
 
 
 class Usage:
-    """The counts of this process for one table; safe to use from threads.
+    """The counts of this process for a table.  Thread-safe.
 
-    ``samples``: (checkpoint, column) -> values of a sample of its rows, and for "" where these
-    stand (:mod:`mdt.scan.index_use`).
+    ``samples`` maps (checkpoint, column) to the values of sampled rows, and (checkpoint, "") to the
+    positions of these rows (:mod:`mdt.scan.index_use`).
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -158,7 +164,7 @@ class Usage:
         self._lock = OwnLock()
 
     def record(self, query: Counts) -> None:
-        """Count one query.  Never raises."""
+        """Count a query.  Never raises."""
         now = self._storage.now_us()
         with self._lock:
             self._own.add(query)
@@ -168,11 +174,9 @@ class Usage:
             self.report()
 
     def report(self) -> None:
-        """Put the counts of this process, if there are any, where others find them; failures of
-        storage do not matter.
+        """Write the counts of this process, if there are any.  Storage failures are ignored.
 
-        The first report of a process also folds those of processes that have ended, if there are
-        many.
+        The first report of a process also merges old reports of ended processes, if there are many.
         """
         with self._lock:
             if not self._own.queries:
@@ -189,31 +193,29 @@ class Usage:
             return
 
     def total(self) -> Counts:
-        """Return the counts of this process and of all reports that can be read; nothing is
-        written.
-        """
-        found = Counts()
+        """Return the sum of this process's counts and all readable reports.  Writes nothing."""
+        total = Counts()
         with self._lock:
-            found.add(self._own)
-            mine = paths.usage(self._name) if self._name else ""
+            total.add(self._own)
+            report_path = paths.usage(self._name) if self._name else ""
         for path, (counts, _) in self._reports().items():
-            if path != mine:
-                found.add(counts)
-        return found
+            if path != report_path:
+                total.add(counts)
+        return total
 
     def _reports(self) -> dict[str, tuple[Counts, int]]:
-        """Return path -> counts and time of the last report."""
+        """Return the counts and the time of the last report, by path."""
         reports = {}
         try:
-            listed = [
+            infos = [
                 info
                 for info in self._storage.list_dir(paths.usage_dir())
                 if info.size <= _REPORT_BYTES_MAX
             ]
             read = self._storage.each(
-                partial(self._storage.read_if_exists, info.path) for info in listed
+                partial(self._storage.read_if_exists, info.path) for info in infos
             )
-            for info, data in zip(listed, read, strict=True):
+            for info, data in zip(infos, read, strict=True):
                 try:
                     reports[info.path] = decode(data or b""), info.modified_us
                 except ValueError:
@@ -223,9 +225,7 @@ class Usage:
         return reports
 
     def _fold(self) -> None:
-        """Replace reports of ended processes by one, if there are many.  Raises what storage
-        raises.
-        """
+        """Merge reports of ended processes if there are many.  Raises storage errors."""
         reports = self._reports()
         if len(reports) <= REPORTS_MAX:
             return
