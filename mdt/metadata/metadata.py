@@ -115,7 +115,7 @@ class Metadata:
         self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
-        # mdt.metadata.references
+        # used by mdt.metadata.references
         self.referred: Recent[Hashable, pa.Array] = Recent(
             REFERRED_CACHE_BYTES_MAX, session().memory
         )
@@ -132,7 +132,7 @@ class Metadata:
 
         O(records since the last call), and one failed probe if there are none.  Raises Unsupported
         if another Hudi writer has changed the table, unless ``watched`` is False, as within a
-        transaction. With ``to_end``, detects that records after the cached snapshot were archived.
+        transaction.  With ``to_end``, detects that records after the cached snapshot were archived.
         Transactions skip this, because their commit detects it.
         """
         while True:

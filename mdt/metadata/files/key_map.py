@@ -57,7 +57,7 @@ Otherwise all shards between the first and the last key are verified.
 """
 
 _DECIMAL_DIGITS_MAX = 18
-"""Most digits of a decimal whose unscaled value fits a word."""
+"""Maximum digits of a decimal whose unscaled value fits a word."""
 
 UInt16Array = npt.NDArray[np.uint16]
 UInt32Array = npt.NDArray[np.uint32]

@@ -52,7 +52,7 @@ _MEND_PROPERTIES = (
 class Seen:
     """A listing of ``.hoodie``.
 
-    - stamps: Of the directory and the properties before the listing, None without stamps in storage.
+    - stamps: Of the directory and the properties before the listing, None if storage has no stamps.
     - properties: Content of ``hoodie.properties``, or None if it is missing.
     - instants: The listed instants.
     - begun: Pending instants with content.  Our own pending instants are empty files.

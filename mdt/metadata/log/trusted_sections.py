@@ -33,7 +33,7 @@ from mdt.metadata.log.trusted_records import corrupt, is_text
 
 _CRC_MAX = 2**32 - 1
 KEY_MAP_ENTRY_BYTES = 11
-"""Least bytes per row of a key map: a hash and a position."""
+"""Minimum bytes per row of a key map: a hash and a position."""
 _BOUND_BYTES_MAX = 64
 """Longest minimum or maximum.  Longer bounds are truncated when written."""
 

@@ -37,8 +37,8 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Index specifications that a record adds to the table, drops, and forgets the older summaries
-    of.
+    """Index specifications that a record adds, drops, or forgets.  Forgetting drops older
+    summaries.
 
     ``packages`` has the packages of third-party indexes, as in the definition.
     """
@@ -76,7 +76,8 @@ def change_of(found: Mapping[str, Any]) -> IndexChange:
 def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
     """Return the table's definition after ``record``.
 
-    Raises Corrupt for an invalid schema change, or for files begun before the last one.
+    Raises Corrupt for an invalid schema change, or if a transaction that began before the last
+    schema change adds files.
     """
     path, newest = paths.commit(record.seq), 0
     if definition.versions:

@@ -43,21 +43,21 @@ Reading a value checks about 100 KB, and 1 M files have 123 pages.
 SUMMARIES_PER_PAGE = 1_024
 """Files per page of wide columns: summaries, deletion vectors and row group statistics."""
 STATISTICS_PER_PAGE = 32_768
-"""Files per page of column statistics, which a plan reads by one page or as a whole.
+"""Files per page of column statistics.  A plan reads a single page or all.
 
 1 M files have 31 pages of 2 MB each.  With a quarter of this, a test that no stripe can exclude
 takes 20 % longer in a new process.
 """
 PAGES_MAX = 1_024
-"""Most pages of a column, to keep the page table small in tables with many columns."""
+"""Maximum pages of a column, to keep the page table small in tables with many columns."""
 
 STRIPE_FILES_MAX = 1_024
-"""Most files of a stripe, a row of partition_stats.
+"""Maximum files of a stripe, a row of partition_stats.
 
 1 M files have 977 stripes, which a plan tests in 0.1 ms.
 """
 STRIPE_FILES_MIN = 128
-"""Least run of files in a partition that gets stripes of its own.  Shorter runs share stripes."""
+"""Consecutive files of a partition that get stripes of their own.  Shorter runs share stripes."""
 
 WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length", "shard", "first_row"))
 """Columns of files that plans and writers need as a whole."""
@@ -69,8 +69,8 @@ def is_due(snapshot: Snapshot, records: int, least: int) -> bool:
     """Return True if the next open would gain from a checkpoint of ``snapshot``.
 
     ``records`` is the number of records since the last checkpoint, and ``least`` the usual
-    interval. Large tables wait longer (METADATA_COMPACT_FILES_SHARE), and many dead rows advance it
-    (METADATA_COMPACT_DEAD_ROWS).
+    interval.  Large tables wait longer (METADATA_COMPACT_FILES_SHARE), and many dead rows advance
+    it (METADATA_COMPACT_DEAD_ROWS).
     """
     if snapshot.died_since >= METADATA_COMPACT_DEAD_ROWS:
         dead = int(snapshot.checkpoint.numpy("dead").sum())
@@ -114,8 +114,8 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
 def _ended(snapshot: Snapshot) -> frozenset[str]:
     """Return the statistics columns that no restorable snapshot uses.
 
-    The set of restorable snapshots only shrinks, so statistics left out of a checkpoint are never
-    needed again.
+    Restorable snapshots are only ever lost, so statistics left out of a checkpoint are never needed
+    again.
     """
     horizon = snapshot.retention.horizon
     later = (version.since for version in snapshot.definition.versions if version.since > horizon)
@@ -221,8 +221,7 @@ def stripe_starts(partition: Int64s) -> Int64s:
     """Return the first file of each stripe -> int64[stripes].
 
     ``partition`` has the partition of each file, int64[n].  A stripe has at most STRIPE_FILES_MAX
-    files.  A run of STRIPE_FILES_MIN files in a partition is not mixed with other partitions.
-    O(n).
+    files.  Runs of at least STRIPE_FILES_MIN files of a partition have stripes of their own.  O(n).
     """
     bounds = np.flatnonzero(np.diff(partition, prepend=-1, append=-1))
     is_long = np.diff(bounds) >= STRIPE_FILES_MIN

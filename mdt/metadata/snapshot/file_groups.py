@@ -1,9 +1,9 @@
 """The file groups of a snapshot by number: names, partitions, members and sizes.
 
 Groups of the checkpoint keep its numbers, and new groups follow.  A number identifies the same
-group until the next checkpoint.  A group without files keeps its number and has no members. Changes
-of commits are layered over the checkpoint.  So a snapshot's groups cost no more than the changes,
-however many files the table has.
+group until the next checkpoint.  A group without files keeps its number and has no members.
+Changes of commits are layered over the checkpoint.  So a snapshot's groups cost no more than the
+changes, however many files the table has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME_SEED = 0
 """Seed of the hashes for look-ups of file ids.  It may be constant, as ids are random."""
 
 SMALL_LOOKED_AT_MAX = 4_096
-"""Most changed file groups that are searched for room, newest first.
+"""Maximum number of changed file groups searched for room, newest first.
 
 A small insert must not search a large table.
 """
@@ -346,7 +346,7 @@ class Groups:
         """Return the groups after a commit.  O(files of the commit).
 
         ``added`` has the commit's files, numbered from ``first`` on.  ``removed`` has the files
-        ``gone``. Both have the columns GROUPED.
+        ``gone``.  Both have the columns GROUPED.
         """
         changed: dict[int, Group] = {}
         numbers = self._with_new(added["file_id"].to_pylist())

@@ -39,7 +39,7 @@ class Addition:
 
     ``files`` (FILES), ``stats`` (STATS) and ``summaries`` (SUMMARIES) belong to these files,
     ``covers`` (COVERS) to older files.  Segments have their numbers.  ``level`` counts the merges
-    of the addition. ``stats_of`` and ``bounds_of`` cache :meth:`column_stats` and :meth:`bounds`.
+    of the addition.  ``stats_of`` and ``bounds_of`` cache :meth:`column_stats` and :meth:`bounds`.
     """
 
     first: int

@@ -57,8 +57,8 @@ class Snapshot:
     - died_since: Number of these positions, including those of removed files.
     - starts: Number of the first file of each later commit, by seq.
     - forgotten: Seq since which the summaries of an index count, by specification.
-    - known_again: File groups whose keys are all in later key parts.  The checkpoint's key parts are
-      ignored for them.
+    - known_again: File groups whose keys are all in later key parts, so that the checkpoint's key
+      parts are ignored for them.
     - pending: Changes of file groups since ``groups_known``, applied when they are needed.
     - maps: Columns of FILES, by file number, with the key maps and page maps since the last rekey.
     - known: Cache of segments, by key hash and id.
