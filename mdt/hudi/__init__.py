@@ -1,3 +1,1 @@
-"""Hudi on disk: one module per noun, bytes and Arrow in, bytes and Arrow out; nothing here touches
-storage.
-"""
+"""Hudi's file formats, one module per concept. Converts between bytes and Arrow without any I/O."""

@@ -1,10 +1,10 @@
-"""Hudi's archive of instants that have left its active timeline, as table version 6 has it: log
-files with Avro blocks.
+"""Hudi's archive of instants that have left its active timeline, in the format of table version 6:
+log files with Avro blocks.
 
-Each record is a HoodieArchivedMetaEntry: time, action, state, and what the completed instant said.
-The writer's schema has the fields that we know of; Hudi's reader fills in the others by their
-defaults.  Field lists: Apache Hudi, ``HoodieArchivedMetaEntry.avsc``,
-``HoodieCommitMetadata.avsc``, ``HoodieReplaceCommitMetadata.avsc``.
+Each record is a HoodieArchivedMetaEntry with the time, action, state and metadata of a completed
+instant. The writer's schema contains the fields that we use; Hudi's reader fills in defaults for
+the rest. Field lists: Apache Hudi, ``HoodieArchivedMetaEntry.avsc``, ``HoodieCommitMetadata.avsc``,
+``HoodieReplaceCommitMetadata.avsc``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMITS = frozenset(("commit", "deltacommit"))
 
 
 def next_path(known: Iterable[str]) -> str:
-    """Return where the next file of the archive belongs.  ``known``: paths in its folder.
+    """Return the path for the next archive file. ``known``: existing paths in the archive folder.
 
     >>> next_path([]), next_path([f"{FOLDER}/.commits_.archive.7_1-0-1"])
     ('.hoodie/archived/.commits_.archive.1_1-0-1', '.hoodie/archived/.commits_.archive.8_1-0-1')
@@ -40,7 +40,7 @@ def next_path(known: Iterable[str]) -> str:
 
 
 def encode(instants: Sequence[tuple[Instant, bytes]]) -> bytes:
-    """Return a file of the archive with completed instants and their content, oldest first."""
+    """Return an archive file with completed instants and their content, oldest first."""
     records = [_encoded(_entry(instant, body)) for instant, body in instants]
     content = b"".join(
         [
@@ -68,7 +68,7 @@ def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
 
 
 def _told(instant: Instant, body: bytes) -> Mapping[str, Any]:
-    """Return what the JSON of a commit says, by the names of Hudi's Avro.  Raises Corrupt for other
+    """Convert the JSON of a commit to the fields of Hudi's Avro record. Raises Corrupt for other
     bytes.
     """
     try:

@@ -1,6 +1,4 @@
-"""What the Avro bodies of Hudi's instants are made of: pieces of schemas, and a file with one
-record.
-"""
+"""Building blocks for the Avro bodies of Hudi's instants: schema parts, and single-record files."""
 
 from __future__ import annotations
 
@@ -13,11 +11,15 @@ import fastavro
 NAMESPACE = "org.apache.hudi.avro.model"
 STRINGS = {"type": "array", "items": "string"}
 VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
-"""A field that most of Hudi's records have."""
+"""A field of most Hudi records."""
 
 
 def field(name: str, type: Any) -> dict[str, Any]:
-    """Return a field that every record has."""
+    """Return a required field.
+
+    >>> field("action", "string")
+    {'name': 'action', 'type': 'string'}
+    """
     return {"name": name, "type": type}
 
 
@@ -27,28 +29,29 @@ def optional(name: str, type: Any) -> dict[str, Any]:
 
 
 def record(name: str, *fields: Mapping[str, Any], **more: str) -> dict[str, Any]:
-    """Return the type of a record; ``more``: what else is said of it."""
+    """Return a record type. ``more``: Further attributes, e.g. its namespace."""
     return {"type": "record", "name": name, **more, "fields": list(fields)}
 
 
 def parsed(name: str, *fields: Mapping[str, Any]) -> Any:
-    """Return Hudi's record ``name`` as fastavro takes it."""
+    """Return Hudi's record type ``name``, parsed by fastavro."""
     return fastavro.parse_schema(record(name, *fields, namespace=NAMESPACE))
 
 
 def array(items: Any) -> dict[str, Any]:
-    """Return the type of a list."""
+    """Return a list type."""
     return {"type": "array", "items": items}
 
 
 def mapping(values: Any) -> dict[str, Any]:
-    """Return the type of a map from text."""
+    """Return a map type with string keys."""
     return {"type": "map", "values": values}
 
 
 def one_record(schema: Any, record: Mapping[str, Any], sync: bytes) -> bytes:
-    """Return an Avro file with ``record`` alone; ``sync``: its 16 bytes between blocks, fixed so
-    that the same record gives the same file.
+    """Return an Avro file that contains only ``record``.
+
+    sync: Its 16-byte sync marker, fixed to make the encoding deterministic.
     """
     out = BytesIO()
     fastavro.writer(out, schema, [record], sync_marker=sync)

@@ -1,6 +1,6 @@
-"""Modules that encode the Avro bodies of instants; each is loaded when its name is first used.
+"""Encoders of the Avro bodies of instants, each imported when first used.
 
-Only writers need them, and the package ``fastavro`` below them.
+Only writers need them, and they need the package ``fastavro``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Load ``mdt.hudi.<name>``."""
+    """Import ``mdt.hudi.<name>``."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f"mdt.hudi.{name}")

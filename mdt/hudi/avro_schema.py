@@ -1,8 +1,8 @@
-"""Arrow schemas as a Hudi table keeps them, and their Avro text.
+"""Arrow schemas in the form that a Hudi table stores, and as Avro text.
 
-Which types a table keeps is said by :func:`mdt.schema.declared.stored`.  Names and nesting of Avro
-types follow Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so that they stay the
-same if Spark writes to the table.
+:func:`mdt.schema.declared.stored` defines the stored types. Names and nesting of Avro types follow
+Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so a write by Spark does not change
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 
 META_FIELDS: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
-"""The five columns that stand first in every data file, all optional strings."""
+"""The first five columns of every data file, all optional strings."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
@@ -35,11 +35,11 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
-    """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null,
-    of a required field ``T``.
+    """Return ``stored(schema)`` as the JSON text of an Avro record.
 
-    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Names that Avro does
-    not allow are those of :func:`mdt.schema.names.avro_name`.  Raises Invalid as
+    name: Name of the table. meta_fields: True to put Hudi's five meta columns in front. A nullable
+    field has the type ``["null", T]`` with default null, a required field ``T``. Names that Avro
+    does not allow are replaced by :func:`mdt.schema.names.avro_name`. Raises Invalid like
     :func:`mdt.schema.declared.stored`.
 
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
@@ -60,12 +60,18 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
 
 
 def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> str:
-    """Return a table's Avro schema as JSON text; ``meta_fields``: with Hudi's five in front."""
+    """Return a table's Avro schema as JSON text, with Hudi's meta columns in front if
+    ``meta_fields``.
+    """
     return to_avro(definition.schema, definition.name, meta_fields=meta_fields)
 
 
 def record_name(table: str) -> tuple[str, str]:
-    """Return name and namespace of a table's Avro record, as Hudi chooses them."""
+    """Return the name and namespace that Hudi gives a table's Avro record.
+
+    >>> record_name("my-trips")
+    ('my__trips_record', 'hoodie.my__trips')
+    """
     clean = _ILLEGAL.sub("__", table)
     if clean[:1].isdigit():
         clean = f"__{clean}"
@@ -104,9 +110,7 @@ def _avro_field(field: pa.Field, name: str, namespace: str) -> Any:
 
 
 def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
-    """Return the Avro type of a field ``name`` inside the record whose full name is
-    ``namespace``.
-    """
+    """Return the Avro type of the field ``name`` in the record with the full name ``namespace``."""
     if type in _PRIMITIVES:
         return _PRIMITIVES[type]
     if pa.types.is_decimal(type):
@@ -128,5 +132,5 @@ def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
 
 
 def _decimal_bytes(precision: int) -> int:
-    """Return the fewest bytes whose two's complement holds ``precision`` digits."""
+    """Return the smallest number of bytes whose two's complement holds ``precision`` digits."""
     return int((10**precision - 1).bit_length() + 8) // 8

@@ -1,11 +1,12 @@
-"""Base files: names, meta columns, and Parquet bytes; log files use the same bytes in their data
-blocks.
+"""Base files: names, meta columns and Parquet encoding. Data blocks of log files contain the same
+Parquet bytes.
 
-Parquet is written for other readers: without Arrow's own schema, and with statistics only where
-they are right. parquet-cpp leaves NaN out of min and max while Spark orders it above everything, so
-a column with a NaN gets none. Floats have no dictionary: parquet-java looks for ``= 0.0`` among its
-bits, and would skip row groups that hold -0.0 only. Decimals are bytes, not integers, whose scale
-Hudi 1.2 loses where it rewrites a base file.
+The files are written for other readers. They have no Arrow schema, and statistics only where these
+are correct: parquet-cpp leaves NaN out of min and max while Spark orders it above all numbers, so a
+column with a NaN gets no statistics. Floats have no dictionary, because parquet-java compares
+dictionary entries with ``= 0.0`` bit by bit and would skip row groups that contain only -0.0.
+Decimals are stored as bytes, because Hudi 1.2 loses the scale of integer decimals when it rewrites
+a base file.
 """
 
 from __future__ import annotations
@@ -38,50 +39,51 @@ from mdt.schema.names import as_in_files, in_files
 from mdt.session import memo
 
 COMPRESSION = "lz4"
-"""Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or
+"""Default codec (LZ4_RAW). With small pages, a full read takes 25 % less time than with zstd or
 snappy.
 """
 LEVELS = {"zstd": 1}
-"""Compression levels; zstd 3 takes a fifth more time than zstd 1 for the same size."""
+"""Compression levels. zstd 3 takes 20 % more time than zstd 1 for the same size."""
 
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 FILTER, FILTER_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
-"""What footers say of record keys, for Hudi's Bloom index: the range of them, and a filter
+"""Footer keys for Hudi's Bloom index: the range of the record keys, and a Bloom filter
 (:mod:`indexes.hudi_bloom`).
 """
 CALENDAR = {"org.apache.spark.version": "4.0.0"}
-"""Tells Spark, and Hudi's readers on it, that days and times are of the proleptic Gregorian
-calendar, as Spark has written them since 3.1. Without it they take the calendar that a session
-names for files of old writers (``spark.sql.parquet.datetimeRebaseModeInRead``).
+"""Footer entry which marks dates and times as proleptic Gregorian, as Spark has written them since
+3.1.
+
+Without it, Spark and Hudi's readers on it rebase them if the session is configured to do so for old
+files (``spark.sql.parquet.datetimeRebaseModeInRead``).
 """
 BLOOM_SIMPLE = "SIMPLE"
 
 _SINGLE_PAGE_BYTES_MAX = 1 << 20
 _PAGE_FACTORS = {"zstd": 4}
-"""zstd needs some 10 µs to begin a page: it asks the processor what it can do, which a virtual
-machine answers slowly.
+"""zstd needs about 10 µs to start a page, because it queries CPU features, which is slow on a
+virtual machine. Larger pages compensate.
 """
 _WRITE_BATCH_ROWS = 64
-"""After how many values parquet-cpp looks whether a page is full; fewer if they are long."""
+"""Number of values between parquet-cpp's checks for a full page. Smaller for long values."""
 _PROBED_ROWS = 1000
 _SMALL_ROWS = 2000
-"""Below this, probing every column costs more than a dictionary gains."""
+"""Below this row count, probing every column costs more than a dictionary saves."""
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _UNBOUNDED = frozenset({COMMIT_SEQNO, PARTITION_PATH, FILE_NAME})
-"""Columns that nobody filters on within a file.  Bounds of them took a tenth of the time of
-writing: parquet-cpp goes through the dictionary at each of its small steps.
+"""Columns without min/max, because nobody filters on them within a file.
+
+Their statistics took 10 % of the write time: parquet-cpp scans the dictionary in each write batch.
 """
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
 _DISTINCT_SHARE_MAX = 0.75
-"""A dictionary is likely to pay if at most this share of the first values are distinct."""
+"""A dictionary probably pays if at most this share of the first values is distinct."""
 _FEW_SHARE_MAX = 0.125
 _PREFIXED = "DELTA_BYTE_ARRAY"
-"""Encodings: differences of integers in as few bits as they need; texts without what they begin
-with as the one before.
-"""
+"""Encoding of strings as a shared prefix with the previous value and a suffix."""
 _PREFIXED_SHARE = 0.25
-"""Texts are so encoded if that takes at most this share of their bytes, as it does of sorted keys
-(a tenth).
+"""Strings are encoded this way if it reduces them to at most this share of their bytes. Sorted keys
+reach 10 %.
 """
 _HEX = re.compile(r"[0-9a-f]{32}")
 
@@ -98,7 +100,7 @@ def name(file_id: str, token: str, instant: str) -> str:
 
 
 def new_file_id(hex32: str) -> str:
-    """Return a file group's id made of 32 hexadecimal digits of randomness: a version 4 UUID and
+    """Return a file group id from 32 random hexadecimal digits: a version 4 UUID followed by
     ``-0``.
     """
     assert _HEX.fullmatch(hex32), hex32
@@ -107,8 +109,8 @@ def new_file_id(hex32: str) -> str:
 
 
 def bucket_file_id(file_id: str, bucket: int) -> str:
-    """Return a file group's id with the number of a bucket in place of its first eight digits, as
-    Hudi's bucket index reads it.
+    """Return a file group id whose first eight digits are the bucket number, as in Hudi's bucket
+    index.
 
     >>> bucket_file_id("6f2c0a11-aaaa-4bbb-8ccc-ddddeeeeffff-0", 7)
     '00000007-aaaa-4bbb-8ccc-ddddeeeeffff-0'
@@ -128,8 +130,8 @@ def meta_columns(
 ) -> list[pa.Array]:
     """Return the five meta columns of ``n`` new rows, in the order of META_FIELDS.
 
-    ``keys``: string[n].  Columns that hold one value are dictionary<int32, string> arrays, which
-    cost 4 bytes a row here and nothing in the file.
+    keys: string[n]. Constant columns are dictionary<int32, string> arrays, which take 4 bytes per
+    row in memory and almost nothing in the file.
     """
     assert len(keys) == n, (len(keys), n)
     if n == 1:
@@ -137,8 +139,8 @@ def meta_columns(
     else:
         seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(n), "")
     zeros = _zeros(n)
-    # One array has all three texts: of a small file, of which there may be thousands, each array
-    # costs more than its texts.
+    # One array holds all three texts: there may be thousands of small files, and each array costs
+    # more than its texts.
     texts = pa.array([instant, partition, file_name], pa.string())
     time, path, file = (
         pa.DictionaryArray.from_arrays(zeros, texts.slice(at, 1)) for at in range(len(texts))
@@ -175,7 +177,7 @@ def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
 
 
 def stack(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of the same columns below each other, whether or not their meta columns are
+    """Concatenate tables with the same columns, whether or not their meta columns are
     dictionaries.
     """
     types = [table.schema.types for table in tables]
@@ -205,17 +207,16 @@ def encode(
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
-    """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`, and what
-    pyarrow says of them.
+    """Encode ``table`` as Parquet, with row groups from :func:`row_groups_of`. Return bytes and
+    footer.
 
-    Columns have the names that Hudi's files have for them (:mod:`mdt.schema.names`).
+    Columns have their names in Hudi's files (:mod:`mdt.schema.names`). An empty table has a single,
+    empty row group. A small table has a single page per column chunk and no page index. The footer
+    contains digests of all column chunks (:mod:`mdt.parquet.digests`).
 
-    ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or
-    None.  ``bloom``: gives Hudi's filter of the record keys, already in base64, of the kind
-    ``bloom_type``; asked when the rows are encoded.  An empty table has one empty row group.
-    ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page
-    in each chunk, and no page index. The footer has digests of all column chunks
-    (:mod:`mdt.parquet.digests`).
+    avro_schema: Includes the meta columns. min_key, max_key: Bounds of the record keys, or None.
+    bloom: Returns Hudi's Bloom filter of the record keys in base64, of the kind ``bloom_type``.
+    Called after the rows are encoded. page_bytes: Target page size, multiplied for zstd.
     """
     table = as_in_files(table)
     sink = pa.BufferOutputStream()
@@ -248,12 +249,12 @@ def encode_groups(
     page_bytes: int,
     bloom_type: str,
 ) -> pq.FileMetaData:
-    """Write row groups, at least one, as Parquet bytes to the file object ``sink``, as
-    :func:`encode` does; return what pyarrow says of them.
+    """Write row groups, at least one, as Parquet to the file object ``sink``. Return the footer.
 
-    ``unbounded``: those of :func:`without_bounds` of all rows.  ``said``: gives ``min_key``,
-    ``max_key`` and the filter when all rows are written.  The digests are left to the caller
-    (:func:`mdt.parquet.digests.fill`).  The first row group says how columns are encoded.
+    See :func:`encode`. unbounded: Result of :func:`without_bounds` for all rows. said: Returns
+    ``min_key``, ``max_key`` and the Bloom filter; called after all rows are written. The caller
+    fills in the digests (:func:`mdt.parquet.digests.fill`). The first row group determines the
+    encodings.
     """
     told: list[pq.FileMetaData] = []
     left = map(as_in_files, groups)
@@ -278,8 +279,9 @@ def _writer(
     *,
     rows: int,
 ) -> pq.ParquetWriter:
-    """Return what writes rows such as those of ``table``, ``rows`` in all; at its end it puts into
-    ``told`` what it has written.
+    """Return a Parquet writer for ``rows`` rows like those of ``table``.
+
+    When closed, it appends the footer to ``told``.
     """
     paths = [leaf.path for leaf in leaf_columns(table.schema)]
     statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
@@ -308,13 +310,13 @@ def _place_of_digests(row_groups: int, schema: pa.Schema) -> dict[str, str]:
 
 
 def floats(schema: pa.Schema) -> list[str]:
-    """Return the columns of floats, of which a single NaN says that they have no bounds."""
+    """Return the floating-point columns, which have no bounds if they contain a NaN."""
     return [field.name for field in schema if _is_floating(field.type)]
 
 
 def without_bounds(table: pa.Table) -> frozenset[str]:
-    """Return the paths, in files, of the leaves whose min and max by parquet-cpp do not bound every
-    value, in everyone's order.
+    """Return the leaf paths, in files, whose parquet-cpp min/max are not valid bounds (NaN, signed
+    order).
     """
     leaves = _leaves_in_files(table.schema)
     return frozenset(
@@ -324,12 +326,16 @@ def without_bounds(table: pa.Table) -> frozenset[str]:
 
 @memo(64)
 def _leaves_in_files(schema: pa.Schema) -> tuple[LeafColumn, ...]:
-    """Return what :func:`mdt.parquet.nested.leaf_columns` does, with the paths in files."""
+    """Return the :func:`mdt.parquet.nested.leaf_columns` with their paths in files."""
     return leaf_columns(in_files(schema))
 
 
 def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
-    """Return how many of ``rows`` each row group of a file has."""
+    """Return the row count of each row group in a file with ``rows`` rows.
+
+    >>> row_groups_of(250, 100), row_groups_of(0, 100)
+    ((100, 100, 50), (0,))
+    """
     full, rest = divmod(rows, row_group_rows)
     return (row_group_rows,) * full + ((rest,) if rest or not full else ())
 
@@ -337,9 +343,8 @@ def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
 def _codec(compression: str, distinct: float) -> str:
     """Return the codec of one column.
 
-    parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that
-    Spark 4.3 has).  Numbers of few values are hardly smaller with zstd, which takes its time for
-    each of their pages.
+    parquet-java fails on LZ4 dictionaries above 8 KiB (issue 3478, open in the release used by
+    Spark 4.3). zstd hardly shrinks columns with few distinct values, but adds time per page.
     """
     if distinct <= {"lz4": _DISTINCT_SHARE_MAX, "zstd": _FEW_SHARE_MAX}.get(compression, -1.0):
         return "snappy"
@@ -347,8 +352,8 @@ def _codec(compression: str, distinct: float) -> str:
 
 
 def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> dict[str, int | bool]:
-    """Return how pages are cut.  No value of Arrow grows when it is written, so one page takes all
-    of a small table.
+    """Return the page settings. Arrow values do not grow when encoded, so a small table fits in one
+    page.
     """
     if rows <= SINGLE_PAGE_ROWS_MAX and table.nbytes <= _SINGLE_PAGE_BYTES_MAX:
         return {
@@ -383,8 +388,8 @@ def _is_floating(leaf: pa.DataType) -> bool:
 
 
 def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
-    """Return whether parquet-cpp's min and max of a leaf below ``column`` bound every value, in
-    everyone's order.
+    """Return True if parquet-cpp's min/max of a leaf of ``column`` are valid bounds for all
+    readers.
     """
     if not _is_floating(leaf):
         return True
@@ -396,14 +401,13 @@ def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
 
 
 def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) -> dict[str, str]:
-    """Return the encodings of flat columns that have neither a dictionary nor plain values.
+    """Return the encodings of flat columns that use neither a dictionary nor plain values.
 
-    Texts without their prefixes take 10 ns more to decode each: an eighth of a look-up of 100 keys
-    for a key column.  So only meta columns, which hardly anybody reads, are so encoded, and others
-    where size comes first.  Spark's vectorized reader knows these (3.3 and later);
-    BYTE_STREAM_SPLIT, which would suit floats, only from 4.3 on. DELTA_BINARY_PACKED, which would
-    suit integers and times, gives wrong values in Spark up to 4.1 where rows of a page are skipped,
-    as an index on pages does.
+    Decoding a prefix-encoded string takes 10 ns more, which for a key column is 12 % of a
+    look-up of 100 keys. Therefore only meta columns, which are rarely read, use it, and others if
+    size comes first (zstd). Spark's vectorized reader supports it since 3.3, but BYTE_STREAM_SPLIT,
+    which would suit floats, only since 4.3. DELTA_BINARY_PACKED would suit integers and times, but
+    Spark up to 4.1 returns wrong values when a page index makes it skip rows of such a page.
     """
     texts = _texts(table.schema)
     if len(table) < _SMALL_ROWS:
@@ -416,7 +420,7 @@ def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) 
 
 @memo(64)
 def _texts(schema: pa.Schema) -> frozenset[str]:
-    """Return the columns of texts and bytes."""
+    """Return the columns of strings and binaries."""
     return frozenset(
         field.name
         for field in schema
@@ -425,8 +429,8 @@ def _texts(schema: pa.Schema) -> frozenset[str]:
 
 
 def _prefixed(sample: pa.Table) -> list[str]:
-    """Return the columns of texts that take few bytes without what they share with the one
-    before.
+    """Return the string columns that shrink enough if each value omits its prefix shared with the
+    previous value.
     """
     names = sample.column_names
     if not names:
@@ -451,8 +455,8 @@ def _prefixed(sample: pa.Table) -> list[str]:
 
 
 def _repetitive(table: pa.Table) -> Mapping[str, float]:
-    """Return the leaves for which a Parquet dictionary is likely to pay, and which share of the
-    first values of each are distinct.
+    """Return the leaves for which a dictionary probably pays, with the share of distinct first
+    values.
     """
     always, perhaps = _dictionaries(table.schema)
     if len(table) < _SMALL_ROWS:
@@ -472,8 +476,8 @@ def _distinct_share(sample: pa.ChunkedArray, leaf: LeafColumn) -> float:
 
 @memo(64)
 def _dictionaries(schema: pa.Schema) -> tuple[Mapping[str, float], tuple[LeafColumn, ...]]:
-    """Return the leaves that have a dictionary whatever their values are, with a guess at the share
-    of distinct ones, and those that may have one.
+    """Return the leaves that always have a dictionary, with an estimated share of distinct values,
+    and the leaves that may have one.
     """
     always, perhaps = dict[str, float](), []
     for leaf in leaf_columns(schema):

@@ -1,4 +1,4 @@
-"""Hudi's file that says how many buckets the partitions of a table have (its RFC 89,
+"""Hudi's file with the bucket count of each partition (RFC 89,
 ``PartitionBucketIndexHashingConfig``).
 """
 
@@ -7,13 +7,15 @@ from __future__ import annotations
 import json
 
 PATH = ".hoodie/.bucket_index/partition_bucket_index_meta/configs/00000000000000.hashing_config"
-"""That of the table's creation, whose instant is fourteen zeros."""
+"""The file of the table's creation, whose instant is fourteen zeros."""
 _VERSION = 1
 
 
 def encode(expressions: str, buckets: int) -> bytes:
-    """Return the content: rules as Hudi writes them, ``expression,number;expression,number``, and
-    how many buckets all other partitions have.
+    """Return the content of the file.
+
+    expressions: Rules in Hudi's form, ``regex,buckets;regex,buckets``. buckets: Bucket count of all
+    other partitions.
 
     >>> json.loads(encode("-06-,16", 4))["expressions"]
     '-06-,16'

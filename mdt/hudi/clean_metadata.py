@@ -1,8 +1,8 @@
-"""What cleaning tells Hudi, the same in all table versions: Avro files with one HoodieCleanerPlan
-and one HoodieCleanMetadata.
+"""Avro bodies of Hudi's clean instants, identical in all table versions: HoodieCleanerPlan and
+HoodieCleanMetadata.
 
-The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi,
-``HoodieCleanerPlan.avsc``, ``HoodieCleanMetadata.avsc``.
+The encoding is deterministic, byte for byte. Field lists: Apache Hudi, ``HoodieCleanerPlan.avsc``,
+``HoodieCleanMetadata.avsc``.
 """
 
 from __future__ import annotations

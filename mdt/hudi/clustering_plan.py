@@ -1,9 +1,9 @@
-"""What a ``replacecommit`` plans, the same in all table versions: an Avro file with one
+"""Avro body of a requested ``replacecommit``, identical in all table versions:
 HoodieRequestedReplaceMetadata.
 
-Of a clustering it has the plan; of everything else that replaces file groups, such as an overwrite,
-the operation alone.  The encoding is a pure function of its arguments, byte for byte.  Field lists:
-Apache Hudi, ``HoodieRequestedReplaceMetadata.avsc``, ``HoodieClusteringPlan.avsc``.
+For a clustering it contains the plan. For any other operation that replaces file groups, e.g. an
+overwrite, it only contains the operation. The encoding is deterministic, byte for byte. Field
+lists: Apache Hudi, ``HoodieRequestedReplaceMetadata.avsc``, ``HoodieClusteringPlan.avsc``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _SYNC = b"mdt.clustering/1"
 
 
 CLUSTER = "CLUSTER"
-"""Hudi's word for a clustering."""
+"""Hudi's name for clustering."""
 
 
 def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> bytes:
-    """Return what the ``operation``, Hudi's word, plans: of a clustering its ``units``.
+    """Return the plan of the ``operation`` (Hudi's name); for a clustering it contains ``units``.
 
-    Each unit has ``slices``, file slices with the keys ``dataFilePath`` (path of the base file in
-    the table, or None), ``deltaFilePaths`` (of log files), ``fileId`` and ``partitionPath``; and
-    ``outputs``, the ids of the new file groups.
+    Each unit has ``slices`` and ``outputs``, the ids of the new file groups. A slice is a file
+    slice with the keys ``dataFilePath`` (path of the base file in the table, or None),
+    ``deltaFilePaths`` (paths of log files), ``fileId`` and ``partitionPath``.
     """
     groups: list[dict[str, Any]] = [
         {

@@ -1,9 +1,8 @@
-"""What a completed instant says: HoodieCommitMetadata, and its JSON, which version 6 has; what a
-cleaning says.
+"""Metadata of completed instants (HoodieCommitMetadata), its JSON in table version 6, and metadata
+of cleanings.
 
-The encoding is a pure function of its arguments, byte for byte, so that an instant can be published
-again after a crash. Field lists: Apache Hudi, ``HoodieCommitMetadata.java``,
-``HoodieWriteStat.java``.
+The encoding is deterministic, byte for byte, so that an instant can be published again after a
+crash. Field lists: Apache Hudi, ``HoodieCommitMetadata.java``, ``HoodieWriteStat.java``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow as pa
 from mdt.errors import Corrupt
 
 NO_PREVIOUS = "null"
-"""``prevCommit`` of a new file group; the word, not the JSON value."""
+"""``prevCommit`` of a new file group: the string "null", not JSON's null."""
 
 OPERATIONS = frozenset(
     (
@@ -37,7 +36,7 @@ OPERATIONS = frozenset(
         "BOOTSTRAP",
     )
 )
-"""Hudi's words for what a commit did; in Java they are an enumeration, which takes no other."""
+"""Hudi's operation types. In Java they are an enumeration, which accepts no other values."""
 
 WRITTEN = pa.schema(
     [
@@ -55,19 +54,21 @@ WRITTEN = pa.schema(
         ("log_names", pa.list_(pa.string())),
     ]
 )
-"""What Hudi is told of each new file.  ``log_version``: 0 of a base file.  ``previous_instant``: of
-the slice before, NO_PREVIOUS without. ``base_name``, ``log_names``: the slice of a log file, with
-every log file so far; names are relative to the partition.
+"""Columns that describe each new file to Hudi.
+
+log_version: 0 for a base file. previous_instant: Instant of the previous slice, or NO_PREVIOUS.
+base_name, log_names: The slice of a log file, with all log files so far; names are relative to the
+partition.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """What a completed instant says.
+    """The metadata of a completed instant.
 
-    ``files``: a table with the columns WRITTEN, and perhaps others.  ``schema_json``: Avro schema
-    without meta columns. ``operation``: Hudi's word, such as ``UPSERT``.  ``extra``: private texts
-    kept beside the schema.  ``replaced``: partition -> ids of the file groups that end here.
+    files: A table with the columns WRITTEN, and optionally more. schema_json: Avro schema without
+    meta columns. operation: Hudi's operation type, e.g. ``UPSERT``. extra: Private entries stored
+    next to the schema. replaced: Partition -> ids of the file groups that the commit replaces.
     """
 
     files: pa.Table
@@ -80,9 +81,10 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A cleaning.  ``time``: its instant.  ``policy``: Hudi's word.  ``earliest``: the instant of
-    the oldest state that stays, with its ``action``; "" if there is none.  ``files``: partition
-    path -> names of the data files that go.
+    """A cleaning.
+
+    time: Its instant. policy: Hudi's name of the policy. earliest, action: Instant and action of
+    the oldest retained snapshot, or "". files: Partition path -> names of the deleted data files.
     """
 
     time: str
@@ -93,7 +95,7 @@ class Cleaned:
 
 
 def operation_type(name: str) -> str:
-    """Return Hudi's word for an operation, ``UNKNOWN`` if it has none of this name.
+    """Return Hudi's operation type for an operation, or ``UNKNOWN``.
 
     >>> operation_type("upsert"), operation_type("touch")
     ('UPSERT', 'UNKNOWN')
@@ -105,9 +107,10 @@ def operation_type(name: str) -> str:
 
 
 def encode_commit(told: CommitMetadata) -> bytes:
-    """Return the completed instant of a commit, deltacommit or, with ``replaced``, replacecommit.
+    """Return the completed instant of a commit or deltacommit, or with ``replaced`` of a
+    replacecommit.
 
-    Files are grouped by partition, in the order given.
+    Files are grouped by partition, in the given order.
     """
     by_partition: dict[str, list[dict[str, Any]]] = {}
     for file in told.files.select(WRITTEN.names).to_pylist():
@@ -126,7 +129,7 @@ def encode_commit(told: CommitMetadata) -> bytes:
 
 
 def _write_stat(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the HoodieWriteStat of one file, a row of WRITTEN; what Hudi measures and we do not is
+    """Return the HoodieWriteStat of one file, a row of WRITTEN. Measures that we do not take are
     0.
     """
     partition, name = file["partition"], file["name"]
@@ -162,10 +165,12 @@ def _write_stat(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_extra(data: bytes) -> dict[str, str]:
-    """Return the private texts of any writer's completed instant; what else it says may have any
-    form.
+    """Return the private entries of any writer's completed instant. Other fields may have any form.
 
-    Raises Corrupt if ``data`` is no JSON.
+    Raises Corrupt if ``data`` is not JSON.
+
+    >>> decode_extra(b'{"extraMetadata": {"schema": "{}"}}'), decode_extra(b"[]")
+    ({'schema': '{}'}, {})
     """
     try:
         value = json.loads(data)

@@ -1,6 +1,6 @@
-"""A compaction's plan, the same in all table versions: an Avro file with one HoodieCompactionPlan.
+"""Avro body of a compaction plan, identical in all table versions: HoodieCompactionPlan.
 
-The encoding is a pure function of its argument, byte for byte.  Field list: Apache Hudi,
+The encoding is deterministic, byte for byte. Field list: Apache Hudi,
 ``HoodieCompactionPlan.avsc``.
 """
 

@@ -1,5 +1,6 @@
-"""The grammar of Hudi's names that are the same in all table versions, apart from what writes them:
-whoever reads metadata parses names.
+"""Grammar of Hudi's file names that are identical in all table versions.
+
+Separate from the writers, because readers of metadata parse names, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BaseFileName:
-    """The parts of a base file's name.  ``token``: three numbers, ``<task>-<stage>-<attempt>``."""
+    """The parts of a base file's name. ``token``: ``<task>-<stage>-<attempt>``, three numbers."""
 
     file_id: str
     token: str
@@ -28,8 +29,10 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """The parts of a log file's name.  ``instant``: which one is said by a layout.  ``token``: ""
-    in old tables.
+    """The parts of a log file's name.
+
+    instant: Depends on the layout, see :meth:`mdt.hudi.layout.Layout.log_instant`. token: "" in old
+    tables.
     """
 
     file_id: str
@@ -40,7 +43,7 @@ class LogFileName:
 
 
 def parse_base(file_name: str) -> BaseFileName | None:
-    """Return the parts of a base file's name, or None if it is no such name.
+    """Return the parts of a base file's name, or None if it is not the name of a base file.
 
     >>> parse_base("6f2c-0_3-77-0_20240229120000123.parquet")
     BaseFileName(file_id='6f2c-0', token='3-77-0', instant='20240229120000123')
@@ -52,7 +55,7 @@ def parse_base(file_name: str) -> BaseFileName | None:
 
 
 def parse_log(file_name: str) -> LogFileName | None:
-    """Return the parts of a log file's name, or None if it is no such name.
+    """Return the parts of a log file's name, or None if it is not the name of a log file.
 
     >>> name = parse_log(".6f2c-0_20240229120000123.log.2_3-77-0")
     >>> name.file_id, name.instant, name.version, name.token, name.is_cdc

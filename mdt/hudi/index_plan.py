@@ -1,9 +1,9 @@
-"""What the building of indexes tells Hudi, the same in all table versions: Avro files with one
-HoodieIndexPlan and one HoodieIndexCommitMetadata.
+"""Avro bodies of Hudi's ``indexing`` instants, identical in all table versions: HoodieIndexPlan and
+HoodieIndexCommitMetadata.
 
-The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi,
-``HoodieIndexPlan.avsc``, ``HoodieIndexCommitMetadata.avsc``.  Each index stands there as a part of
-the metadata table, under the name of its specification.
+The encoding is deterministic, byte for byte. Field lists: Apache Hudi, ``HoodieIndexPlan.avsc``,
+``HoodieIndexCommitMetadata.avsc``. Each index is listed as a partition of the metadata table, named
+by its specification.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _SYNC = b"mdt.indexing/1.."
 
 
 def encode_plan(specs: Sequence[str], upto: str) -> bytes:
-    """Return the content of a requested ``indexing``: what ``specs`` do not cover yet of the files
-    up to the instant ``upto``.
+    """Return the content of a requested ``indexing``: build ``specs`` for all files up to instant
+    ``upto``.
     """
     return one_record(_PLAN, {"version": 1, "indexPartitionInfos": _parts(specs, upto)}, _SYNC)
 

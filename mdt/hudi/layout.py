@@ -1,11 +1,11 @@
-"""What of Hudi's directory depends on the table version, and which versions there are.
+"""The parts of Hudi's directory that depend on the table version, and the supported versions.
 
-A layout names instants, makes their bodies, and says what is written in which order.  It touches no
-storage and decides nothing: what it returns is a pure function of what it is given, so that
-everything can be made again after a crash.
+A layout defines the names and bodies of instants, and the order of writes. It does no I/O and makes
+no decisions. Its results depend on its arguments only, so everything can be recreated after a
+crash.
 
-Not here, because it is the same in all versions: base files, the blocks of log files, plans of
-services, bodies of cleanings, markers of partitions.
+Base files, blocks of log files, plans of services, bodies of cleanings and partition markers are
+the same in all versions, and therefore not part of a layout.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from mdt.schema.definition import TableDefinition
 
 
 class Layout(Protocol):
-    """What one table version has of its own.  Paths are relative to the table.
+    """One table version of Hudi. Paths are relative to the table.
 
-    ``time``: of an instant, 17 digits.  ``action``: Hudi's word for it while it is pending: commit,
-    deltacommit, compaction, replacecommit. ``version``: as in ``hoodie.table.version``.
-    ``archive``: the directory of Hudi's archive of instants.  ``timeline``: the directory of the
-    instants.  Their names begin with their time, so that a listing has them in order; other names
-    in that directory begin with a letter or a dot.
+    version: Value of ``hoodie.table.version``. archive: Directory of Hudi's archive of instants.
+    timeline: Directory of the instants. Names of instants begin with their time, so a listing is in
+    order; other names in that directory begin with a letter or a dot.
+
+    Arguments: ``time`` is the time of an instant, 17 digits. ``action`` is Hudi's name of the
+    pending action: commit, deltacommit, compaction or replacecommit.
     """
 
     version: int
@@ -37,60 +38,58 @@ class Layout(Protocol):
     # names
 
     def instant_at(self, path: str) -> Instant | None:
-        """Return the instant that the file at ``path`` stands for, or None if it is none: any path
-        may be asked.
-        """
+        """Return the instant of the file at ``path``, or None. Accepts any path."""
 
     def completed_path(self, time: str, action: str) -> str:
         """Return the path of the file whose creation completes an action."""
         ...
 
     def log_instant(self, base_instant: str, time: str) -> str:
-        """Return which instant the name of a log file carries: that of its slice's base file, or
-        its own, ``time``.
+        """Return the instant in the name of a log file: the base file's instant or its own,
+        ``time``.
         """
         ...
 
     def marker(self, path: str) -> str:
-        """Return the name of the marker of the data file at ``path``, below the directory of its
-        transaction's markers.
+        """Return the name of the marker for the data file at ``path``.
+
+        It is relative to the transaction's marker directory.
         """
         ...
 
     # bodies
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
-        """Return the content of ``hoodie.properties`` of a new table, checksum included."""
+        """Return the content of ``hoodie.properties`` of a new table, including the checksum."""
         ...
 
     def extra(self, body: bytes) -> Mapping[str, str]:
-        """Return the private texts that a completed instant of any writer holds.  Raises Corrupt
-        for other bytes.
+        """Return the private entries of any writer's completed instant. Raises Corrupt for invalid
+        bytes.
         """
         ...
 
     # order
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written when a transaction begins, in any order:
-        nothing of one that writes no data files.
+        """Return (path, content) of the files to write when a transaction begins, in any order.
+
+        Empty for a transaction without data files.
         """
         ...
 
     def retracted(self, time: str, action: str) -> Sequence[str]:
-        """Return the paths of what is deleted, in this order, of a transaction that will not
-        commit.
-        """
+        """Return the paths to delete, in this order, if a transaction will not commit."""
         ...
 
     def completed(
         self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written after a commit, in this order.
+        """Return (path, content) of the files to write after a commit, in this order.
 
-        The first one is at :meth:`completed_path`: with it the commit is seen.  ``told``: what it
-        says.  Of log files it has the slice's base file, and all its log files so far.  ``plan``:
-        of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
+        The first one is at :meth:`completed_path` and makes the commit visible. told: The metadata
+        of the commit; for log files they contain the slice's base file and all its log files so
+        far. plan: The plan of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
         :mod:`mdt.hudi.clustering_plan`.
         """
         ...
@@ -98,39 +97,42 @@ class Layout(Protocol):
     def archived(
         self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
     ) -> tuple[str, bytes]:
-        """Return (path, content) of what Hudi's archive gets of completed instants that leave the
-        timeline, oldest first.
+        """Return (path, content) of a new file of Hudi's archive for instants that leave the
+        timeline.
 
-        ``known``: paths in the folder ``archive``.
+        known: Existing paths in the folder ``archive``. instants: Completed instants, oldest first.
         """
         ...
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written after the commit of a cleaning, in this order;
-        as in :meth:`completed`.
+        """Return (path, content) of the files to write after the commit of a cleaning, in this
+        order.
+
+        As in :meth:`completed`, the first one makes the cleaning visible.
         """
         ...
 
     def savepoint(
         self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what keeps the state after the commit ``time`` from Hudi's
-        services, in this order.
+        """Return (path, content) of a savepoint on the commit ``time``, in the order of writing.
 
-        ``at_ms``: when that was said.  ``files``: partition path -> names of the data files of the
-        state.
+        A savepoint protects the snapshot from Hudi's services. at_ms: Creation time in milliseconds
+        since 1970. files: Partition path -> names of the snapshot's data files.
         """
         ...
 
     def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what stands beside the commit ``time`` of a restore, in this
-        order; ``to``: instant of the state that is again.
+        """Return (path, content) of the files written next to the commit ``time`` of a restore, in
+        order.
+
+        to: Instant of the restored snapshot.
         """
         ...
 
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what Hudi is told of a build of indexes that is planned, as it
-        begins, and, the last one, when it has ended.
+        """Return (path, content) of the instants of an index build: requested, inflight and
+        completed.
         """
         ...
 
@@ -140,7 +142,9 @@ LAYOUTS: dict[int, Layout] = {6: Version6()}
 
 
 def layout_of(definition: TableDefinition) -> Layout:
-    """Return the layout of a table.  Raises Unsupported if this version of mdt has none for it."""
+    """Return the layout of a table. Raises Unsupported for a table version that mdt does not
+    support.
+    """
     found = LAYOUTS.get(definition.hudi_version)
     if found is None:
         known = ", ".join(map(str, LAYOUTS))
@@ -152,7 +156,8 @@ def layout_of(definition: TableDefinition) -> Layout:
 
 
 def log_instants(base_instant: str, time: str) -> set[str]:
-    """Return which instants the name of a log file may carry in any layout; for who has no
-    definition at hand.
+    """Return the instants that the name of a log file may contain in any layout.
+
+    For callers that do not have the table's definition.
     """
     return {layout.log_instant(base_instant, time) for layout in LAYOUTS.values()}

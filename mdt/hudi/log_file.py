@@ -1,14 +1,14 @@
-"""Log files: names, and blocks to and from bytes.
+"""Log files: names, and encoding and decoding of blocks.
 
-A block, integers big-endian (Apache Hudi, ``HoodieLogFormatWriter.java``)::
+Format of a block, with big-endian integers (Apache Hudi, ``HoodieLogFormatWriter.java``)::
 
-    6 "#HUDI#" | 8 size of what follows | 4 format version 1 | 4 block type | header
+    6 "#HUDI#" | 8 size of the rest | 4 format version 1 | 4 block type | header
     | 8 content length | content | footer | 8 size + 6
     header, footer: 4 count, then for each: 4 key, 4 length, UTF-8 text
 
-Positions (header 5) say which row of the base file each record replaces or deletes: the n-th record
-of the block belongs to the n-th set bit, so records must be sorted by position and every one must
-have a position; readers trust them.
+Positions (header 5) are the row numbers in the base file that the records replace or delete. The
+n-th record of the block belongs to the n-th set bit. Records must therefore be sorted by position,
+and every record must have a position. Readers rely on it.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
 
 INSTANT_TIME, TARGET_INSTANT_TIME, SCHEMA, COMMAND_TYPE, COMPACTED_TIMES = range(5)
 POSITIONS, IDENTIFIER, IS_PARTIAL, BASE_INSTANT = range(5, 9)
-"""Header keys.  Hudi knows no others: readers fail on a tenth."""
+"""Header keys, all that Hudi defines. Readers fail on any other key."""
 
 _MAGIC = b"#HUDI#"
 _FORMAT_VERSION = 1
 CONTENT_VERSION = 3
-"""Before the records of a data block of Avro, and in a delete block."""
+"""Version number before the records of an Avro data block, and in a delete block."""
 _MIN_SIZE = 4 + 4 + 4 + 8 + 4 + 8
 
 _STRING_BRANCH = b"\x02"
 _COMMIT_TIME_DELETE = b"\x04\x00"
-"""Branch 2 (IntWrapper) with value 0: deletes whatever the ordering value is."""
+"""Branch 2 (IntWrapper) with value 0: a delete that ignores ordering values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block and where it stands: offset and length of all of it and of its content, in bytes of
-    the file.
+    """A block and its location: offset and length, in bytes of the file, of the block and its
+    content.
 
-    ``kind``: COMMAND to CDC.  ``header``: key -> text.  ``content`` is not copied.
+    kind: COMMAND to CDC. header: Key -> text. content: A view without a copy.
     """
 
     kind: int
@@ -64,8 +64,9 @@ class Block:
 
 
 def name(file_id: str, instant: str, version: int, token: str) -> str:
-    """Return the name of log file number ``version`` (from 1) of its slice; ``instant``: which one
-    is said by a layout.
+    """Return the name of log file number ``version`` (from 1) of its slice.
+
+    instant: See :meth:`mdt.hudi.layout.Layout.log_instant`.
 
     >>> name("6f2c-0", "20240229120000123", 2, "3-77-0")
     '.6f2c-0_20240229120000123.log.2_3-77-0'
@@ -86,10 +87,10 @@ def data_block(
     positions: BitMap64 | BitMap | None,
     base_instant: str | None,
 ) -> tuple[bytes, int]:
-    """Return a data block around Parquet bytes, and the offset of those bytes in it.
+    """Return a data block with Parquet content, and the offset of the content in the block.
 
-    ``avro_schema``: with meta columns.  ``positions``: of the rows of base file ``base_instant``
-    that the rows replace, one for each and in the same order; None if any row is new.
+    avro_schema: Includes the meta columns. positions: The rows of the base file ``base_instant``
+    that the block replaces, one per row and in the same order; None if any row is new.
     """
     return _block(
         PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet)
@@ -97,7 +98,7 @@ def data_block(
 
 
 def avro_block(content: bytes, *, avro_schema: str) -> bytes:
-    """Return a block of Avro records without an instant, as Hudi's archive of instants has them."""
+    """Return a block of Avro records without an instant, as in Hudi's archive of instants."""
     return _block(AVRO, {SCHEMA: avro_schema}, memoryview(content))[0]
 
 
@@ -110,10 +111,11 @@ def delete_block(
     positions: BitMap64 | BitMap | None,
     base_instant: str | None,
 ) -> bytes:
-    """Return a block that deletes ``keys``: string[n] in ``partitions``: one for all, or string[n].
+    """Return a block that deletes ``keys`` (string[n]) in ``partitions`` (one for all, or
+    string[n]).
 
-    The deletes are absolute (Hudi: in commit time): they do not depend on ordering values.
-    ``positions`` as for :func:`data_block`.  Raises Invalid for null keys.
+    The deletes ignore ordering values (commit-time ordering in Hudi). positions: See
+    :func:`data_block`. Raises Invalid for null keys.
     """
     if keys.null_count:
         raise Invalid("a null key cannot be deleted")
@@ -152,8 +154,8 @@ def _block(kind: int, header: Mapping[int, str], content: memoryview) -> tuple[b
 
 
 def encode_positions(positions: BitMap64 | BitMap) -> str:
-    """Return positions as header text: base64 of the portable 64-bit roaring format, run-compressed
-    as Java does.
+    """Return positions as header text: base64 of a portable, run-optimized 64-bit roaring
+    bitmap.
     """
     wide = BitMap64(positions)
     wide.run_optimize()
@@ -161,8 +163,8 @@ def encode_positions(positions: BitMap64 | BitMap) -> str:
 
 
 def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
-    """Return the Avro binary of HoodieDeleteRecordList, without a loop over rows: its bytes are
-    joined as Arrow binaries.
+    """Return the Avro encoding of a HoodieDeleteRecordList, joined by Arrow without a loop over
+    rows.
     """
     if not len(keys):
         return b"\x00"
@@ -187,8 +189,9 @@ def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
 
 
 def _lengths(texts: pa.Array) -> pa.Array:
-    """Return the Avro encoding of each length -> large_binary[n]; varints are made once per
-    distinct length.
+    """Return the Avro encoding of each length as large_binary[n].
+
+    Varints are computed once per distinct length.
     """
     encoded = pc.dictionary_encode(pc.binary_length(texts))
     varints = pa.array(
@@ -198,7 +201,7 @@ def _lengths(texts: pa.Array) -> pa.Array:
 
 
 def _joined(texts: pa.Array) -> bytes:
-    """Return the elements of large_binary[n] one after the other."""
+    """Return the concatenated elements of large_binary[n]."""
     _, offsets, data = texts.buffers()
     ends = struct.Struct("<q")
     (begin,) = ends.unpack_from(offsets, 8 * texts.offset)
@@ -207,7 +210,7 @@ def _joined(texts: pa.Array) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Return a non-negative number as an Avro long: zigzag, then 7 bits a byte, lowest first."""
+    """Return a non-negative number as an Avro long: zigzag, then 7 bits per byte, lowest first."""
     value <<= 1
     out = bytearray()
     while value > 0x7F:
@@ -223,8 +226,8 @@ def _varint(value: int) -> bytes:
 def parse(data: bytes | pa.Buffer, *, path: str) -> list[Block]:
     """Return the blocks of a log file, in order.
 
-    Raises Corrupt, with ``path`` and the offset, unless the file is whole blocks from end to end;
-    every length is checked before it is used.
+    Raises Corrupt, with ``path`` and the offset, unless the file consists of whole blocks. Every
+    length is checked before it is used.
 
     >>> data = delete_block(
     ...     pa.array(["a"]),
@@ -299,7 +302,9 @@ def _texts(bytes_: _Cursor) -> Iterator[tuple[int, str]]:
 
 
 class _Cursor:
-    """Reads forward in ``view`` up to ``end``; every violation is Corrupt at the present offset."""
+    """Reads ``view`` sequentially up to ``end``. Every violation raises Corrupt at the current
+    offset.
+    """
 
     __slots__ = ("end", "offset", "path", "view")
 
@@ -323,8 +328,7 @@ class _Cursor:
 
 
 def decode_delete_block(content: bytes | memoryview) -> pa.Table:
-    """Return ``key: string[n], partition: string[n]`` of a delete block's content; nulls where Hudi
-    left one out.
+    """Return the deleted ``key`` and ``partition`` (string[n] each), null if Hudi omitted a value.
 
     Raises Corrupt if ``content`` is not exactly one list of delete records.
     """
@@ -356,7 +360,7 @@ _VALUES = {
     "TimeMicrosWrapper": "long",
     "TimestampMicrosWrapper": "long",
 }
-"""Hudi's records around an ordering value."""
+"""Hudi's records that wrap an ordering value."""
 _WRAPPERS = [record(name, field("value", type)) for name, type in _VALUES.items()]
 _ARRAY_ITEMS = ["null", *_VALUES, record("LocalDateWrapper", field("value", "int"))]
 _ARRAY_WRAPPER = record("ArrayWrapper", field("wrappedValues", ["null", array(_ARRAY_ITEMS)]))

@@ -1,8 +1,8 @@
-r"""Partition paths: the directory of every row, made from its partition columns.
+r"""Partition paths: the directory of each row, derived from its partition columns.
 
-Values are escaped as by Hudi's ``PartitionPathEncodeUtils`` (that is Hive's ``FileUtils``): control
-characters, DEL and ``" # % ' * / : = ? \ { [ ] ^``; not ``}``.  So no value can add a level or
-leave the table's directory.  All text work is done once per distinct value.
+Values are escaped like in Hudi's ``PartitionPathEncodeUtils`` (Hive's ``FileUtils``): control
+characters, DEL and ``" # % ' * / : = ? \ { [ ] ^``, but not ``}``. A value can therefore not add a
+level or leave the table's directory. Text is processed once per distinct value.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mdt.schema.time_paths import TimePath
 from mdt.session import memo
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""How a null partition value is written."""
+"""Path component for a null partition value."""
 COMPONENT_BYTES_MAX = 255
-"""Longest name of a directory on the usual file systems."""
+"""Longest directory name on common file systems."""
 
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(32)))
 _TABLE = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
@@ -34,7 +34,7 @@ _HIDDEN = frozenset({"metadata", "_delta_log"})
 
 
 def escape(value: str) -> str:
-    """Return ``value`` with every character that is special in a path as ``%XX``.
+    """Return ``value`` with all special characters of paths replaced by ``%XX``.
 
     >>> escape("a/b=c"), unescape(escape("a/b=c"))
     ('a%2Fb%3Dc', 'a/b=c')
@@ -43,7 +43,7 @@ def escape(value: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Return the value whose :func:`escape` is ``text``."""
+    """Invert :func:`escape`."""
     return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text)
 
 
@@ -53,25 +53,28 @@ def partition_paths(
     hive_style: bool = True,
     time_path: TimePath | None = None,
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the partition path of each row as ``(codes: int64[n], paths)``; row i is in
-    ``paths[codes[i]]``; the codes can only be read.
+    """Return the partition path of each row as ``(codes: int64[n], paths)``.
 
-    ``hive_style``: ``column=value`` instead of ``value``, the column by its name in Hudi's files.
-    Levels are joined by ``/``; a null is NULL_PARTITION; without ``fields`` the only path is "".
-    Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the
-    only one is a time. Raises Invalid, naming the values, for an empty string, a value that reads
-    as null, a reserved or overlong name, or another type.
+    Row i is in ``paths[codes[i]]``, and every path is used. The codes are read-only. Levels are
+    joined by ``/``, and nulls become NULL_PARTITION. Without ``fields`` the only path is "".
+
+    hive_style: ``column=value`` instead of ``value``, with the column's name in Hudi's files.
+    Columns may be strings, integers, booleans or dates. With ``time_path`` there is one column, a
+    time.
+
+    Raises Invalid with the values for an empty string, a value that reads as null, a reserved or
+    overlong name, and for another type.
 
     >>> rows = pa.table({"city": ["Oslo", None, "Oslo"], "year": [2024, 2024, 2024]})
-    >>> codes, found = partition_paths(rows, ["city", "year"])
-    >>> codes.tolist(), found
+    >>> codes, paths = partition_paths(rows, ["city", "year"])
+    >>> codes.tolist(), paths
     ([0, 1, 0], ['city=Oslo/year=2024', 'city=__HIVE_DEFAULT_PARTITION__/year=2024'])
     >>> partition_paths(rows, ["year"], hive_style=False)[1], partition_paths(rows, [])[1]
     (['2024'], [''])
     """
     paths = [""] if len(table) else []
     if not fields:
-        return np.broadcast_to(np.int64(0), len(table)), paths  # which takes no memory
+        return np.broadcast_to(np.int64(0), len(table)), paths  # takes no memory
     codes = np.zeros(len(table), dtype=np.int64)
     for field in fields:
         own, names = (
@@ -87,8 +90,8 @@ def partition_paths(
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a partition is in a directory that hudi-rs leaves out, because other table
-    formats have theirs under such names.
+    """Return True if hudi-rs ignores a partition, because other formats use a directory of its
+    name.
 
     >>> is_hidden("metadata/2024"), is_hidden("kind=metadata"), is_hidden("2024/metadata")
     (True, False, False)
@@ -97,11 +100,11 @@ def is_hidden(path: str) -> bool:
 
 
 def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool = True) -> pa.Table:
-    """Return what rows in each of the partitions ``paths`` have in the partition columns, which
-    ``schema`` names -> table of n rows.
+    """Return the values of the partition columns in ``schema`` for each of n partition paths, as n
+    rows.
 
-    >>> found = partition_values(["a=x%2Fy/n=3"], pa.schema({"a": pa.string(), "n": pa.int64()}))
-    >>> found.to_pylist()
+    >>> values = partition_values(["a=x%2Fy/n=3"], pa.schema({"a": pa.string(), "n": pa.int64()}))
+    >>> values.to_pylist()
     [{'a': 'x/y', 'n': 3}]
     """
     columns = []
@@ -115,7 +118,7 @@ def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool =
 
 @memo(4096)
 def null_levels(path: str) -> frozenset[int]:
-    """Return the levels of a partition path, from 0, that stand for null.
+    """Return the levels of a partition path, from 0, with a null value.
 
     >>> null_levels("city=__HIVE_DEFAULT_PARTITION__/year=2024")
     frozenset({0})
@@ -128,7 +131,7 @@ def null_levels(path: str) -> frozenset[int]:
 def _compressed(
     codes: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return codes renumbered without gaps, and the old code of each new one."""
+    """Return the codes renumbered without gaps, and the old code of each new code."""
     kept, renumbered = np.unique(codes, return_inverse=True)
     return renumbered.astype(np.int64), kept
 
@@ -136,7 +139,7 @@ def _compressed(
 def _components(
     table: pa.Table, field: str, hive_style: bool
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return for each row the code of its directory name, and the names."""
+    """Return the directory code of each row, and the directory name of each code."""
     column = plain(table[field])
     kinds = pa.types
     if not any(
@@ -167,7 +170,7 @@ def _components(
 def _times(
     table: pa.Table, field: str, hive_style: bool, time_path: TimePath
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return what :func:`_components` does, for times; a name may have several levels."""
+    """Like :func:`_components`, for a time column. A name may have several levels."""
     texts = pc.dictionary_encode(
         time_path.texts(plain(table[field])).cast(pa.string()), null_encoding="encode"
     )
@@ -204,9 +207,7 @@ def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
 
 
 def _refused(value: str, unescaped: str, name: str) -> str:
-    """Return why ``value`` cannot name a directory, or "".  ``name``: the name that it would
-    get.
-    """
+    """Return the reason why ``value`` cannot be a directory ``name``, or ""."""
     if not value:
         return "is empty"
     if value == NULL_PARTITION:
@@ -219,7 +220,7 @@ def _refused(value: str, unescaped: str, name: str) -> str:
 
 
 def partition_depth(path: str) -> int:
-    """Return how many levels below the table the directory of a partition stands.
+    """Return the number of directory levels of a partition below the table.
 
     >>> partition_depth("city=Oslo/day=3"), partition_depth("")
     (2, 0)

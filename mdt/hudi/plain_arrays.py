@@ -1,4 +1,4 @@
-"""One plain Arrow array from a table's column."""
+"""Conversion of a table's column to one plain Arrow array."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import pyarrow.compute as pc
 
 
 def plain(column: pa.ChunkedArray) -> pa.Array:
-    """Return ``column`` as one array of its value type: chunks joined, a dictionary decoded."""
+    """Return ``column`` as one array of its value type: chunks joined, dictionaries decoded.
+
+    >>> plain(pa.chunked_array([["a"], ["b"]]).dictionary_encode()).to_pylist()
+    ['a', 'b']
+    """
     chunks = column.chunks or [pa.array([], type=column.type)]
     values = chunks[0]
     if len(chunks) > 1:

@@ -1,8 +1,7 @@
-r"""Java ``.properties`` text as Hudi keeps it: ``hoodie.properties`` and
-``.hoodie_partition_metadata``.
+r"""Java ``.properties`` text for ``hoodie.properties`` and ``.hoodie_partition_metadata``.
 
 The syntax is that of ``java.util.Properties`` (ISO 8859-1, backslash escapes, ``\uXXXX``, continued
-lines).  What is written is sorted by key and carries no date, so equal properties give equal bytes.
+lines). Output is sorted by key and has no date, so equal properties give equal bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DECISIVE = (
     "hoodie.table.precombine.field",
     "hoodie.table.recordkey.fields",
 )
-"""Properties that say what the files of a table mean; nobody changes them."""
+"""Properties that determine how the files of a table are read. They never change."""
 
 _LAYOUT_OF_VERSION = {"6": "1", "8": "2", "9": "2"}
 _ESCAPES = {
@@ -64,7 +63,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, str]:
-    r"""Return the properties in ``data``; of a repeated key the last value, as Java does.
+    r"""Return the properties in ``data``. A repeated key has its last value, as in Java.
 
     Raises Corrupt if an escape is malformed.
 
@@ -92,9 +91,9 @@ def checksum(database: str, table: str) -> str:
 def verify(properties: Mapping[str, str]) -> None:
     """Check that ``properties`` can describe a table.
 
-    Raises Corrupt if a required property is missing or the checksum is wrong, Unsupported if the
-    table version, its timeline layout or the table type is unknown.  A missing checksum is
-    accepted: Hudi before 0.11 wrote none.
+    Raises Corrupt if a required property is missing or the checksum is wrong. Raises Unsupported
+    for an unknown table version, timeline layout or table type. A missing checksum is accepted,
+    because Hudi before 0.11 wrote none.
     """
     for key in (NAME, TYPE, VERSION, LAYOUT):
         if not properties.get(key):
@@ -114,8 +113,9 @@ def verify(properties: Mapping[str, str]) -> None:
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:
-    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``, ``depth`` levels
-    below the table.
+    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``.
+
+    depth: Number of directory levels below the table.
 
     >>> decode(partition_metadata("20240229120000123", 2))
     {'commitTime': '20240229120000123', 'partitionDepth': '2'}

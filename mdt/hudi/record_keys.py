@@ -1,9 +1,8 @@
-"""Record keys: the text that identifies a row to Hudi, made from the key columns, and bytes that
-put rows in order.
+"""Record keys, which identify rows to Hudi as text, and sort keys, which order rows by bytes.
 
-One key field: the value.  Several: ``f1:v1,f2:v2``, by the names that Hudi's files have.  The text
-is injective: what would make two keys equal is refused. As text, 10 comes before 9;
-:func:`sort_keys` has the order of the columns' own types.
+With a single key field, the record key is the value. With several, it is ``f1:v1,f2:v2``, with the
+names in Hudi's files. The encoding is injective: values that could make two keys equal are
+rejected. As text, 10 sorts before 9. :func:`sort_keys` sort like the columns' own types.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ _SAMPLE = 64
 
 
 def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True) -> pa.Array:
-    """Return the record key of each row -> string[n], without nulls.
+    """Return the record key of each row as string[n] without nulls.
 
-    Strings stay, integers are decimal, booleans ``true`` and ``false``, dates ISO, timestamps
-    microseconds since 1970. Raises Invalid, naming the first ten rows, for a null, an empty string,
-    or, with several fields, a value that holds the text by which the next field begins; and for
-    another type.  ``numbered``: whether the numbers of rows mean anything to the caller; else
-    values are named only.
+    Strings are unchanged, integers decimal, booleans ``true`` and ``false``, dates ISO, and
+    timestamps microseconds since 1970. numbered: True if row numbers are meaningful to the caller;
+    otherwise messages contain only values.
+
+    Raises Invalid with the first ten rows for a null or an empty string. With several fields,
+    raises Invalid for a value that contains the beginning of the next field. Also raises it for
+    other types.
 
     >>> rows = pa.table({"id": ["a", "b"], "n": [7, 10]})
     >>> record_keys(rows, ["n"]).to_pylist(), record_keys(rows, ["id", "n"]).to_pylist()
@@ -61,13 +62,11 @@ def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True
 
 
 def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
-    """Return for each row bytes that compare as its key columns do, the first column first ->
-    string or binary[n].
+    """Return string[n] or binary[n] whose bytes sort like the key columns, the first column first.
 
-    The columns must be such as :func:`record_keys` takes.  One string column is returned as it is;
-    each other value is its key (:mod:`indexes.values`), and of several columns the strings before
-    the last get an end that is below every byte: zeros in them are replaced by 00 FF, and 00 00
-    follows.
+    Column types as in :func:`record_keys`. A single string column is returned unchanged. Other
+    values are encoded by :mod:`indexes.values`. With several columns, every string before the last
+    column ends with 00 00, which sorts below any other byte, and zero bytes in it become 00 FF.
 
     >>> rows = pa.table({"n": [9, 10]})
     >>> [
@@ -89,7 +88,7 @@ def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
 
 
 def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
-    """Return the permutation that puts n sort keys in order -> int64[n]; None if they are.  O(n log
+    """Return the permutation int64[n] that sorts n sort keys, or None if they are sorted. O(n log
     n).
 
     >>> rising(pa.array(["b", "a"])).tolist(), rising(pa.array(["a", "b"]))
@@ -105,8 +104,9 @@ def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def _words(keys: pa.Array) -> npt.NDArray[np.uint64] | None:
-    """Return numbers that compare as the keys do -> uint64[n]: of keys of one length that differ in
-    a stretch of up to 8 bytes; None for others.
+    """Return uint64[n] that sort like the keys, or None.
+
+    This needs keys of equal length that differ only within a range of 8 bytes.
     """
     offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, 4 * keys.offset)
     width = int(offsets[1] - offsets[0])

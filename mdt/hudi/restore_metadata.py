@@ -1,12 +1,12 @@
-"""What a restore tells Hudi, the same in all table versions: Avro files with one HoodieRestorePlan
-and one HoodieRestoreMetadata.
+"""Avro bodies of Hudi's restore instants, identical in all table versions: HoodieRestorePlan and
+HoodieRestoreMetadata.
 
-Ours takes no commit off the timeline and deletes no file, so it names none: Hudi's readers that
-follow a timeline would drop these files from what they know, and see file groups again that one of
-these commits has replaced (docs/decisions/24-restore-instants.md).
+Our restore removes no commit from the timeline and deletes no file, so it lists none. Otherwise
+Hudi's readers that follow the timeline would forget these files, and show file groups again that
+one of these commits has replaced (docs/decisions/24-restore-instants.md).
 
-The encoding is a pure function of its arguments, byte for byte.  Field lists: Apache Hudi,
-``HoodieRestorePlan.avsc``, ``HoodieRestoreMetadata.avsc``.
+The encoding is deterministic, byte for byte. Field lists: Apache Hudi, ``HoodieRestorePlan.avsc``,
+``HoodieRestoreMetadata.avsc``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ _SYNC = b"mdt.restoring/1."
 
 
 def encode_plan(to: str) -> bytes:
-    """Return the content of a requested restore; ``to``: instant of the state that is to be
-    again.
-    """
+    """Return the content of a requested restore. ``to``: Instant of the snapshot to restore."""
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
     return one_record(_PLAN, plan, _SYNC)
 
 
 def encode_metadata(time: str) -> bytes:
-    """Return the content of a completed restore; ``time``: its instant."""
+    """Return the content of a completed restore. ``time``: Its instant."""
     told: dict[str, Any] = {
         "startRestoreTime": time,
         "timeTakenInMillis": 0,

@@ -1,7 +1,6 @@
-"""What a savepoint tells Hudi, the same in all table versions: an Avro file with one
-HoodieSavepointMetadata.
+"""Avro body of Hudi's savepoints, identical in all table versions: HoodieSavepointMetadata.
 
-The encoding is a pure function of its arguments, byte for byte.  Field list: Apache Hudi,
+The encoding is deterministic, byte for byte. Field list: Apache Hudi,
 ``HoodieSavePointMetadata.avsc``.
 """
 
@@ -17,8 +16,8 @@ _SYNC = b"mdt.savepoint/1."
 def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]) -> bytes:
     """Return the content of a completed savepoint.
 
-    ``by``: who made it.  ``at_ms``: when, in milliseconds since 1970.  ``files``: partition path ->
-    names of the data files of the state.
+    by: User. at_ms: Creation time in milliseconds since 1970. files: Partition path -> names of the
+    snapshot's data files.
     """
     partitions = {
         partition: {"partitionPath": partition, "savepointDataFile": list(names)}

@@ -1,8 +1,6 @@
-"""Instants: times, actions and states; which files they are is said by a layout
-(:mod:`mdt.hudi.layout`).
+"""Instants: times, actions and states. A layout (:mod:`mdt.hudi.layout`) maps them to files.
 
-An instant's time is 17 digits, ``yyyyMMddHHmmssSSS`` in UTC; the order of the text is the order of
-time.
+The time of an instant has 17 digits, ``yyyyMMddHHmmssSSS`` in UTC. Instants sort as text.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ ACTIONS = frozenset(
         "schemacommit",
     }
 )
-"""Every action that Hudi 0.14 to 1.x puts on a timeline."""
+"""All timeline actions of Hudi 0.14 to 1.x."""
 
 INSTANT_DIGITS = 17
-"""Of every instant that this version writes."""
+"""Digits of every instant that mdt writes."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_DIGIT = re.compile(r"[^0-9]")
@@ -45,8 +43,9 @@ _TIME = re.compile(r"[0-9]{17}|[0-9]{14}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One state of one action.  ``time``: 17 (or, in old tables, 14) digits.  ``state``: requested,
-    inflight, completed.
+    """A state of an action.
+
+    time: 17 digits, or 14 in old tables. state: requested, inflight or completed.
     """
 
     time: str
@@ -55,8 +54,9 @@ class Instant:
 
 
 def instant_text(us_since_epoch: int) -> str:
-    """Return the instant of a UTC time in microseconds, cut to milliseconds.  Raises Invalid
-    outside years 1 to 9999.
+    """Return the instant of a UTC time in microseconds, truncated to milliseconds.
+
+    Raises Invalid outside the years 1 to 9999.
 
     >>> instant_text(1_709_208_000_123_456)
     '20240229120000123'
@@ -72,10 +72,10 @@ def instant_text(us_since_epoch: int) -> str:
 
 
 def instant_us(text: str) -> int:
-    """Return the UTC time of an instant in microseconds; 14 digits mean the last millisecond of
-    their second, as in Hudi.
+    """Return the UTC time of an instant in microseconds.
 
-    Raises Invalid if ``text`` is no instant.
+    14 digits mean the last millisecond of the second, as in Hudi. Raises Invalid if ``text`` is not
+    an instant.
 
     >>> instant_us("20240229120000123"), instant_us("20240229120000")
     (1709208000123000, 1709208000999000)
@@ -99,7 +99,9 @@ _FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
 
 
 def is_time(text: str) -> bool:
-    """Return whether ``text`` has the digits of an instant; whether that day exists is not
-    asked.
+    """Return True if ``text`` has 14 or 17 digits, even if the date does not exist.
+
+    >>> is_time("20240229120000123"), is_time("2024-02-29")
+    (True, False)
     """
     return _TIME.fullmatch(text) is not None

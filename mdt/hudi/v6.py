@@ -1,9 +1,9 @@
-"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read: see
+"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read. See
 :class:`mdt.hudi.layout.Layout`.
 
-How rows are merged follows the payload class, whatever else is set, so it is always written.
-Readers hide the log files of a file group while a ``compaction`` is pending, so a compaction is
-announced as the ``commit`` that it becomes.
+The payload class determines how rows are merged, regardless of other settings, so it is always
+written. Readers hide the log files of a file group while a ``compaction`` is pending. Therefore a
+compaction is announced as a ``commit``, which it becomes when it completes.
 """
 
 from __future__ import annotations
@@ -30,23 +30,22 @@ NAME_BYTES_MAX = 255
 
 _SERVICES = ("compaction", "replacecommit")
 _COMPACTED = "commit"
-"""What a compaction becomes."""
+"""Action of a completed compaction."""
 
 _NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
 
 
 class Version6:
-    """The layout.  Names of instants are those of :meth:`path_of`, and it has everything else from
-    there.
-    """
+    """The layout of table version 6. All names of instants come from :meth:`path_of`."""
 
     version = 6
     timeline = HUDI
     archive = f"{HUDI}/archived"
 
     def path_of(self, instant: Instant) -> str:
-        """Return the path of an instant's file; an inflight ``commit`` has the short form
-        ``<time>.inflight``.
+        """Return the path of an instant's file.
+
+        An inflight ``commit`` has the short form ``<time>.inflight``.
 
         >>> Version6().path_of(Instant("20240229120000123", "compaction", "requested"))
         '.hoodie/20240229120000123.compaction.requested'
@@ -58,7 +57,7 @@ class Version6:
         return f"{self.timeline}/{instant.time}.{instant.action}.{instant.state}"
 
     def instant_at(self, path: str) -> Instant | None:
-        """Return the instant that the file at ``path`` stands for, or None.
+        """Return the instant of the file at ``path``, or None.
 
         >>> Version6().instant_at(".hoodie/20240229120000123.inflight")
         Instant(time='20240229120000123', action='commit', state='inflight')
@@ -77,7 +76,7 @@ class Version6:
         return Instant(time, action, state or COMPLETED)
 
     def completed_path(self, time: str, action: str) -> str:
-        """Return the path of the completed instant; a compaction ends as a commit."""
+        """Return the path of the completed instant. A compaction completes as a commit."""
         action = _COMPACTED if action == "compaction" else action
         return self.path_of(Instant(time, action, COMPLETED))
 
@@ -86,8 +85,10 @@ class Version6:
         return base_instant
 
     def marker(self, path: str) -> str:
-        """Return the name of a marker: log files, of which other writers end what blocks say, have
-        a kind of their own.
+        """Return the name of a marker.
+
+        Log files have a marker type of their own, because other writers cancel their blocks instead
+        of deleting them.
 
         >>> Version6().marker("city=x/.6f2c-0_20240229120000123.log.2_3-77-0")
         'city=x/.6f2c-0_20240229120000123.log.2_3-77-0.marker.APPEND'
@@ -111,15 +112,15 @@ class Version6:
         )
 
     def completed_body(self, told: CommitMetadata) -> bytes:
-        """Return the content of a completed instant: JSON."""
+        """Return the JSON content of a completed instant."""
         return commit_metadata.encode_commit(told)
 
     def extra(self, body: bytes) -> Mapping[str, str]:
-        """Return the private texts of any writer's completed instant."""
+        """Return the private entries of any writer's completed instant."""
         return commit_metadata.decode_extra(body)
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return two empty instants, none of a cleaning."""
+        """Return two empty instants, or none for a cleaning."""
         if action == "clean":
             return ()
         return [(path, b"") for path in reversed(self.retracted(time, action))]
@@ -132,8 +133,8 @@ class Version6:
     def completed(
         self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant; after it, for Java readers, the pending ones of a
-        service.
+        """Return the completed instant, followed by a service's pending instants, which Java
+        readers need.
         """
         instant = (self.completed_path(time, action), self.completed_body(told))
         if action not in _SERVICES:
@@ -156,8 +157,8 @@ class Version6:
         return archive.next_path(known), archive.encode(instants)
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant; after it, for Java readers, the pending ones with the
-        plan.
+        """Return the completed instant, followed by the pending instants with the plan, for Java
+        readers.
         """
         plan = avro_bodies.clean_metadata.encode_plan(told)
         done = avro_bodies.clean_metadata.encode_metadata(told)
@@ -170,20 +171,21 @@ class Version6:
     def savepoint(
         self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the inflight instant and the completed one, beside those of the commit."""
+        """Return the inflight and the completed instant, next to those of the commit."""
         content = avro_bodies.savepoint_metadata.encode("mdt", at_ms, comment, files)
         inflight, completed = (Instant(time, "savepoint", state) for state in (INFLIGHT, COMPLETED))
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
     def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
-        """Return the requested instant with the plan, the inflight one, and the completed one,
-        beside those of the commit.
+        """Return the requested instant with the plan, the inflight and the completed instant.
+
+        They have the time of the commit.
         """
         bodies = avro_bodies.restore_metadata
         return self._planned(time, "restore", bodies.encode_plan(to), bodies.encode_metadata(time))
 
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
-        """Return the requested instant with the plan, the inflight one, and the completed one."""
+        """Return the requested instant with the plan, the inflight and the completed instant."""
         plan = avro_bodies.index_plan.encode_plan(specs, time)
         told = avro_bodies.index_plan.encode_metadata(specs, time)
         return self._planned(time, "indexing", plan, told)
@@ -191,7 +193,9 @@ class Version6:
     def _planned(
         self, time: str, action: str, plan: bytes, told: bytes
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the three instants of an action: with its plan, inflight, and what it did."""
+        """Return the three instants of an action: requested with its plan, inflight, and
+        completed.
+        """
         contents = ((REQUESTED, plan), (INFLIGHT, b""), (COMPLETED, told))
         return [(self.path_of(Instant(time, action, state)), body) for state, body in contents]
 
@@ -207,11 +211,11 @@ def table_properties(
     hive_style: bool = True,
     time_path: TimePath | None = None,
 ) -> dict[str, str]:
-    """Return the properties of a new version 6 table, checksum included.
+    """Return the properties of a new version 6 table, including the checksum.
 
-    ``ordering``: the ordering field (event time: the larger value wins), or None (commit time: the
-    later commit wins). ``schema_json``: Avro schema without meta columns.  Raises Invalid for an
-    empty, overlong or unprintable name.
+    ordering: The ordering field (event-time ordering: the larger value wins), or None (commit-time
+    ordering: the later commit wins). schema_json: Avro schema without meta columns. Raises Invalid
+    for an empty, overlong or unprintable name.
     """
     if (
         not name.isprintable()
@@ -254,8 +258,9 @@ def table_properties(
 
 
 def time_based(time_path: TimePath) -> dict[str, str]:
-    """Return the properties by which Hudi makes the same partition paths of a time; a slash of
-    theirs is not escaped.
+    """Return the properties that make Hudi derive the same partition paths from a time.
+
+    Slashes in these paths are not escaped.
     """
     return {
         "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
@@ -267,11 +272,11 @@ def time_based(time_path: TimePath) -> dict[str, str]:
 
 
 def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:
-    """Return Hudi's class that makes the same record keys and partition paths as we do.
+    """Return Hudi's key generator class for our record keys and partition paths.
 
-    One key field with two or more partition fields needs the complex one, whose record key is
-    ``value`` in Hudi 0.14.1 to 1.0.2 (as ours) and ``field:value`` in other releases: a foreign
-    writer on such a table must be set to the former.
+    One key field with two or more partition fields needs the complex generator. Its record key is
+    ``value``, like ours, in Hudi 0.14.1 to 1.0.2, and ``field:value`` in other releases. A foreign
+    writer on such a table must be configured for the former.
 
     >>> key_generator(["id"], ["city"])
     'org.apache.hudi.keygen.SimpleKeyGenerator'
