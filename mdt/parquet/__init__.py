@@ -1,1 +1,1 @@
-"""What we know of Parquet files beyond pyarrow: footers, page maps, digests, single pages."""
+"""Parquet features beyond pyarrow: footers, page maps, digests, and reads of single pages."""

@@ -1,9 +1,9 @@
-"""Decimals of which few are wanted: decoded as the bytes that the file has, and made numbers when
-they are known.
+"""Late conversion of decimals: columns are decoded as stored bytes, and only selected rows become
+decimals.
 
-A file has a decimal as two's complement, its first byte the highest, in as few bytes as its
-precision needs (https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#decimal).
-parquet-cpp takes half the time to hand out those bytes.
+A file stores a decimal as big-endian two's complement in as few bytes as its precision needs
+(https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#decimal). parquet-cpp returns
+these bytes in half the time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ _ARROW_BYTES = 16
 
 @memo(64)
 def as_stored(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with each 128-bit decimal as the fixed_size_binary that it is in a file."""
+    """Return ``schema`` with each 128-bit decimal as the fixed_size_binary that the file stores.
+
+    >>> as_stored(pa.schema({"fare": pa.decimal128(9, 2)})).field("fare").type
+    FixedSizeBinaryType(fixed_size_binary[4])
+    """
     return pa.schema([f.with_type(_stored(f.type)) for f in schema])
 
 
@@ -31,8 +35,9 @@ def _stored(type: pa.DataType) -> pa.DataType:
 
 
 def as_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """Return a column of :func:`as_stored` with the decimal ``type`` that it had; one that has its
-    type as it is.
+    """Convert a column read with :func:`as_stored` back to its decimal ``type``.
+
+    A column that has this type is returned unchanged.
     """
     if column.type == type:
         return column

@@ -1,9 +1,9 @@
-"""Texts of which a file has few: decoded as numbers with a dictionary, and made texts when it is
-known which rows are wanted.
+"""Late decoding of strings with few distinct values: they are read as dictionary indices, and only
+selected rows become strings.
 
-parquet-cpp takes a third more time to decode such a column into texts than Arrow takes to make them
-of the numbers, and rows that nobody wants cost next to nothing as numbers.  Of a column with many
-texts the reader would have to make a dictionary itself, which takes four times as long.
+parquet-cpp takes a third more time to decode such a column into strings than Arrow takes to decode
+the indices, and rows that are filtered out cost almost nothing as indices. For a column with many
+distinct values, the reader would have to build a dictionary itself, which takes four times as long.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 SMALL_BYTES = 32 << 10
-"""Of a dictionary in a file, compressed: it was never full, so that the writer would have left it
-for plain texts.
+"""Compressed size limit of a dictionary page. A dictionary within it was never full, so the writer
+did not fall back to plain strings.
 """
 _TEXT_BYTES_MAX = (1 << 31) - 1
-"""Of an Arrow array of texts."""
+"""Maximum bytes of an Arrow string array."""
 
 
 def few_texts(metadata: pq.FileMetaData) -> frozenset[str]:
-    """Return the top-level columns of bytes that have a small dictionary in every row group.
-    O(chunks).
-    """
+    """Return the top-level binary columns with a small dictionary in every row group. O(chunks)."""
     found: set[str] = set()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -43,8 +41,9 @@ def _has_few(column: pq.ColumnChunkMetaData) -> bool:
 
 
 def as_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ``table`` with the columns ``schema``; those with dictionaries become texts.  Raises
-    what pyarrow's casts raise.
+    """Return ``table`` with the columns of ``schema``, with dictionaries decoded to strings.
+
+    Raises the errors of pyarrow's casts.
     """
     for at, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):

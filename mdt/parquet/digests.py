@@ -1,13 +1,12 @@
-"""Digests of column chunks, which stand in the Parquet footer, and what of a footer reading by them
-needs.
+"""Digests of column chunks in the Parquet footer, and the parts of a footer that verified reads
+need.
 
-Parquet's own checksums cover the bodies of pages; what stands in their headers, and whether a page
-is the one that belongs there, nobody could tell.  So the writer puts a digest of every column
-chunk, headers included, into the footer under :data:`KEY`, and the reference to the file carries a
-CRC-32 of the footer.
+Parquet's own checksums cover only the bodies of pages. They detect neither a damaged page header
+nor a page in the wrong place. Therefore the writer stores a digest of every column chunk, including
+headers, in the footer under :data:`KEY`. The reference to the file contains a CRC-32 of the footer.
 
-A *digest* is the first 4 bytes of MurmurHash3_x64_128 with seed 0: twice as fast as CRC-32, which
-matters for every scan.
+A *digest* is the first 4 bytes of MurmurHash3_x64_128 with seed 0. It is twice as fast as CRC-32,
+which matters for every scan.
 """
 
 from __future__ import annotations
@@ -30,37 +29,36 @@ from mdt.parquet.thrift import BINARY
 from mdt.parquet.thrift import text as thrift_text
 
 KEY = "mdt.digests"
-"""Key of the footer's metadata: base64 of one u32 for each row group and leaf column, in this
-order.
+"""Key in the footer's metadata. The value is base64 of one u32 per row group and leaf column, in
+this order.
 """
 
 _DIGEST_BYTES = 4
 _WORDS = 4
-"""Numbers of 4 bytes in what the hash function returns; the first is the digest."""
+"""Number of 4-byte words in a hash value; the first word is the digest."""
 _FIELD = bytes((1 << 4 | BINARY,))
-"""Header of the next field of a Thrift structure, a string: the value that follows a key."""
+"""Thrift header of the string field after a key: its value."""
 
 Int64Array = npt.NDArray[np.int64]
 UInt32Array = npt.NDArray[np.uint32]
 
 
 def digests(data: pa.Buffer, starts: Sequence[int], ends: Sequence[int]) -> UInt32Array:
-    """Return the digest of each range of ``data`` -> uint32[len(starts)].  O(bytes)."""
+    """Return the digest of each byte range of ``data`` as uint32[len(starts)]. O(bytes)."""
     view, digest = memoryview(data), mmh3.mmh3_x64_128_digest
     found = b"".join([digest(view[start:end]) for start, end in zip(starts, ends, strict=True)])
     return np.frombuffer(found, "<u4")[::_WORDS]
 
 
 def reserved(chunks: int) -> str:
-    """Return the text that holds the place of the digests of ``chunks`` column chunks until they
-    are known.
-    """
+    """Return a placeholder for the digests of ``chunks`` column chunks."""
     return base64.b64encode(bytes(_DIGEST_BYTES * chunks)).decode("ascii")
 
 
 def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
-    """Write the digests of all column chunks over the text that :func:`reserved` their place, in
-    place.  ``metadata``: of ``parquet``.
+    """Replace the placeholder from :func:`reserved` by the digests of all column chunks, in place.
+
+    metadata: The footer of ``parquet``.
     """
     starts, sizes = _ranges(metadata)
     place = reserved(len(starts))
@@ -76,8 +74,10 @@ def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
 
 
 def _ranges(metadata: pq.FileMetaData) -> tuple[Int64Array, Int64Array]:
-    """Return the first byte of every column chunk and its bytes, by row groups, as parquet-cpp
-    reads them -> int64[chunks].
+    """Return offset and size in bytes of every column chunk, row group by row group, as
+    int64[chunks].
+
+    These are the ranges that parquet-cpp reads.
     """
     found: list[tuple[int, int]] = []
     for number in range(metadata.num_row_groups):
@@ -88,8 +88,8 @@ def _ranges(metadata: pq.FileMetaData) -> tuple[Int64Array, Int64Array]:
 
 
 def place_of(column: Any) -> tuple[int, int]:
-    """Return the first byte of a column chunk and its bytes; ``column``: what pyarrow's metadata
-    say of it.
+    """Return the offset and the size in bytes of a column chunk. ``column``: Its pyarrow
+    metadata.
     """
     first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     return first, column.total_compressed_size
@@ -97,9 +97,10 @@ def place_of(column: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A parsed footer: pyarrow's metadata, and of the column chunks that have bytes where they
-    begin (rising), how many bytes they have, and their digests: int64[chunks], int64[chunks],
-    uint32[chunks].  ``few``: columns of few texts.
+    """A parsed footer: pyarrow's metadata, and the non-empty column chunks.
+
+    starts: Offsets of the chunks, ascending, int64[chunks]. sizes: Their bytes, int64[chunks].
+    digests: uint32[chunks]. few: Columns with few distinct strings.
     """
 
     metadata: Any
@@ -109,8 +110,8 @@ class Footer:
     few: frozenset[str]
 
     def digest_of(self, start: int, size: int) -> int | None:
-        """Return the digest of the column chunk of ``size`` bytes that begins at ``start``, None if
-        there is none such.
+        """Return the digest of the column chunk at ``start`` with ``size`` bytes, or None if it is
+        unknown.
         """
         number = int(np.searchsorted(self.starts, start))
         if number == len(self.starts) or self.starts[number] != start or self.sizes[number] != size:
@@ -118,7 +119,7 @@ class Footer:
         return int(self.digests[number])
 
     def chunks_of(self, row_groups: Sequence[int], names: Collection[str]) -> list[tuple[int, int]]:
-        """Return where the column chunks of some columns begin, and their bytes; rising."""
+        """Return (offset, size) of the column chunks of the columns ``names``, sorted."""
         groups = [self.metadata.row_group(number) for number in row_groups]
         found = [
             place_of(group.column(at))
@@ -129,8 +130,9 @@ class Footer:
 
 
 def _leaves_of(group: Any, names: frozenset[str]) -> list[int]:
-    """Return the numbers of the leaf columns that are, or are in, columns called ``names``; of a
-    name with a dot none is found.
+    """Return the numbers of the leaf columns at or below the columns ``names``.
+
+    Names with a dot never match.
     """
     return [
         at
@@ -140,8 +142,10 @@ def _leaves_of(group: Any, names: frozenset[str]) -> list[int]:
 
 
 def joined(chunks: Sequence[tuple[int, int]], bytes_max: int) -> list[list[tuple[int, int]]]:
-    """Return ``chunks`` (first byte and bytes, rising) by ranges in which they stand side by side;
-    one of several has at most ``bytes_max`` bytes.
+    """Group adjacent ``chunks`` (offset and size, sorted) into ranges of at most ``bytes_max``
+    bytes.
+
+    A larger chunk is a range of its own.
 
     >>> joined([(4, 10), (14, 10), (30, 5), (35, 90)], 20)
     [[(4, 10), (14, 10)], [(30, 5)], [(35, 90)]]
@@ -157,17 +161,17 @@ def joined(chunks: Sequence[tuple[int, int]], bytes_max: int) -> list[list[tuple
 
 
 def footer_reference(parquet: pa.Buffer) -> tuple[int, int]:
-    """Return how many bytes at the end of Parquet bytes are the footer, its length and the magic,
-    and their CRC-32.
+    """Return the size of the footer at the end of Parquet bytes, including length and magic, and
+    its CRC-32.
     """
     length = footer_length(parquet)
     return length, zlib.crc32(parquet.slice(parquet.size - length))
 
 
 def parse_footer(tail: pa.Buffer) -> Footer:
-    """Return the footer in the last bytes of a file, which are those that were written.
+    """Parse the footer in the last bytes of a file, whose checksum the caller has verified.
 
-    Raises ValueError or what pyarrow raises if they are no footer of ours.
+    Raises ValueError or an error of pyarrow if it is not one of our footers.
     """
     metadata = pq.read_metadata(pa.BufferReader(tail))
     starts, sizes = _ranges(metadata)

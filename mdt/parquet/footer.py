@@ -1,8 +1,8 @@
-"""Parquet's own structures below what pyarrow shows: page locations in, footers out.
+"""Parquet structures that pyarrow does not expose: reads page locations, and writes footers.
 
-Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.  A
-*chunk* is one column of one row group, a *page* a run of bytes in it that decodes on its own (after
-the chunk's dictionary page, if it has one).
+Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift. A
+*chunk* is one column of one row group. A *page* is a range of bytes in it that can be decoded on
+its own, apart from the chunk's dictionary page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mdt.session import memo
 MAGIC = b"PAR1"
 SNAPPY, LZ4 = 1, 7
 CODECS: Mapping[str, int] = {"UNCOMPRESSED": 0, "SNAPPY": SNAPPY, "GZIP": 2, "ZSTD": 6, "LZ4": LZ4}
-"""pyarrow's name of a codec -> ``CompressionCodec``; what pyarrow calls LZ4 is LZ4_RAW."""
+"""pyarrow's name of a codec -> ``CompressionCodec``. pyarrow's LZ4 is LZ4_RAW."""
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 """``Encoding``."""
 
@@ -53,8 +53,10 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """Pages of many chunks, chunk by chunk: offset and size (with header) in bytes, number of the
-    first row in its row group, all int64[pages]; ``pages``: how many each chunk has.
+    """Pages of many chunks, chunk by chunk.
+
+    offset, size: Bytes, including the header, int64[pages]. row: First row of the page in its row
+    group, int64[pages]. pages: Number of pages per chunk, int64[chunks].
     """
 
     offset: Int64Array
@@ -65,10 +67,10 @@ class Locations:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column with one leaf as a footer describes it: its schema elements, outermost first, the
-    physical type and the path.
+    """A column with a single leaf, as described in a footer.
 
-    ``elements``: Thrift bytes of each; ``path``: their names.
+    elements: Thrift bytes of its schema elements, outermost first. type: Physical type. path: Names
+    of the elements.
     """
 
     elements: tuple[bytes, ...]
@@ -78,11 +80,11 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """n chunks of a footer to write, int64[n] each, at most one for each column and row group.
+    """n chunks for a new footer, at most one per column and row group. Each field is int64[n].
 
-    ``column``, ``group``: which; ``rows``; ``values``: number of values, other than that of rows
-    where there are lists; ``offset``, ``size``: where its first byte is, and bytes; ``dictionary``:
-    bytes of its dictionary page, 0 for none; ``codec``: Parquet's number of its compression.
+    column, group: Column and row group. rows: Number of rows. values: Number of values, which
+    differs for lists. offset, size: Byte range in the file. dictionary: Size of the dictionary
+    page, 0 without. codec: Parquet's number of the codec.
     """
 
     column: Int64Array
@@ -96,9 +98,10 @@ class Chunks:
 
 
 def footer_length(parquet: pa.Buffer) -> int:
-    """Return the bytes of the footer at the end of Parquet bytes, with its length and the magic.
+    """Return the size of the footer at the end of Parquet bytes, including its length and the
+    magic.
 
-    Raises Malformed if there is none.
+    Raises Malformed if there is no footer.
     """
     tail = parquet.slice(max(0, parquet.size - _FOOTER_TAIL_BYTES)).to_pybytes()
     length = int.from_bytes(tail[:4], "little") + _FOOTER_TAIL_BYTES
@@ -116,12 +119,11 @@ def _footer(parquet: pa.Buffer) -> bytes:
 
 
 def locations(parquet: pa.Buffer, chunks: int) -> Locations:
-    """Return the pages of all ``chunks`` (row group by row group) of a file that parquet-cpp wrote
-    with page indexes.
+    """Return the pages of all ``chunks``, row group by row group, of a file with parquet-cpp page
+    indexes.
 
-    parquet-cpp writes the offset indexes of all chunks one after the other, right before the
-    footer; they are decoded together.  Raises Malformed, IndexError or KeyError if they are not
-    found there.
+    parquet-cpp writes the offset indexes of all chunks consecutively, right before the footer. They
+    are decoded together. Raises Malformed, IndexError or KeyError if they are not at this place.
     """
     footer = _footer(parquet)
     start = _first_offset_index(footer)
@@ -147,19 +149,18 @@ def locations(parquet: pa.Buffer, chunks: int) -> Locations:
 
 
 def _first_offset_index(footer: bytes) -> int:
-    """Return where the offset index of the first chunk stands in the file."""
+    """Return the file offset of the first chunk's offset index."""
     group = read_list(footer, find(footer, 0, 4))[2]
     chunk = read_list(footer, find(footer, group, 1))[2]
     return read_integer(footer, find(footer, chunk, 4))
 
 
 def value_counts(parquet: pa.Buffer, offset: Int64Array) -> Int64Array:
-    """Return how many values each of the data pages (of version 1, with checksums) at ``offset``
-    has -> int64[pages].
+    """Return the number of values in each data page at ``offset``, as int64[pages].
 
-    PageHeader: 1 type, 2 and 3 sizes, 4 checksum, 5 data page header, whose first field is the
-    number of values; lists count each element, and one where there is none.  Raises Malformed or
-    IndexError if a page begins in another way.
+    The pages must have version 1 and checksums. PageHeader: 1 type, 2 and 3 sizes, 4 checksum, 5
+    data page header, which begins with the number of values. An empty list counts as a value.
+    Raises Malformed or IndexError for another header.
     """
     data, at = np.frombuffer(parquet, np.uint8), offset
     for kind in (I32, I32, I32, I32, STRUCT, I32):
@@ -172,7 +173,7 @@ def value_counts(parquet: pa.Buffer, offset: Int64Array) -> Int64Array:
 
 
 def _numbers(data: npt.NDArray[np.uint8], at: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the numbers (I32, >= 0) at the positions ``at``, and the positions after them."""
+    """Return the non-negative I32 numbers at the positions ``at``, and the positions after them."""
     value, more = np.zeros(len(at), np.int64), np.ones(len(at), np.bool_)
     for byte in range(_INT32_BYTES_MAX):
         value |= np.where(more, data[at] & 0x7F, 0).astype(np.int64) << (7 * byte)
@@ -183,7 +184,9 @@ def _numbers(data: npt.NDArray[np.uint8], at: Int64Array) -> tuple[Int64Array, I
 
 @dataclass(slots=True)
 class _Tokens:
-    """Walks over offset indexes as a row of varints; ``ends``: positions of their last bytes."""
+    """A parser of offset indexes as a sequence of varints. ``ends``: Positions of their last
+    bytes.
+    """
 
     data: bytes
     ends: Int64Array
@@ -191,12 +194,12 @@ class _Tokens:
     token: int = 0
 
     def offset_index(self) -> tuple[int, int]:
-        """Return the first varint of the first location and the number of locations; moves behind
-        the structure.
+        """Return the first varint of the first location and the number of locations. Skips the
+        structure.
 
-        OffsetIndex: 1 list<PageLocation>, 2 list<i64> (sizes of byte arrays).  PageLocation: 1 i64
-        offset, 2 i32 size, 3 i64 row, each field one varint of header and one of value, and a stop
-        byte: seven in all.
+        OffsetIndex: 1 list<PageLocation>, 2 list<i64> (sizes of byte arrays). PageLocation: 1 i64
+        offset, 2 i32 size, 3 i64 row. Each field is one varint of header and one of value, followed
+        by a stop byte: seven in all.
         """
         count = self._list(STRUCT)
         first = self.token
@@ -209,8 +212,8 @@ class _Tokens:
         return first, count
 
     def _list(self, kind: int) -> int:
-        """Return the number of elements of the list whose field header stands here; moves to the
-        first of them.
+        """Return the length of the list at the current field header, and move to its first
+        element.
         """
         if self.data[self.at] != _STEP | LIST:
             raise Malformed("no list where one should be")
@@ -221,14 +224,14 @@ class _Tokens:
         return count
 
     def _pass(self, count: int) -> None:
-        """Move behind ``count`` varints."""
+        """Skip ``count`` varints."""
         self.token += count
         self.at = int(self.ends[self.token - 1]) + 1
 
 
 def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
-    """Return the signed numbers that the varints ``token`` (not the first of all) hold ->
-    int64[len(token)].
+    """Return the signed numbers in the varints ``token`` as int64[len(token)]. Varint 0 is not
+    allowed.
     """
     codes = np.frombuffer(data, np.uint8)
     first, last = ends[token - 1] + 1, ends[token]
@@ -243,8 +246,8 @@ def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
 
 
 def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
-    """Return how pyarrow describes the columns of ``schema``, each of which has one leaf, in a
-    footer.
+    """Return pyarrow's footer description of the columns of ``schema``, which have one leaf
+    each.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink, store_schema=False)
@@ -258,17 +261,17 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
         at = skip(footer, begin, STRUCT)
         elements.append(footer[begin:at])
         path.append(footer[name : name + length].decode())
-        if footer[begin] >> 4 == 1:  # only leaves have the first field, their physical type
+        if footer[begin] >> 4 == 1:  # only leaves have field 1, the physical type
             found.append(Leaf(tuple(elements), read_integer(footer, begin + 1), tuple(path)))
             elements, path = [], []
     return tuple(found)
 
 
 def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
-    """Return footer, its length and the magic of a file of ``columns``; row groups that lack a
-    chunk of one have an empty one.
+    """Return the footer of a file of ``columns``, with its length and the magic.
 
-    The chunks of a row group may differ in length; each is then to be read on its own.
+    Row groups without a chunk for a column get an empty chunk. The chunks of a row group may have
+    different row counts. Each must then be read separately.
     """
     root = (
         bytes((4 << 4 | BINARY,))
@@ -296,10 +299,11 @@ def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
 
 
 def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, bytes]]:
-    """Yield rows and bytes of each row group.
+    """Yield row count and bytes of each row group.
 
-    Its rows, and the values of its first column, are those of its longest chunk: pyarrow reads no
-    more of any column, by the one number from version 26 on, by the other before.
+    The longest chunk determines the row count of a row group and the value count of its first
+    column. pyarrow limits all columns to that number: since version 26 by the row count, before by
+    the value count.
     """
     count = int(chunks.group.max(initial=-1)) + 1
     rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -328,8 +332,8 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
 
 
 def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
-    """Return ``chunks`` with one of the first column in each row group, which claims all ``rows``
-    of that.
+    """Return ``chunks`` with a chunk of the first column in each row group that claims all its
+    ``rows``.
     """
     leads = chunks.column == 0
     led = replace(
@@ -354,8 +358,9 @@ def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
 
 
 def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
-    """Return a ColumnChunk with its ColumnMetaData for each chunk.  Sizes are those in the file:
-    readers use no others.
+    """Return the ColumnChunk, with ColumnMetaData, of each chunk.
+
+    Both size fields contain the size in the file, because readers use no other size.
     """
     heads = _heads(tuple(columns))
     pages = chunks.offset + chunks.dictionary
@@ -388,10 +393,10 @@ def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
 
 
 def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
-    """Return n runs of I64 fields of _FIELD_BYTES each; ``fields``: (step from the field before,
-    values, int64[n] >= 0).
+    """Return n sequences of I64 fields with _FIELD_BYTES bytes each.
 
-    Numbers are written with zeros in front, which every reader of varints takes.
+    fields: (difference to the previous field id, values int64[n] >= 0). Varints are padded to equal
+    length with zero bits, which all readers accept.
     """
     out = np.empty((len(fields[0][1]), len(fields), _FIELD_BYTES), np.uint8)
     for place, (step, values) in enumerate(fields):
@@ -412,8 +417,9 @@ def _codec(codec: int) -> bytes:
 
 
 def _chunk_head(leaf: Leaf, has_dictionary: bool) -> bytes:
-    """Return the ColumnMetaData that all chunks of a column begin with: type, encodings, path.
-    Pages say which encoding they have.
+    """Return the common beginning of a column's ColumnMetaData: type, encodings and path.
+
+    Pages specify their own encodings.
     """
     encodings = (PLAIN, RLE, RLE_DICTIONARY) if has_dictionary else (PLAIN, RLE)
     parts = [

@@ -1,5 +1,5 @@
-"""Data files that stay mapped between look-ups, so that reading a few rows of many files opens none
-of them again.
+"""Data files that stay mapped between look-ups, which avoids opening them again for a few rows
+each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mdt.stores.storage import Storage
 
 
 class MappedFiles:
-    """Whole files as buffers that take no memory of their own; safe for many threads."""
+    """Memory-mapped whole files. Thread-safe."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -21,19 +21,18 @@ class MappedFiles:
         self._mappable = True
 
     def get(self, path: str, size: int) -> pa.Buffer | None:
-        """Return the bytes of a file of ``size`` bytes, or None if this storage can only read
-        ranges.
+        """Return the bytes of a file of ``size`` bytes, or None if the storage only supports range
+        reads.
 
-        Raises Corrupt (Missing) if the file has another size (is gone), however long it has been
-        mapped.
+        Raises Corrupt if the file now has another size, and Missing if it has been deleted.
         """
         if not self._mappable:
             return None
         found = self._buffers.get(path)
         if found is None:
             return self._map(path, size)
-        # Who reads a mapping behind the end of its file is killed, so a file that was cut must be
-        # found before.
+        # Reading a mapping past the end of its file kills the process, so check for a truncated
+        # file first.
         _require_size(path, size, self._storage.size(path))
         return found
 

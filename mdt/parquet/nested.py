@@ -1,13 +1,13 @@
-"""Leaves of nested columns: Parquet stores a struct, list or map as one column for each value in it
-that is not nested.
+"""Leaves of nested columns. Parquet stores a struct, list or map as one column per non-nested
+value.
 
-A *chain* is a nested type with a single leaf left in it: ``list<struct<x, y>>`` has the chains
-``list<struct<x>>`` and ``list<struct<y>>``.  The levels that Parquet stores beside the values of a
-leaf are those of its chain, so a leaf can be read without its neighbours, whose pages hold other
-rows.  :func:`assembled` puts the chains together.
+A *chain* is a nested type reduced to a single leaf: ``list<struct<x, y>>`` has the chains
+``list<struct<x>>`` and ``list<struct<y>>``. Parquet stores the levels of the chain with the values
+of its leaf. A leaf can therefore be read without its neighbors, whose pages hold different rows.
+:func:`assembled` combines the chains.
 
-The chain of a map has a list of structs in its place, which has the same levels: ``map<k, v>`` has
-``list<struct<key: k>>`` and ``list<struct<value: v>>``.
+The chain of a map is a list of structs with the same levels: ``map<k, v>`` has ``list<struct<key:
+k>>`` and ``list<struct<value: v>>``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _KEY, _VALUE = "key", "value"
 
 @dataclass(frozen=True, slots=True)
 class LeafColumn:
-    """A leaf of the column number ``column`` of a schema.
+    """A leaf of a column.
 
-    ``path``: as Parquet writes it.  ``number``: among the leaves of the column.  ``type``: of its
-    values.  ``chain``: the column with this leaf alone.
+    path: In Parquet's notation. column: Number of the column in its schema. number: Number of the
+    leaf in its column. type: Type of its values. chain: The column reduced to this leaf.
     """
 
     path: str
@@ -42,7 +42,7 @@ class LeafColumn:
 
 @memo(64)
 def leaf_columns(schema: pa.Schema) -> tuple[LeafColumn, ...]:
-    """Return the leaves of all columns, in the order in which Parquet stores them.
+    """Return the leaves of all columns, in Parquet's order.
 
     >>> place = pa.struct([("zip", pa.string()), ("at", pa.list_(pa.float64()))])
     >>> [leaf.path for leaf in leaf_columns(pa.schema([("id", pa.int64()), ("place", place)]))]
@@ -56,7 +56,7 @@ def leaf_columns(schema: pa.Schema) -> tuple[LeafColumn, ...]:
 
 
 def top_level(path: str) -> str:
-    """Return the name of the column that has the leaf ``path``.
+    """Return the name of the top-level column that contains the leaf ``path``.
 
     >>> top_level("place.at.list.element")
     'place'
@@ -65,13 +65,13 @@ def top_level(path: str) -> str:
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Return whether ``type`` is a list with offsets, or one of fixed size; a map is not."""
+    """Return True if ``type`` is a list or fixed-size list. A map is not a list."""
     kinds = pa.types
     return bool(kinds.is_list(type) or kinds.is_large_list(type) or kinds.is_fixed_size_list(type))
 
 
 def _chains(type: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType, pa.DataType]]:
-    """Yield path below a field of ``type``, type of the values, and chain of each leaf."""
+    """Yield, for each leaf of ``type``, its path below the field, its value type and its chain."""
     if pa.types.is_struct(type):
         for field in type:
             for path, leaf, chain in _chains(field.type):
@@ -93,8 +93,8 @@ def _chains(type: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType, p
 
 
 def leaf_values(column: pa.ChunkedArray, leaf: LeafColumn) -> pa.Array | pa.ChunkedArray:
-    """Return the values of ``leaf`` in its ``column``, one after the other; null where something
-    around them is.
+    """Return the flattened values of ``leaf`` in its ``column``, null where an enclosing struct is
+    null.
     """
     if not pa.types.is_nested(column.type):
         return column
@@ -117,7 +117,7 @@ def _values(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def assembled(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Return the column of ``type`` whose leaves are ``chains``, n rows each.  O(n + values in
+    """Return the column of ``type`` with the leaves ``chains``, n rows each. O(n + values in
     lists).
     """
     if len(chains) == 1 and chains[0].type == type:
@@ -127,8 +127,9 @@ def assembled(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.Chunke
 
 
 def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
-    """Return the array of ``type`` whose leaves are ``chains``: lists in these have the same
-    lengths, and the same rows are null.
+    """Return the array of ``type`` with the leaves ``chains``.
+
+    The chains must have equal list lengths, and nulls in the same rows.
     """
     first = chains[0]
     if len(chains) == 1 and first.type == type:
@@ -148,7 +149,9 @@ def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
 
 
 def _fields(fields: Sequence[pa.Field], chains: Sequence[pa.Array]) -> list[pa.Array]:
-    """Return the values of ``fields``, whose leaves are in the structs of one field ``chains``."""
+    """Return the values of ``fields``. ``chains``: A single-field struct array per leaf of these
+    fields.
+    """
     found, left = [], iter(chains)
     for field in fields:
         mine = [next(left).field(0) for _ in _chains(field.type)]

@@ -1,18 +1,19 @@
-"""Page maps: for one segment, where every page of every leaf column stands and which rows it holds.
+"""Page maps: location and rows of every page of every leaf column in a segment.
 
-With it a reader fetches single rows without reading row groups, or the Parquet footer.  The names
-of columns are the paths of leaves; those of lists and maps begin their pages with whole rows, as
-parquet-cpp writes them where there is an offset index.
+With a page map a reader fetches single rows without reading row groups or the Parquet footer.
+Columns are named by leaf paths. Pages of lists and maps begin with whole rows, because parquet-cpp
+writes them so if there is an offset index.
 
 Bytes, little-endian (see FORMAT.md): ``b"MPM3" | u32 0 | u32 columns c | u32 row groups g | u32
 pages p | u32 rows | u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32
 pages[c g] | u32 size[p] | u32 row[p] | u32 dictionary digest[c g] | u32 digest[p] | u8 codec[c g] |
-names``.  ``MPM4``, where a leaf is in a list or map, has ``u32 values[p]`` before the codecs.
-Chunks are in the order of columns, then of row groups.  Integrity is the reference's CRC; that of
-the pages, their digests (:mod:`mdt.parquet.digests`).
+names``. ``MPM4``, used if a leaf is in a list or map, has ``u32 values[p]`` before the codecs.
+Chunks are ordered by column, then by row group. The reference to a page map contains its CRC, and
+digests protect the pages (:mod:`mdt.parquet.digests`).
 
-``MPM2``, which older writers left, has no codecs of chunks; the first word of its header is the
-codec of those without a dictionary, and that of those with one << 8.
+``MPM2``, written by older versions, has no codec per chunk. The first word of its header contains
+the codec of chunks without a dictionary, and in the next byte the codec of chunks with a
+dictionary.
 """
 
 from __future__ import annotations
@@ -57,26 +58,30 @@ OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST, CO
 """Columns of :attr:`PageMap.info`."""
 
 UNKNOWN_LAYOUT = (ValueError, IndexError, KeyError)
-"""What :func:`build` raises for files that are laid out in another way."""
+"""Errors that :func:`build` raises for files with another layout."""
 
 
 class LayoutWarning(UserWarning):
-    """This release of pyarrow writes files whose pages are not found; all is right but slower."""
+    """This release of pyarrow writes files with an unknown page layout. Reads stay correct, but are
+    slower.
+    """
 
 
 @dataclass(frozen=True)
 class PageMap:
     """The pages of one segment.
 
-    ``columns``: paths of the leaf columns, flat ones have their names; ``rows``: of the segment.
-    ``codec``: Parquet's number of the compression of each chunk (columns, then row groups),
-    uint8[chunks]. ``start``, ``dictionary``, ``first``: where each chunk begins, how many bytes its
-    dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by
-    chunk: ``keys``: column number << 32 | first row, rising -> int64[p]; ``before``: bytes of the
-    pages before each one, headers included, and of all -> int64[p + 1]; ``digest``: of its bytes,
-    header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary page ->
-    uint32[chunks].  ``values``: how many values each page has -> int64[p], 0 where that is the
-    number of rows; None if it is that for all.
+    columns: Paths of the leaf columns; a flat column has its name. rows: Rows of the segment.
+    groups: Number of row groups.
+
+    Per chunk, by column, then row group: codec: Parquet's number of the codec, uint8. start:
+    Offset, int64. dictionary: Size of the dictionary page, int64. first: Number of its first page,
+    int64. dictionary_digest: Digest of the dictionary page, uint32.
+
+    Per page, chunk by chunk: keys: Column number << 32 | first row, ascending, int64[p]. before:
+    Total bytes of all earlier pages, including headers, int64[p + 1]. digest: Digest including the
+    header, uint32[p]. values: Number of values, or 0 if it equals the number of rows, int64[p];
+    None if it is 0 for all pages.
     """
 
     columns: tuple[str, ...]
@@ -108,10 +113,10 @@ class PageMap:
         digest: UInt32Array,
         values: Int64Array | None = None,
     ) -> PageMap:
-        """Return the page map whose chunks have ``count`` pages each; sizes, first rows, digests
-        and values page by page.
+        """Return the page map for chunks with ``count`` pages each. Other arguments are per page or
+        chunk.
 
-        Raises ValueError if the pages of a column do not hold every row once.
+        Raises ValueError unless the pages of each column contain every row once.
         """
         first = np.cumsum(count) - count
         column = np.arange(len(names)) << 32
@@ -145,21 +150,23 @@ class PageMap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that this map takes in memory."""
+        """Size of this map in memory, in bytes."""
         digests = self.dictionary_digest.nbytes + self.digest.nbytes + self.codec.nbytes
         info = 8 * _INFO_COLUMNS * self.count + (0 if self.values is None else self.values.nbytes)
         return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests + info)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names of the columns whose leaves are here."""
+        """Names of the columns that have leaves in this map."""
         return frozenset(map(top_level, self.columns))
 
     @cached_property
     def info(self) -> Int64Array:
-        """Of each page its offset, size with header, first row, number of rows, chunk, the latter's
-        start and dictionary, the digests of page and dictionary, the codec, and the number of
-        values -> int64[p, 11].  Offsets count from the first byte of the Parquet file.
+        """A row per page, int64[p, 11]: offset, size with header, first row, number of rows, chunk,
+        the chunk's start and dictionary size, the digests of page and dictionary, codec, and number
+        of values.
+
+        Offsets are relative to the Parquet data.
         """
         count = np.diff(self.first, append=self.count)
         chunk = np.repeat(np.arange(len(self.first)), count)
@@ -179,12 +186,11 @@ class PageMap:
     def touched(
         self, columns: Int64Array, positions: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return the pages of some columns that hold any of ``positions``, which rise and are not
-        empty.
+        """Return the pages of ``columns`` that contain any of ``positions``.
 
-        Three arrays with an item for each page, by columns as given, then rows: number of the page,
-        place of its column in ``columns``, and how many of ``positions`` it holds.  O(c n log p),
-        or O(p log n) where that is less.
+        positions: Ascending and not empty. The result is three arrays with an item per page,
+        ordered by column as given, then by row: page number, index of its column in ``columns``,
+        and number of ``positions`` in it. O(c n log p), or O(p log n) if that is less.
         """
         if self.count == len(self.columns):
             return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
@@ -225,9 +231,7 @@ class PageMap:
         return page[some], place[some], held[some]
 
     def check(self) -> None:
-        """Raise ValueError unless the pages of every column begin with its first row, rise, and end
-        with its last.
-        """
+        """Raise ValueError unless the pages of each column cover its rows in ascending order."""
         column = np.arange(len(self.columns)) << 32
         begin = self.first[:: self.groups] if len(self.first) else self.first
         last = np.append(begin[1:], self.count) - 1
@@ -250,12 +254,14 @@ class PageMap:
 def build(
     parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True
 ) -> PageMap:
-    """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is
-    at least one row.
+    """Return the page map of Parquet bytes from :func:`mdt.hudi.base_file.encode`, with at least
+    one row.
 
-    ``metadata``: what it said of them; None: read it.  ``nested``: whether to take in nested
-    columns, which older writers left out. A file without offset indexes has one page in each chunk.
-    Raises one of `UNKNOWN_LAYOUT` if the offset indexes are not where parquet-cpp writes them.
+    metadata: Their footer. Read if None. nested: False to skip nested columns, as older versions
+    did.
+
+    A file without offset indexes has a single page per chunk. Raises an error of `UNKNOWN_LAYOUT`
+    if the offset indexes are not at parquet-cpp's usual place.
     """
     if metadata is None:
         metadata = pq.read_metadata(pa.BufferReader(parquet))
@@ -294,7 +300,9 @@ def build(
 
 
 def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[str]) -> BoolArray:
-    """Return which of the ``leaves`` of a file are in lists or maps -> bool[leaves]."""
+    """Return True for each of the ``leaves`` of a file that is in a list or map, as
+    bool[leaves].
+    """
     nested = [number for number, path in enumerate(paths) if "." in path]
     found = np.zeros(len(leaves), np.bool_)
     found[nested] = [
@@ -306,11 +314,10 @@ def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[
 def encoded(
     parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True
 ) -> bytes | None:
-    """Return the bytes of the page map of ``parquet``, which was just written; ``metadata`` and
-    ``nested`` as for :func:`build`.
+    """Return the encoded page map of the newly written ``parquet``. Arguments as for :func:`build`.
 
-    None, with a `LayoutWarning`, if this release of pyarrow lays its files out in a way that is not
-    known here.  Readers do without a page map; they are slower then.
+    Returns None with a `LayoutWarning` if this release of pyarrow uses an unknown file layout.
+    Readers then work without a page map, but slower.
     """
     try:
         return encode(build(parquet, metadata, nested=nested))
@@ -328,12 +335,12 @@ def encoded(
 def _indexed(
     parquet: pa.Buffer, groups: int, leaves: int, taken: Int64Array, lists: BoolArray
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Return how many pages each chunk of the leaf columns ``taken`` has, and size, first row (in
-    the row group) and values of each page.
+    """Return the page count of each chunk, and the size, first row in the row group and values per
+    page.
 
-    ``lists``: which chunks are of leaves in lists; of pages of others values are 0.  parquet-cpp
-    may write a page without values before the last row of lists: it becomes part of the page in
-    front of it.
+    taken: Leaf columns to include. lists: True for chunks of leaves in lists. For other pages the
+    number of values is 0. parquet-cpp may write a page without values before the last row of lists.
+    It is merged into the page before it.
     """
     found = locations(parquet, groups * leaves)
     order = (np.arange(groups)[None, :] * leaves + taken[:, None]).ravel()
@@ -355,7 +362,7 @@ def _indexed(
 
 
 def encode(page_map: PageMap) -> bytes:
-    """Return the bytes of ``page_map``."""
+    """Encode ``page_map``."""
     names = _SEPARATOR.join(page_map.columns).encode()
     codec = page_map.codec.tobytes()
     magic = MAGIC if page_map.values is None else _MAGIC_LISTS
@@ -372,9 +379,9 @@ def encode(page_map: PageMap) -> bytes:
 
 
 def decode(data: Any, *, path: str, offset: int) -> PageMap:
-    """Return the page map in the buffer ``data``; ``path`` and ``offset`` name it in errors.
+    """Decode a page map. ``path`` and ``offset`` locate it in error messages.
 
-    Raises Corrupt if it is none: nothing is allocated that its length does not pay for.
+    Raises Corrupt for invalid data. Allocates no more memory than the length of the data justifies.
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
@@ -435,7 +442,7 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
 
 @memo(256)
 def _names(data: bytes) -> tuple[str, ...]:
-    """Return column names; the same object for the same names, so that comparing them is quick."""
+    """Return column names. Equal bytes give the same object, which makes comparisons fast."""
     if data:
         return tuple(data.decode().split(_SEPARATOR))
     return ()

@@ -1,16 +1,16 @@
-"""Read single rows: only the pages that hold them, of many segments and columns at once.
+"""Reads single rows: only the pages that contain them, for many segments and columns at once.
 
-The pages that are wanted are copied, column by column, into one Parquet file in memory under a
-footer made here, which pyarrow then decodes.  Pages of one codec without a dictionary, of any
-segments, stand in one chunk, whatever their encodings; pages of a chunk with a dictionary stand in
-a chunk of their own behind that dictionary, and text of many rows stays dictionary-encoded until
-the wanted ones are taken.
+The selected pages are copied, column by column, into one Parquet file in memory under a new footer,
+and pyarrow decodes that file. Pages without a dictionary share a chunk if they have the same codec,
+even from different segments and with different encodings. Pages with a dictionary keep a chunk of
+their own after that dictionary. Strings of many rows stay dictionary-encoded until the selected
+rows are taken.
 
-What is decoded was checked: the copied bytes, headers and dictionaries included, must have the
-digests that the page map gives, and the footer is our own.
+Everything is verified before it is decoded: the copied bytes, including headers and dictionaries,
+must match the digests in the page map, and the footer is our own.
 
-A nested column is read leaf by leaf, as if it had no others (:mod:`mdt.parquet.nested`): its leaves
-have pages of different rows.
+A nested column is read leaf by leaf, as if each leaf were its only one (:mod:`mdt.parquet.nested`),
+because the pages of its leaves contain different rows.
 """
 
 from __future__ import annotations
@@ -54,34 +54,35 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _PAGE_BYTES_MIN = 13
-"""Page headers have as many bytes, or more."""
+"""Minimum size of a page header."""
 _ENCODED_GROUPS_MIN = 16
-"""Text of fewer chunks with dictionaries is quicker decoded than kept encoded, which needs a second
-reader.
+"""With fewer dictionary chunks, strings are decoded immediately. That is faster than a second
+reader, which late decoding needs.
 """
 _ENCODED_VALUES_MIN = 4_096
-"""Values of text in a chunk of a nested column from which it is kept encoded.  parquet-cpp does so
-for one chunk a call, which costs as much as decoding some 3,000 short texts.
+"""Average number of string values per dictionary chunk above which a nested column is decoded late.
+
+parquet-cpp keeps dictionaries for only one chunk per call. Such a call costs as much as decoding
+about 3,000 short strings.
 """
 _GAP_BYTES_MAX = 64 << 10
-"""Bytes between two pages that are read along: a request for them would take longer."""
+"""Gaps up to this size between pages are read, too, because another request would take longer."""
 _RANGE_BYTES = 64 << 20
-"""Ranges end where the next of these begins, give or take a page, so that long ones are several
-requests, which are made at once.
+"""Ranges are split near multiples of this size, to read long ranges with several concurrent
+requests.
 """
 _CODEC_BITS = 8
-"""Numbers of codecs are bytes in page maps."""
+"""Page maps store codec numbers as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Rows of one segment, whose Parquet bytes are ``length`` bytes from ``offset`` of the file
-    ``path``.
+    """Selected rows of a segment.
 
-    ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly ->
-    int64[n], n > 0.  ``file``: its number in the snapshot's files, for who must know where rows
-    come from.  ``form``: how the wanted columns come out of those of the segment, None if they
-    stand there as they are; that of all segments that are read together.
+    path, offset, length: The file and the byte range of its Parquet data. parquet: That data, or
+    None if the storage reads ranges. positions: Strictly ascending int64[n], n > 0. file: Number of
+    the file in the snapshot, for callers that need the origin of rows. form: Conversion from the
+    segment's columns to the requested columns, or None. All segments of one read share it.
     """
 
     path: str
@@ -96,10 +97,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The leaves of the columns that are wanted; ``first``: the number of each column's first one,
-    and the number of all.
+    """The leaves of the requested columns.
 
-    ``schema``: the leaves as columns, whose names are numbers; ``described``: as footers have them.
+    first: Number of each column's first leaf, followed by the number of leaves. schema: The leaves
+    as columns, named by numbers. described: Their footer descriptions.
     """
 
     leaves: tuple[LeafColumn, ...]
@@ -110,13 +111,13 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """Distinct pages, in the order of leaf columns, segments and rows.
+    """Distinct pages, ordered by leaf column, segment and row.
 
-    Arrays of one number a page: column (number of the leaf in the request), segment (number in the
-    request), ``info`` as in :meth:`PageMap.info`, ``wanted``: how many rows of it are.  ``order``:
-    the pages as they are copied: of each column those without dictionary first, in each kind by
-    codec.  ``start``: number of the page's first row among the rows of its column that are so
-    decoded, with or without dictionary.
+    Per page: column: Number of the leaf in the request. segment: Number of the segment. info: See
+    :meth:`PageMap.info`. wanted: Number of selected rows in it. order: Order in which the pages are
+    copied: by column, pages without dictionary first, then by codec. start: Index of the page's
+    first row among the decoded rows of its column, counted separately for pages with and without
+    dictionary.
     """
 
     column: Int64Array
@@ -128,10 +129,10 @@ class _Pages:
 
 
 def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
-    """Return the columns ``schema`` of the wanted rows as their files have them, in their order.
+    """Return the columns ``schema`` of the selected rows, in the given order.
 
-    The page maps must have the same columns, all of ``schema`` among them.  Raises Corrupt if the
-    bytes are not what was written.
+    All page maps must have the same columns, including those of ``schema``. Raises Corrupt if the
+    bytes have changed since they were written.
     """
     request = _request(schema)
     pages = _touched(wanted, _numbers(wanted[0], request))
@@ -141,8 +142,8 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     position = np.concatenate([w.positions for w in wanted])
     try:
         reader = _ColumnReader(data, groups, request, pages, position)
-        # One after the other: two threads on two processors took as long for 20 to 3,000 rows, and
-        # a quarter more of the processors.
+        # Sequential: two threads on two processors took as long for 20 to 3,000 rows, and 25 %
+        # more CPU time.
         found = [reader.column(number) for number in range(len(request.leaves))]
         parts = [found[first:end] for first, end in pairwise(request.first)]
         columns = [
@@ -169,7 +170,7 @@ def _request(schema: pa.Schema) -> _Request:
 
 
 def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
-    """Return the numbers of the leaves of ``request`` in the page maps."""
+    """Return the numbers of the requested leaves in the page maps."""
     number_of = {path: number for number, path in enumerate(wanted.page_map.columns)}
     try:
         return np.array([number_of[leaf.path] for leaf in request.leaves], dtype=np.int64)
@@ -180,7 +181,7 @@ def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
 
 
 def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
-    """Return the pages that hold the wanted rows of the columns ``numbers`` of the page maps."""
+    """Return the pages with selected rows of the columns ``numbers`` of the page maps."""
     found = [w.page_map.touched(numbers, w.positions) for w in wanted]
     column = np.concatenate([columns for _, columns, _ in found])
     natural = np.argsort(column, kind="stable")
@@ -208,9 +209,7 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
 
 
 def _dictionaries(pages: _Pages) -> Int64Array:
-    """Return the bytes of dictionary that stand before each copied page -> int64[p]; -1 where its
-    chunk goes on.
-    """
+    """Return the bytes of dictionary before each copied page as int64[p], -1 within a chunk."""
     column, segment = pages.column[pages.order], pages.segment[pages.order]
     start, dictionary = pages.info[pages.order, START], pages.info[pages.order, DICTIONARY]
     codec = pages.info[pages.order, CODEC]
@@ -226,10 +225,10 @@ def _dictionaries(pages: _Pages) -> Int64Array:
 def _footer(
     pages: _Pages, before: Int64Array, columns: Sequence[Leaf]
 ) -> tuple[bytes, list[tuple[list[int], list[int]]]]:
-    """Return the end of the Parquet file that has ``pages`` with dictionaries ``before`` them (-1:
-    in the same chunk).
+    """Return the footer of the Parquet file of copied ``pages``, and the row groups of each column.
 
-    Also for each column the row groups in which it stands without, and with a dictionary.
+    before: Bytes of dictionary before each page, or -1 if the page continues a chunk. The row
+    groups of a column are two lists: without and with a dictionary.
     """
     info = pages.info[pages.order]
     sizes = info[:, SIZE] + np.maximum(before, 0)
@@ -258,10 +257,10 @@ def _footer(
 def _joined(
     storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes
 ) -> pa.Buffer:
-    """Return magic, each page with its dictionary in front where ``before`` says so, and ``end``:
-    one copy of each byte.
+    """Return the Parquet file: magic, all pages with their dictionaries, and the footer ``end``.
 
-    Raises Corrupt if a page or dictionary has not the digest of its page map.
+    Copies each byte once. Raises Corrupt if a page or dictionary does not match its digest in the
+    page map.
     """
     segment, info = pages.segment[pages.order], pages.info[pages.order]
     extra = before > 0
@@ -301,10 +300,10 @@ def _joined(
 
 
 def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[memoryview]:
-    """Return the bytes that hold the pieces ``table``: segment, offset, size -> int64[p, 3].
+    """Return buffers that contain the pieces ``table``: segment, offset and size, int64[p, 3].
 
-    Pieces of segments without bytes are read, and get the number of their range and the offset
-    there.
+    Pieces of segments without bytes in memory are read from storage. Their rows of ``table`` are
+    updated to the number of their range and the offset in it.
     """
     sources = [memoryview(w.parquet or b"") for w in wanted]
     is_far = np.array([w.parquet is None for w in wanted], np.bool_)
@@ -328,8 +327,9 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
 
 
 class _ColumnReader:
-    """Decodes the leaf columns of a file made of pages; ``position``: numbers of the wanted rows in
-    their segments, int64[n].
+    """Decodes the leaf columns of a file of copied pages.
+
+    position: Positions of the selected rows in their segments, int64[n].
     """
 
     def __init__(
@@ -359,7 +359,7 @@ class _ColumnReader:
             )
 
     def column(self, number: int) -> pa.ChunkedArray:
-        """Return the wanted rows of one leaf column."""
+        """Return the selected rows of one leaf column."""
         field, (without, with_) = self._request.schema.field(number), self._groups[number]
         mine = slice(self._bounds[number], self._bounds[number + 1])
         index, rows = self._index[number], self._rows[mine]
@@ -379,8 +379,8 @@ class _ColumnReader:
         return _merged(some, others, flag)
 
     def _stays_encoded(self, number: int) -> bool:
-        """Return whether the texts of a leaf that have dictionaries are decoded only when the
-        wanted ones are taken.
+        """Return True if strings with dictionaries are decoded after the selected rows are
+        taken.
         """
         leaf, (_, with_) = self._request.leaves[number], self._groups[number]
         if not with_ or not (pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type)):
@@ -392,7 +392,7 @@ class _ColumnReader:
 
 
 def _read(file: pq.ParquetFile, name: str, calls: Sequence[list[int]]) -> pa.ChunkedArray:
-    """Return a column in some row groups, those of each call at once."""
+    """Return a column of the row groups in ``calls``, reading the groups of each call together."""
     parts = [file.read_row_groups(groups, [name], use_threads=False).column(0) for groups in calls]
     if len(parts) == 1:
         return parts[0]
@@ -402,14 +402,12 @@ def _read(file: pq.ParquetFile, name: str, calls: Sequence[list[int]]) -> pa.Chu
 def _taken(
     column: pa.ChunkedArray, field: pa.Field, index: Int64Array, expected: int
 ) -> pa.ChunkedArray:
-    """Return rows ``index`` (each once) of a column in row groups that have ``expected`` rows in
-    all.
-    """
+    """Return the rows ``index``, each once, of a column that must have ``expected`` rows."""
     if len(column) != expected:
         raise ValueError(f"{len(column)} values instead of {expected}")
     if len(index) == 1:
         taken = column.slice(int(index[0]), 1)
-    else:  # rows of a chunk are wanted in rising order, so all of them are wanted as they are
+    else:  # index is ascending within a chunk, so a full selection is the column itself
         taken = column if len(index) == expected else column.take(pa.array(index))
     if taken.type == field.type:
         return taken
@@ -417,7 +415,9 @@ def _taken(
 
 
 def _merged(some: pa.ChunkedArray, others: pa.ChunkedArray, flag: BoolArray) -> pa.ChunkedArray:
-    """Return the rows of two parts, those of ``others`` where ``flag``."""
+    """Return the rows of two parts in their original order, with rows of ``others`` where ``flag``
+    is set.
+    """
     order = np.empty(len(flag), dtype=np.int64)
     order[np.argsort(flag, kind="stable")] = np.arange(len(flag))
     return pa.chunked_array([*some.chunks, *others.chunks], some.type).take(pa.array(order))

@@ -1,9 +1,9 @@
-"""One data file as every reader knows it: where its Parquet bytes stand, and what its commit wrote
-about them.
+"""A data file as all readers see it: the location of its Parquet bytes and the facts that its
+commit recorded.
 
-This is the one form in which a data file is read.  What changes after its commit, its dead rows, is
-no part of it but of a snapshot (:meth:`mdt.metadata.snapshot.snapshot.Snapshot.vector`), so a
-segment holds for every snapshot that has it.
+Deleted rows may change after the commit, so they belong to a snapshot
+(:meth:`mdt.metadata.snapshot.snapshot.Snapshot.vector`). A segment is valid for every snapshot that
+contains it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mdt.stores.object_range import ObjectRange
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One base file, or one log file with at most one data block, as its commit wrote it.
+    """A base file, or a log file with at most one data block, as recorded by its commit.
 
-    ``id``: seq << 20 | ordinal of the commit that added it, the same for ever.  ``path``: relative
-    to the table, of a file of ``size`` bytes with the CRC-32 ``crc``.  ``kind``: BASE or LOG of
-    :mod:`mdt.metadata.files.file_group`.  ``file_id``, ``base_instant``, ``log_version``,
-    ``instant``: Hudi's names for it.  ``deletes``: record keys in its delete blocks.
+    id: ``seq << 20 | ordinal`` of the commit that added it. It never changes. path: Relative to the
+    table. size, crc: Bytes and CRC-32 of the whole file. kind: BASE or LOG of
+    :mod:`mdt.metadata.files.file_group`. file_id, base_instant, log_version, instant: The parts of
+    its name in Hudi. deletes: Number of record keys in its delete blocks.
 
-    Its ``rows`` rows, dead ones included, stand in ``block_length`` Parquet bytes from
-    ``block_offset`` on, in row groups of ``row_groups`` rows each; the last ``footer_length`` of
-    these bytes are the footer, whose CRC-32 is ``footer_crc``. ``first_row``: position of its first
-    row in its shard. ``key_map``, ``page_map``: where these stand, None without.
+    rows: Number of rows, including deleted rows. block_offset, block_length: Byte range of the
+    Parquet data. row_groups: Rows in each row group. footer_length, footer_crc: Size and CRC-32 of
+    the footer at the end of the Parquet data. first_row: Position of its first row in its shard.
+    key_map, page_map: Their locations, or None.
     """
 
     id: int
@@ -51,25 +51,25 @@ class Segment:
 
     @property
     def seq(self) -> int:
-        """The commit that added it."""
+        """Number of the commit that added it."""
         return self.id // SEGMENTS_PER_COMMIT_MAX
 
     @property
     def partition(self) -> str:
-        """Its partition path; "" in a table without partitions."""
+        """Partition path. "" in a table without partitions."""
         return self.path.rpartition("/")[0]
 
     @property
     def name(self) -> str:
-        """Its file name."""
+        """File name."""
         return self.path.rpartition("/")[2]
 
     @property
     def footer_offset(self) -> int:
-        """Where the footer begins in the file."""
+        """Offset of the footer in the file."""
         return self.block_offset + self.block_length - self.footer_length
 
     @property
     def is_whole_file(self) -> bool:
-        """Whether the file holds nothing but the Parquet bytes, as base files do."""
+        """True if the file consists of Parquet data only, like a base file."""
         return self.block_length == self.size

@@ -1,7 +1,7 @@
-"""One segment's rows: the Parquet bytes of a base file or of a log file's data block.
+"""Reads the rows of one segment: Parquet data of a base file or of a log file's data block.
 
-Nothing is decoded before it was checked: a footer against the CRC-32 that the metadata have of it,
-a column chunk against its digest in the footer.
+Everything is verified before it is decoded: the footer by the CRC-32 in the metadata, and each
+column chunk by its digest in the footer.
 """
 
 from __future__ import annotations
@@ -27,38 +27,37 @@ from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
-"""What pyarrow raises for damaged Parquet: besides its own errors, names that are no UTF-8 and
-columns that are gone.
+"""Errors that pyarrow raises for damaged Parquet data. Besides its own errors, these include names
+that are not UTF-8 and missing columns.
 """
 
 
 class Footers(Protocol):
-    """Parsed Parquet footers by path and offset of the Parquet bytes; files never change, so none
-    goes stale.
+    """A cache of parsed Parquet footers by path and offset. Files never change, so entries stay
+    valid.
     """
 
     def get(self, key: tuple[str, int], /) -> Footer | None:
-        """Return the footer of ``key``, None if it is not kept."""
+        """Return the footer of ``key``, or None if it is not cached."""
 
     def put(self, key: tuple[str, int], value: Footer, size: int, /) -> Footer:
-        """Keep a footer that takes ``size`` bytes."""
+        """Cache a footer that takes ``size`` bytes."""
 
 
 _FEW_ROWS_MIN = 1 << 16
-"""Of a file with fewer rows texts are decoded as they are: making them of numbers has a price of
-its own, and of 15,000 rows gains nothing.
+"""Strings of files with fewer rows are decoded directly. Late decoding has a fixed cost and gains
+nothing for 15,000 rows.
 """
 _PARSED_BYTES = 8
-"""What a parsed footer takes in memory for each byte that it has in the file: 278 KB for 37 KB of
-31 row groups of 10 columns, 24 KB for 2.6 KB of one row group.
+"""Memory of a parsed footer per byte in the file. Measured: 278 KB for 37 KB (31 row groups of 10
+columns), and 24 KB for 2.6 KB (1 row group).
 """
 
 
 class _Chunks(PositionedFile):
-    """The file object that pyarrow decodes: it gives whole column chunks that are as they were
-    written, and nothing else.
+    """The file object that pyarrow decodes. It only returns whole, verified column chunks.
 
-    ``source``: the Parquet bytes, which begin at ``offset`` of the file ``path``.
+    source: The Parquet data, which begins at ``offset`` of the file ``path``.
     """
 
     def __init__(self, source: Any, footer: Footer, path: str, offset: int) -> None:
@@ -67,8 +66,9 @@ class _Chunks(PositionedFile):
         self._ahead: dict[int, pa.Buffer] = {}
 
     def read_ahead(self, storage: Storage, row_groups: Sequence[int], names: Sequence[str]) -> None:
-        """Read the column chunks of some columns at once, those beside each other in one request;
-        the Parquet bytes are a whole file.
+        """Read the chunks of the columns ``names`` at once, with one request for adjacent chunks.
+
+        The Parquet data must be a whole file.
         """
         ranges = joined(self._footer.chunks_of(row_groups, names), FAR_RANGE_BYTES)
         reads = (
@@ -80,8 +80,9 @@ class _Chunks(PositionedFile):
             self._ahead |= {start: whole.slice(start - mine[0][0], size) for start, size in mine}
 
     def read_buffer(self, count: int) -> pa.Buffer:
-        """Return the column chunk that begins here and has ``count`` bytes.  Raises Corrupt if it
-        is not as it was written.
+        """Return the column chunk of ``count`` bytes at the current position.
+
+        Raises Corrupt if it does not match its digest.
         """
         start = self.at
         data = self._ahead.pop(start, None)
@@ -104,22 +105,20 @@ class _Chunks(PositionedFile):
             )
         return data
 
-    def read(self, count: int) -> bytes:  # type: ignore[override]  # pyarrow always says how much
+    def read(self, count: int) -> bytes:  # type: ignore[override]  # pyarrow always passes a size
         return bytes(self.read_buffer(count).to_pybytes())
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Parquet bytes, and who reads them.  ``far``: the storage where each read is a request, else
-    None.
-    """
+    """Open Parquet data. ``far``: The storage if each read costs a request, else None."""
 
     parquet: pq.ParquetFile
     chunks: _Chunks
     far: Storage | None
 
     def read(self, row_groups: Sequence[int], names: Sequence[str], use_threads: bool) -> pa.Table:
-        """Return columns of some row groups."""
+        """Return columns of the given row groups."""
         if self.far is not None:
             self.chunks.read_ahead(self.far, row_groups, names)
         return self.parquet.read_row_groups(list(row_groups), names, use_threads=use_threads)
@@ -128,10 +127,10 @@ class _Opened:
 def open_segment(
     storage: Storage, segment: Segment, *, footers: Footers | None = None
 ) -> pq.ParquetFile:
-    """Open the Parquet bytes of ``segment``, for what the footer says.  Raises Corrupt (Missing) if
-    they are not what was written.
+    """Open the Parquet data of ``segment`` for access to its footer.
 
-    ``footers``: where to look for the footer before it is read and parsed, and to leave it.
+    footers: Cache of footers. Raises Missing, or Corrupt if the data has changed since it was
+    written.
     """
     return _opened(storage, segment, pa.schema([]), footers).parquet
 
@@ -139,11 +138,11 @@ def open_segment(
 def _opened(
     storage: Storage, segment: Segment, schema: pa.Schema, footers: Footers | None
 ) -> _Opened:
-    """Open the Parquet bytes of ``segment``.
+    """Open the Parquet data of ``segment``.
 
-    ``schema``: columns to be read; what has few texts gets a dictionary
-    (:mod:`mdt.parquet.decoded`). What is read from it later is compared with the digests in the
-    footer; a difference raises Corrupt, too.
+    schema: Columns to read. Columns with few distinct strings get a dictionary
+    (:mod:`mdt.parquet.decoded`). Later reads verify the digests in the footer and raise Corrupt on
+    a mismatch.
     """
     path, offset = segment.path, segment.block_offset
     source = _source(storage, segment)
@@ -179,8 +178,8 @@ def _opened(
 
 
 def _source(storage: Storage, segment: Segment) -> Any:
-    """Return the file of ``segment`` for random access; a small one on a far storage is read
-    whole.
+    """Open the file of ``segment`` for random access. A small file on a remote storage is read at
+    once.
     """
     if storage.is_remote and _is_near(storage, segment):
         return pa.BufferReader(storage.read_whole(segment.path, segment.size))
@@ -188,12 +187,12 @@ def _source(storage: Storage, segment: Segment) -> Any:
 
 
 def _is_near(storage: Storage, segment: Segment) -> bool:
-    """Return whether reading from the file of ``segment``, once it is open, asks for nothing."""
+    """Return True if reading from the open file of ``segment`` needs no requests."""
     return not storage.is_remote or segment.size <= FAR_OBJECT_WHOLE_BYTES_MAX
 
 
 def _footer(segment: Segment, source: Any) -> Footer:
-    """Return the footer of ``segment``, whose Parquet bytes are ``source``."""
+    """Return the verified footer of ``segment``. ``source``: Its Parquet data."""
     path, offset = segment.path, segment.footer_offset
     source.seek(source.size() - segment.footer_length)
     tail = source.read_buffer(segment.footer_length)
@@ -228,8 +227,8 @@ def _require_footer(tail: bytes | pa.Buffer, segment: Segment) -> None:
 
 
 def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.bool_] | None:
-    """Return which of the positions first .. first + rows are live -> bool[rows], or None if all
-    are.
+    """Return a mask of the live rows among ``rows`` positions from ``first``, or None if all are
+    live.
     """
     if dead is None or dead.range_cardinality(first, first + rows) == 0:
         return None
@@ -249,11 +248,11 @@ def read_rows(
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """Return the columns ``schema`` of ``segment``, dead rows included: its row groups
-    ``row_groups``, or all.
+    """Return the columns ``schema`` of ``segment``, including deleted rows.
 
-    ``wanted``: which of the rows in them to return, None for all: bool[rows].  ``footers``: see
-    :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
+    row_groups: Row groups to read, or None for all. wanted: Mask of the rows to return, or None for
+    all, bool[rows in these row groups]. footers: Cache of footers. Raises Missing, or Corrupt if
+    the data has changed since it was written.
     """
     opened = _opened(storage, segment, schema, footers)
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
@@ -262,8 +261,8 @@ def read_rows(
             return _decoded(opened, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
         masks = np.split(wanted, ends[:-1])
-        # Rows are copied row group by row group: the memory that one was decoded into serves the
-        # next one again.
+        # Filter row group by row group, so that each reuses the memory that the previous one was
+        # decoded into.
         parts = zip(numbers, masks, strict=True)
         return pa.concat_tables(
             _decoded(opened, segment, [n], schema, use_threads, mask) for n, mask in parts
@@ -280,7 +279,7 @@ def _decoded(
     use_threads: bool,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Table:
-    """Return the rows of some row groups; ``wanted``: which of them, None for all."""
+    """Return the rows of ``row_groups``. ``wanted``: Mask of rows, or None for all."""
     table = opened.read(row_groups, schema.names, use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:

@@ -1,25 +1,29 @@
-"""As much of Thrift's compact protocol as Parquet footers and page indexes need.
+"""The part of Thrift's compact protocol that Parquet footers and page indexes need.
 
-Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.  Readers
-work on bytes and positions; what they read comes from our own writer, so damage shows as
-:class:`Malformed`, an IndexError or nonsense that the caller compares with what it knows.
+Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. Readers
+work on bytes and positions. They read the output of our own writer, so damage leads to
+:class:`Malformed`, IndexError, or values that the caller validates.
 """
 
 from __future__ import annotations
 
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
-"""Wire types; TRUE and FALSE are booleans that stand in the field's header."""
+"""Wire types. TRUE and FALSE are booleans stored in the field's header."""
 
 _LONG_LIST = 15
 _DEPTH_MAX = 16
 
 
 class Malformed(ValueError):
-    """Bytes that are no Thrift structure."""
+    """Bytes that are not a valid Thrift structure."""
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned number at ``at`` and the position after it."""
+    r"""Return the unsigned number at ``at`` and the position after it.
+
+    >>> read_varint(b"\xac\x02", 0)
+    (300, 2)
+    """
     value = shift = 0
     while True:
         byte = data[at]
@@ -37,17 +41,16 @@ def read_integer(data: bytes, at: int) -> int:
 
 
 def read_list(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return type and number of the elements of the list at ``at``, and the position of the
-    first.
-    """
+    """Return element type, length and position of the first element of the list at ``at``."""
     head = data[at]
     size, at = (head >> 4, at + 1) if head >> 4 != _LONG_LIST else read_varint(data, at + 1)
     return head & 0x0F, size, at
 
 
 def find(data: bytes, at: int, wanted: int) -> int:
-    """Return where the value of field ``wanted`` of the structure at ``at`` stands.  Raises
-    Malformed if it has none.
+    """Return the position of the value of field ``wanted`` in the structure at ``at``.
+
+    Raises Malformed if the structure does not contain the field.
     """
     number = 0
     while (head := data[at]) != STOP:
@@ -66,8 +69,8 @@ def skip(data: bytes, at: int, kind: int) -> int:
 
 
 def _number(data: bytes, at: int, number: int) -> tuple[int, int]:
-    """Return the id of the field whose header stands at ``at``, after field ``number``, and where
-    its value stands.
+    """Return the field id and value position for the field header at ``at``. ``number``: previous
+    id.
     """
     if data[at] >> 4:
         return number + (data[at] >> 4), at + 1
@@ -104,7 +107,7 @@ def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """Return an unsigned number as bytes."""
+    """Encode an unsigned number."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -116,20 +119,21 @@ def varint(value: int) -> bytes:
 
 
 def integer(step: int, kind: int, value: int) -> bytes:
-    """Return a field of type I16, I32 or I64 whose id is ``step`` above that of the field before;
-    ``value`` >= 0.
+    """Encode a field of type I16, I32 or I64 with ``value`` >= 0.
+
+    step: Difference between its id and the id of the previous field.
     """
     return bytes((step << 4 | kind,)) + varint(value << 1)
 
 
 def text(value: str) -> bytes:
-    """Return the bytes of a BINARY value, without a field header."""
+    """Encode a BINARY value without a field header."""
     data = value.encode()
     return varint(len(data)) + data
 
 
 def list_head(kind: int, size: int) -> bytes:
-    """Return what stands before ``size`` elements of type ``kind``."""
+    """Return the header of a list of ``size`` elements of type ``kind``."""
     if size < _LONG_LIST:
         return bytes((size << 4 | kind,))
     return bytes((_LONG_LIST << 4 | kind,)) + varint(size)
