@@ -1,1 +1,3 @@
-"""From a predicate to the files, row groups and positions that may match, and why."""
+"""Planning: finds the files, row groups and positions that may match a predicate, and explains
+why.
+"""

@@ -1,8 +1,8 @@
-"""Commit times: rows by the commits that wrote them, and which files cannot hold any.
+"""Pruning by commit time: selects rows by the commits that wrote them.
 
-A row keeps its ``_hoodie_commit_time`` wherever services move it, so a file holds rows of its own
-commit and of earlier ones; a log file, of its own only.  That bounds the column without statistics
-of it.
+Table services move rows without changing their ``_hoodie_commit_time``. A base file therefore
+contains rows of its own commit and of earlier commits, and a log file only rows of its own commit.
+This bounds the column without any statistics.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ from mdt.plan.plan_state import PlanState
 
 
 def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
-    """Return the test of rows that commits after ``since`` wrote, up to and with ``until``;
-    ``history``: of all commits.
+    """Return the test for rows written by commits after ``since``, up to and including ``until``.
+
+    history: Table with the ``seq`` and ``instant`` of all commits.
+
+    >>> history = pa.table({"seq": [1, 2, 3], "instant": ["t1", "t2", "t3"]})
+    >>> committed_within(history, since=1, until=3).value
+    ('t2', 't3')
     """
     within = pc.and_(pc.greater(history["seq"], since), pc.less_equal(history["seq"], until))
     instants = history["instant"].filter(within)
@@ -31,8 +36,8 @@ def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
 
 
 def by_commit_time(work: PlanState) -> None:
-    """Apply what the commits of files say of the commit times of their rows, if the predicate asks
-    for these.
+    """Prune files by the range of commit times of their rows, if the predicate tests commit
+    times.
     """
     if all(COMMIT_TIME not in leaf.columns for leaf in leaves(work.predicate)):
         return
@@ -52,7 +57,7 @@ def by_commit_time(work: PlanState) -> None:
 
 
 def _bounds(snapshot: Snapshot) -> pa.Table:
-    """Return bounds of the commit times in each file, schema STATS_SCHEMA [numbered]."""
+    """Return bounds of the commit times in each file as a table of STATS_SCHEMA [numbered]."""
     n = snapshot.numbered
     instant = snapshot.files.column("instant").cast(pa.binary())
     is_log = mask(snapshot.kind == LOG)

@@ -1,9 +1,8 @@
-"""What a plan says to an optimizer of what its scan will return: rows, bytes, and the values of
-columns.
+"""Estimates for a query optimizer: rows, bytes and column statistics of the result of a scan.
 
-They describe the files, and the rows in them, that are left after pruning; conditions that the scan
-tests row by row are the optimizer's to estimate.  Bounds and nulls are those of the files, rows
-that later commits have ended included, so they are bounds for what is read.
+They describe the files and rows that remain after pruning. The optimizer estimates the conditions
+that the scan tests row by row. Bounds and null counts come from the files and include rows deleted
+by later commits, so they are valid bounds of the rows that are read.
 """
 
 from __future__ import annotations
@@ -27,28 +26,30 @@ from mdt.plan.proofs import Kept, stats_of
 Floats = npt.NDArray[np.float64]
 
 HISTOGRAM_BINS = 254
-"""Bins of equal height; as many as Spark's ANALYZE makes
+"""Number of bins of equal height, the default of Spark's ANALYZE
 (``spark.sql.statistics.histogram.numBins``).
 """
 
 _SPREAD = 0.9
-"""Share of a column's range that is nearly all of it, and of rows that are most of them."""
+"""Share of a column's range that counts as almost all of it, and of rows that counts as most of
+them.
+"""
 _NARROW = 1e-9
 _RANGE_MAX = 1e300
-"""A wider range is no number, as is the sum of two."""
+"""Wider ranges are ignored to avoid overflow in sums."""
 
 Distinct = Callable[[str], int | None]
-"""The number of distinct values of a column, as far as it is known."""
+"""Returns the number of distinct values of a column, or None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnEstimate:
-    """What is known of the values of a column in the rows of a scan.
+    """Statistics of a column in the rows of a scan.
 
-    ``distinct``: at most about so many values, None if nothing is known.  ``low``, ``high``: bounds
-    as numbers (days, microseconds, 0 and 1), None for text, bytes and where none is known.
-    ``nulls``: rows.  ``bytes_mean``: of a value in memory.  ``edges``: float64[bins + 1], values
-    between which equally many rows lie, if they were asked for, and ``height``: how many.
+    distinct: Approximate upper limit of distinct values, or None if unknown. low, high: Bounds as
+    numbers (days, microseconds, 0 and 1), or None for strings, binaries and unknown bounds. nulls:
+    Number of rows. bytes_mean: Mean size of a value in memory. edges: Bounds of bins with equal row
+    counts, if requested, float64[bins + 1]. height: Rows per bin.
     """
 
     distinct: int | None
@@ -61,7 +62,7 @@ class ColumnEstimate:
 
     @property
     def bins(self) -> list[tuple[float, float, int]]:
-        """The histogram: bounds of each bin, and how many of the distinct values lie in it."""
+        """The histogram: lower and upper bound and number of distinct values of each bin."""
         if self.edges is None:
             return []
         width = np.diff(self.edges)
@@ -80,11 +81,10 @@ class ColumnEstimate:
 
 @dataclass(frozen=True, slots=True)
 class TableEstimate:
-    """Rows and bytes of files that a scan reads, how many ``files`` these are, and what is known of
-    some columns, by name.
+    """Estimated rows and bytes of a scan, its number of ``files``, and column statistics by name.
 
-    ``spread``: those of the keys of joins that values leave out no file by, wherever these lie in
-    the range of all: most files range over nearly all of it, and no index knows more than that.
+    spread: Join keys whose values prune no files. Most files cover almost the whole range of such a
+    key, and no index covers it.
     """
 
     rows: int
@@ -102,11 +102,11 @@ def estimate(
     histograms: bool = False,
     keys: Sequence[str] = (),
 ) -> TableEstimate:
-    """Return what the scan of a plan returns before its predicate is tested, or a scan of all of a
-    snapshot.  O(files + (columns + keys) × files of the scan).
+    """Estimate the result of a plan before its predicate is tested, or of a scan of a whole
+    snapshot.
 
-    ``columns``: names, or paths of fields; those without statistics are left out.  ``keys``: of
-    joins, likewise.
+    columns: Column names or field paths. Columns without statistics are left out. keys: Join keys
+    to test for ``spread``. O(files + (columns + keys) × files of the scan).
     """
     if isinstance(found, Snapshot):
         kept = Kept.everything(found)
@@ -129,9 +129,7 @@ def estimate(
 
 
 def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
-    """Return whether most rows lie in files that range over nearly all that lies between the bounds
-    of all.
-    """
+    """Return True if most rows are in files that cover almost the whole range of the column."""
     definition = kept.snapshot.definition
     if definition.key == (column,) or any(
         column in parse_spec(text).columns for text in definition.indexes
@@ -145,13 +143,13 @@ def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
     if not known.any():
         return False
     low, high, live = low[known], high[known], kept.live
-    width = high.max() - low.min()  # of halves, which do not overflow
+    width = high.max() - low.min()  # halves, to avoid overflow
     in_wide = live[known][high - low >= _SPREAD * width].sum()
     return bool(width > 0 and in_wide >= _SPREAD * live.sum())
 
 
 def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:
-    """Return how many rows of each file are looked at."""
+    """Return the number of rows to read in each file."""
     rows = np.array([snapshot.rows[scan.file] for scan in scans], np.int64)
     for i, scan in enumerate(scans):
         if scan.positions is not None:
@@ -199,10 +197,9 @@ def _column(
 
 
 def edges_of(low: Floats, high: Floats, rows: Floats) -> Floats:
-    """Return the edges of HISTOGRAM_BINS bins of equally many rows, where the rows of each file are
-    spread evenly between its bounds.
+    """Return the edges of HISTOGRAM_BINS bins with equal row counts. O(files × log(files)).
 
-    O(files × log(files)).
+    Assumes that the rows of each file are evenly distributed between its bounds.
 
     >>> edges_of(np.array([0.0, 0.0]), np.array([1.0, 100.0]), np.array([90.0, 10.0])).round(2)[
     ...     [0, 127, 254]
@@ -210,7 +207,7 @@ def edges_of(low: Floats, high: Floats, rows: Floats) -> Floats:
     [0.0, 0.55, 100.0]
     """
     narrow = np.maximum(_NARROW * max(1.0, high.max() - low.min()), 4 * np.spacing(np.abs(low)))
-    wide = np.maximum(high, low + narrow)  # one value is a very narrow range
+    wide = np.maximum(high, low + narrow)  # give a single value a tiny width
     density = rows / (wide - low)
     at = np.concatenate((low, wide))
     order = np.argsort(at, kind="stable")

@@ -1,5 +1,5 @@
-"""What a plan is while it is made: segments and positions that are left, and what every index
-did.
+"""The state of a plan during planning: the remaining segments and positions, and notes on each
+index.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class IndexNote:
-    """What one index did for a plan.
+    """The effect of an index on a plan.
 
-    ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty
-    (where several indexes answered one condition together, each counts them).  ``used``: whether it
-    was asked.  ``reason``: a code, ``detail``: a sentence.  ``row_groups``: row groups that it
-    proved empty in segments of which it left others.
+    used: True if the index was consulted. covered: Number of segments with a summary. pruned:
+    Number of segments that it proved empty. If several indexes answered a condition together, each
+    counts them. reason: A code. detail: A sentence. row_groups: Number of row groups that it proved
+    empty in remaining segments.
     """
 
     index: str
@@ -39,9 +39,9 @@ class IndexNote:
 class PlanState:
     """The state of a plan.
 
-    ``maybe``: bool[numbered]; ``positions``: file number -> the only rows that may match;
-    ``row_groups``: file number -> which of its row groups may match, bool[row groups], where an
-    index knows.
+    maybe: The segments that may match, bool[numbered]. positions: File number -> the only positions
+    that may match. row_groups: File number -> the row groups that may match, bool[row groups], if
+    an index restricts them.
     """
 
     metadata: Metadata
@@ -52,20 +52,20 @@ class PlanState:
     row_groups: dict[int, BoolArray] = field(default_factory=dict)
     notes: list[IndexNote] = field(default_factory=list)
     where: str = ""
-    """Where the second round ran, as the end of a sentence; empty: here."""
+    """Where the second round ran, as the end of a sentence. Empty for this process."""
 
     def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
-        """Apply a verdict, bool[numbered], and record what it did."""
+        """Apply a verdict, bool[numbered], and record its effect."""
         pruned = int(np.count_nonzero(self.maybe & ~verdict))
         self.maybe &= verdict
         self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))
 
     def unused(self, index: str, reason: str, detail: str) -> None:
-        """Record that an index was of no use."""
+        """Record that an index did not help."""
         self.notes.append(IndexNote(index, False, 0, 0, reason, detail))
 
     def missing(self, index: str, detail: str) -> None:
-        """Record that this process does not have an index of the table; the first time, log it."""
+        """Record that an index is not installed in this process. Log it the first time."""
         self.unused(index, "not_installed", detail)
         table = self.snapshot.definition.name
         logs.warn_once(
@@ -73,7 +73,7 @@ class PlanState:
         )
 
     def log(self) -> None:
-        """Log what every index did, and once those that are damaged."""
+        """Log the effect of each index, and each damaged index once."""
         table = self.snapshot.definition.name
         for note in self.notes:
             if note.reason == "damaged":

@@ -1,9 +1,9 @@
-"""Snapshot + predicate -> scan plan, and an explanation of what every index did.
+"""Creates a scan plan from a snapshot and a predicate, and explains the effect of each index.
 
-Cheapest first, all of it vectorised over segments: the key index when the predicate fixes the
-record key, then column statistics, then the table's skipping indexes, then the statistics of row
-groups.  Every step may only remove what it proves; the predicate is always applied to the rows that
-are read.
+The steps run in order of cost, vectorized over segments: the key index if the predicate fixes the
+record key, then column statistics, then the table's skipping indexes, then row group statistics.
+Each step only removes data that it proves not to match. The scan applies the predicate to all rows
+that it reads.
 """
 
 from __future__ import annotations
@@ -35,19 +35,17 @@ from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.position_search import PositionSearch, RemotePruner, conjuncts_of
 
 KEYS_LOOKED_UP_MAX = 100_000
-"""More literals than this are not looked up one by one; column statistics still apply."""
+"""With more literals, keys are not looked up. Column statistics still apply."""
 
 
 SETTLED_ROWS_MAX = 1_024
-"""Up to so many rows that the key index has found are read without asking what other indexes know
-of them.
-"""
+"""If the key index leaves at most this many rows, other indexes are not consulted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """One file to read: its number, ``file``; ``row_groups``: row groups, None for all;
-    ``positions``: the only rows that may match, None for any.
+    """A file to read, by number. ``row_groups``, ``positions``: Restrict the rows to read, unless
+    None.
     """
 
     file: int
@@ -57,7 +55,7 @@ class SegmentScan:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a plan tells of itself; ``unit``: "bytes", or "" for a count."""
+    """A named metric of a plan. ``unit``: "bytes", or "" for a count."""
 
     name: str
     number: int
@@ -66,13 +64,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a plan reads and skips, as counts.
+    """Counts of the data that a plan reads and skips.
 
-    ``rows_read``: rows that may match; where an index knows their positions, only these.
-    ``bytes_read``: Parquet bytes, all columns, of the row groups that hold them; single rows are
-    read by pages, which is less.  ``caches``: name -> (hits, misses) of this process and table so
-    far.  ``order_by``, ``limit``: as they were asked for; ``stops``: when reading ends before
-    everything that is counted here.
+    rows_read: Rows that may match. If an index knows their positions, only these count. bytes_read:
+    Parquet bytes of all columns in their row groups. Reading single rows by page takes less.
+    indexes: Effect of each index. caches: Name -> (hits, misses) of this process and table so far.
+    order_by, limit: As requested. stops: The condition under which reading ends early.
     """
 
     seq: int
@@ -92,7 +89,7 @@ class Explanation:
     stops: str = ""
 
     def _counts(self) -> list[tuple[str, int, int]]:
-        """Return of what is read how much, and how much there is."""
+        """Return (name, amount read, total amount)."""
         return [
             ("files", self.files_read, self.files_total),
             ("row groups", self.row_groups_read, self.row_groups_total),
@@ -105,7 +102,7 @@ class Explanation:
         return ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in rates)
 
     def facts(self) -> dict[str, str]:
-        """Return the counts as texts by name."""
+        """Return the counts as text, by name."""
         found = {"commit": f"{self.seq:,}", "where": self.where or "(everything)"}
         if self.order_by:
             found["order by"] = self.order_by
@@ -118,9 +115,7 @@ class Explanation:
         return found
 
     def line(self) -> str:
-        """Return what is read and skipped in one line, for a log; literals of the filter are not in
-        it.
-        """
+        """Return a one-line summary for logs. It contains no literals of the filter."""
         counts = [f"{read:,} of {total:,} {name}" for name, read, total in self._counts()]
         found = [f"commit {self.seq:,}: reads {', '.join(counts)}"]
         for note in self.indexes:
@@ -131,9 +126,7 @@ class Explanation:
         return "; ".join(found)
 
     def figures(self) -> list[Figure]:
-        """Return what is read and skipped as numbers, for whoever shows numbers; no literal of the
-        filter is in it.
-        """
+        """Return the counts as metrics. They contain no literals of the filter."""
         units, names = {"bytes": "bytes"}, {"rows": "rows that may match"}
         found = []
         for name, read, total in self._counts():
@@ -185,7 +178,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What to read: ``predicate`` is the residual, always applied (None: no filter)."""
+    """The data to read. ``predicate``: The filter for the rows that are read, or None."""
 
     snapshot: Snapshot
     predicate: Predicate | None
@@ -194,11 +187,13 @@ class ScanPlan:
 
     @property
     def files(self) -> Int64Array:
-        """The numbers of the files that are read -> int64[segments]."""
+        """Numbers of the files to read, int64[segments]."""
         return np.array([scan.file for scan in self.segments], np.int64)
 
     def used_indexes(self) -> dict[str, int]:
-        """Return the table's indexes that were asked, and how many segments each proved empty."""
+        """Return the table's indexes that were consulted, with the number of segments that each
+        pruned.
+        """
         known = self.snapshot.definition.indexes
         return {note.index: note.pruned for note in self.notes if note.used and note.index in known}
 
@@ -212,13 +207,12 @@ def plan(
     among: BoolArray | None = None,
     uncovered: BoolArray | None = None,
 ) -> ScanPlan:
-    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data
-    file is touched.
+    """Return a plan for reading the rows of ``snapshot`` that match ``predicate`` (None: all rows).
 
-    ``remote``: who is asked to look into large summaries, instead of this process.  ``among``:
-    bool[numbered], the files that may be read, all of them with rows, whichever the newest ones
-    are; the key index knows these only and is not asked. ``uncovered``: bool[numbered], files of
-    which indexes may know nothing although they cover their shards.
+    Reads no data files. remote: Tests large summaries outside this process. among: The only files
+    to read, bool[numbered]. They must have rows but need not be current, and the key index, which
+    only covers current rows, is not used. uncovered: Files that indexes may not cover although they
+    cover their shards, bool[numbered].
     """
     files = among
     if files is None:
@@ -252,7 +246,7 @@ def plan(
 
 
 def _by_indexes(work: PlanState, remote: RemotePruner | None, uncovered: BoolArray | None) -> None:
-    """Ask the skipping indexes of all files but uncovered ones, which stay as they are."""
+    """Prune by skipping indexes, except for the ``uncovered`` files."""
     kept = np.zeros_like(work.maybe) if uncovered is None else work.maybe & uncovered
     work.maybe &= ~kept
     PositionSearch(work, remote).run()
@@ -260,8 +254,8 @@ def _by_indexes(work: PlanState, remote: RemotePruner | None, uncovered: BoolArr
 
 
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
-    """Return the record keys, as columns of their fields, that a matching row must have one of;
-    None if any key may.
+    """Return the only record keys that can match, as columns of the key fields, or None if any key
+    may.
     """
     fixed: dict[str, Sequence[object]] = {}
     for test in conjuncts_of(predicate):
@@ -273,7 +267,7 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     key = snapshot.definition.key
     sizes = [len(fixed.get(name, ())) for name in key]
     most = KEYS_LOOKED_UP_MAX
-    if len(key) > 1:  # of several fields only one key: the values of each need not belong together
+    if len(key) > 1:  # with several fields only one key, because combinations of values are unknown
         most = 1
     if min(sizes) == 0 or max(sizes) > most:
         return None
@@ -288,13 +282,13 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
         if array.to_pylist() != known:
             return None
         arrays.append(array)
-    # A field that is only compared with null has no literal left: no key can match then.
+    # A field that is only compared with null has no literals, so no key can match.
     length = min(map(len, arrays))
     return pa.table([array.slice(0, length) for array in arrays], schema=schema)
 
 
 def _by_key(work: PlanState) -> None:
-    """Find the rows of a fixed record key exactly; nothing else can match."""
+    """Find the rows of the given record keys. No other row can match."""
     definition = work.snapshot.definition
     name = f"key:{definition.key_index}"
     literals = key_literals(work.predicate, work.snapshot)
@@ -326,8 +320,8 @@ def _by_key(work: PlanState) -> None:
 
 
 def _is_settled(work: PlanState) -> bool:
-    """Return whether so few single rows are left that reading them costs less than asking any other
-    index.
+    """Return True if so few rows remain that reading them is cheaper than consulting other
+    indexes.
     """
     rows = sum(map(len, work.positions.values()))
     return (
@@ -338,7 +332,7 @@ def _is_settled(work: PlanState) -> bool:
 
 
 def _by_age(work: PlanState) -> None:
-    """Leave out files that are older than a column which must not be null in a matching row."""
+    """Prune files older than a column that cannot be null in a matching row."""
     maybe = added_column_pruning.may_match(work.snapshot, work.predicate)
     if maybe is not None:
         covered = int(np.count_nonzero(~maybe & work.snapshot.live))
@@ -351,9 +345,7 @@ def _by_age(work: PlanState) -> None:
 
 
 def _by_statistics(work: PlanState) -> None:
-    """Ask the bounds of stripes, then the statistics of single files in the stripes that are
-    left.
-    """
+    """Prune by the bounds of stripes, then by the statistics of files in the remaining stripes."""
     snapshot = work.snapshot
     stats = FileStats(snapshot, work.predicate)
     if len(snapshot) and not stats.known:
@@ -385,7 +377,7 @@ def _by_statistics(work: PlanState) -> None:
 
 
 def _stripes(work: PlanState, stats: FileStats) -> Stripes:
-    """Apply the bounds of stripes where the base has some; return the stripes that are left."""
+    """Prune by the bounds of stripes if the checkpoint has them. Return the remaining stripes."""
     snapshot = work.snapshot
     if not stats.has_stripes:
         work.unused(
@@ -411,7 +403,7 @@ def _stripes(work: PlanState, stats: FileStats) -> Stripes:
 
 
 def _segments(work: PlanState) -> list[SegmentScan]:
-    """Return what to read of each segment that is left: row groups by positions, or by their own
+    """Return the scan of each remaining segment, with row groups restricted by positions or
     statistics.
     """
     left = np.flatnonzero(work.maybe)
@@ -449,7 +441,11 @@ def _segments(work: PlanState) -> list[SegmentScan]:
 def rows_in(
     row_group_rows: Sequence[int] | Int64Array, row_groups: Sequence[int] | Int64Array | None
 ) -> BitMap:
-    """Return the positions of the rows of some row groups, None for all."""
+    """Return the positions in the given row groups, or in all row groups if None.
+
+    >>> list(rows_in([2, 3], [1]))
+    [2, 3, 4]
+    """
     if row_groups is None:
         return BitMap(range(sum(row_group_rows)))
     ends, found = np.cumsum(row_group_rows), BitMap()
@@ -460,8 +456,11 @@ def rows_in(
 
 
 def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray | None:
-    """Return which row groups hold one of ``positions`` -> bool[row groups]; None for a single
-    one.
+    """Return a mask of the row groups that contain any of ``positions``, or None for a single row
+    group.
+
+    >>> row_groups_with(BitMap([4]), np.array([2, 3])).tolist()
+    [False, True]
     """
     if len(row_group_rows) < 2:
         return None
@@ -473,11 +472,10 @@ def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray 
 def _row_group_verdicts(
     work: PlanState, files: Sequence[int], counts: Sequence[int]
 ) -> dict[int, BoolArray]:
-    """Return which row groups of ``files``, which have ``counts`` of them, may match -> bool[row
-    groups] each.
+    """Return which of the row groups of each file may match, as bool[row groups] by file number.
 
-    All of them at once: their statistics are brought into one table a column, where a row group
-    without has nulls.
+    counts: Number of row groups in each file. The statistics of all files are combined into one
+    table per column, with nulls for row groups without statistics.
     """
     stats = [work.snapshot.row_group_stats(i) for i in files]
     table = pa.concat_tables(stats)
@@ -502,9 +500,7 @@ def _row_group_verdicts(
 
 
 def hit_rates(metadata: Metadata) -> dict[str, tuple[int, int]]:
-    """Return the name of each cache of this process for a table that was asked -> (hits,
-    misses).
-    """
+    """Return name -> (hits, misses) of each used cache of a table in this process."""
     caches = {
         **metadata.cache_counts(),
         **metadata.objects.cache_counts(),
@@ -516,9 +512,9 @@ def hit_rates(metadata: Metadata) -> dict[str, tuple[int, int]]:
 def explain(
     found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None
 ) -> Explanation:
-    """Return what ``found`` reads and skips, for people.  O(files).
+    """Return an explanation of the data that a plan reads and skips. O(files).
 
-    ``where``: the filter as text; ``caches``: name -> (hits, misses) of this process so far.
+    where: The filter as text. caches: Name -> (hits, misses) of this process so far.
     """
     snapshot = found.snapshot
     counts = numbers(pc.list_value_length(snapshot.files.column("row_group_rows")))

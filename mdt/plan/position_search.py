@@ -1,16 +1,14 @@
-"""What a table's skipping indexes prove about a predicate: segments without a match, and positions
-that may match.
+"""Prunes by skipping indexes: segments without a match, and positions that may match.
 
-Two rounds, cheapest first.  Indexes that keep a small summary a segment (Bloom filters, counts)
-give a verdict on whole segments.  Then indexes that know positions (bitmaps, inverted text) are
-asked about the shards of the segments that are left: for each leaf the first index that covers a
-shard answers, positions of several leaves are intersected under And and united under Or, and a
-shard without positions is done.  In the end positions are cut into those of segments
-(``mdt.plan.shard_rows``).  Summaries are read only now, and only the parts that the test needs;
-from remote storage in threads.
+There are two rounds, in order of cost. Indexes with a small summary per segment (Bloom filters,
+counts) give verdicts on whole segments. Then indexes with positions (bitmaps, inverted text) search
+the shards of the remaining segments. For each leaf, the first index that covers a shard answers.
+Positions of several leaves are intersected under And and united under Or. A shard without positions
+is not searched further. Finally positions are split by segment (``mdt.plan.shard_rows``). Only the
+needed parts of summaries are read, with threads for remote storage.
 
-What is not covered, not installed, damaged or not understood proves nothing and is named in the
-notes.
+An index that is missing, damaged, or does not cover a segment proves nothing. The notes of the plan
+mention it.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ Indexes = Sequence[TableIndex]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the second round found out about some segments.
+    """The result of the second round for a share of the segments.
 
-    ``left``: numbers of the files that may match.  ``positions``: of those, as in
-    :class:`PlanState`, serialized. ``used``: for each index whether it was asked, how many segments
-    it proved empty, and what it could not read.
+    left: Numbers of the files that may match. positions: Serialized positions of these files, as in
+    :class:`PlanState`. used: Index -> (consulted, number of pruned segments, errors of unreadable
+    summaries).
     """
 
     left: Int64Array
@@ -52,20 +50,18 @@ class Answer:
 
 
 RemotePruner = Callable[[PlanState, Indexes], Sequence[Answer] | None]
-"""Runs the second round by these indexes on shares of a plan's segments; None: do it here."""
+"""Runs the second round elsewhere, on shares of a plan's segments, or returns None to decline."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionSearch:
-    """The two rounds on one plan; the second by ``remote``, if it takes it."""
+    """The two rounds of a plan. ``remote`` may run the second round."""
 
     work: PlanState
     remote: RemotePruner | None = None
 
     def run(self) -> None:
-        """Ask every index of the table that can help; shrink the plan's segments and positions,
-        fill its notes.
-        """
+        """Prune by every applicable index of the table, and add notes to the plan."""
         indexes = list(self._indexes())
         conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
         for conjunct in conjuncts:
@@ -81,7 +77,7 @@ class PositionSearch:
         self.work.notes += [one.note() for one in indexes]
 
     def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answer:
-        """Run the second round alone, by ``specs``: one share of a plan, for
+        """Run only the second round with the indexes ``specs``, for a share of a
         :data:`RemotePruner`.
         """
         indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
@@ -98,7 +94,7 @@ class PositionSearch:
         return Answer(left, positions, {**used, **lacking})
 
     def _merge(self, indexes: Indexes, shares: Sequence[Answer]) -> None:
-        """Take over what the shares, which are of all segments that were left, found out."""
+        """Apply the results of all shares."""
         self.work.maybe[:] = False
         for share in shares:
             self.work.maybe[share.left] = True
@@ -142,7 +138,7 @@ class PositionSearch:
                     "no file is covered yet; t.rebuild_index() or mdt index build",
                 )
 
-    # Round 1: whole segments
+    # Round 1: segments
 
     def _prune(self, indexes: Indexes, conjunct: Predicate) -> None:
         usable = _usable(indexes, conjunct)
@@ -162,8 +158,8 @@ class PositionSearch:
     def _row_group_verdict(
         self, usable: Indexes, conjunct: Predicate, asked: Int64Array
     ) -> BoolArray:
-        """Return MAYBE or NO for each asked segment, by its row groups; note which of these are
-        left -> bool[n].
+        """Return MAYBE or NO for each segment by its row groups, bool[n]. Record the remaining row
+        groups.
         """
         files = self.work.snapshot.files.take(("row_group_rows",), asked)
         row_groups = np.maximum(
@@ -220,8 +216,8 @@ def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
 def _verdict(
     indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]
 ) -> BoolArray:
-    """Return MAYBE or NO of n segments or row groups, about which ``ask`` asks an index ->
-    bool[n].
+    """Return MAYBE or NO for n segments or row groups, bool[n]. ``ask``: Gets the verdicts of an
+    index.
     """
     return verdicts(
         predicate, n, lambda leaf: (ask(one, leaf) for one in indexes if one.can_test(leaf))
@@ -231,8 +227,9 @@ def _verdict(
 def _narrow(
     found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]
 ) -> None:
-    """Intersect what is ``found`` in each asked shard so far with what ``ask`` answers about shards
-    and the rows that matter there.  A shard that has no row left is not asked.
+    """Intersect the positions ``found`` in each shard with the answers of ``ask``.
+
+    ask: Takes shards and their relevant positions. Shards without remaining rows are skipped.
     """
     live, before, among = [], [], []
     for n, rows in enumerate(found):
@@ -246,9 +243,7 @@ def _narrow(
 
 
 def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
-    """Return the rows of each asked shard that may match, as far as those ``within`` are
-    concerned.
-    """
+    """Return the positions in each shard that may match, restricted to ``within``."""
     match predicate:
         case Unknown():
             return [None] * len(asked)
@@ -260,7 +255,7 @@ def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within:
 
 
 def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
-    """Answer tests of one column that must all hold; those that the same indexes know are asked
+    """Evaluate a conjunction of tests on one column. Each group of indexes gets its tests
     together.
     """
     groups: dict[tuple[int, ...], list[Leaf]] = {}
@@ -274,8 +269,8 @@ def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: R
 
 
 def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
-    """Ask for each shard the first of ``indexes``, which all know ``tests``, that covers and can
-    read it.
+    """Return the answer of the first index that covers and can read each shard. All know
+    ``tests``.
     """
 
     def ask(one: TableIndex, left: list[int]) -> Rows:
@@ -285,7 +280,7 @@ def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, wi
 
 
 def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
-    """Intersect; a shard that has no position left is not asked about the rest."""
+    """Intersect the children's positions. Shards without remaining positions are skipped."""
     found: Rows = [None] * len(asked)
     for tests, child in _by_column(children):
         ask = (
@@ -296,7 +291,7 @@ def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, wit
 
 
 def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
-    """Unite; None wherever one of the children says so."""
+    """Unite the children's positions. None, if any child is unknown."""
     if not children:
         return [BitMap() for _ in asked]
     found = _evaluate(indexes, children[0], asked, within)
@@ -319,8 +314,8 @@ def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def _by_column(children: Sequence[Predicate]) -> Iterator[tuple[list[Leaf], Predicate | None]]:
-    """Yield the tests of each column together (None beside them), and everything else alone; in
-    order of cost.
+    """Group tests by column, in order of cost: yield (tests, None) for a column, ([], predicate)
+    otherwise.
     """
     tests: dict[tuple[str, ...], list[Leaf]] = {}
     for child in children:
@@ -334,7 +329,7 @@ def _by_column(children: Sequence[Predicate]) -> Iterator[tuple[list[Leaf], Pred
 
 
 def _cost(predicate: Predicate) -> int:
-    """Return a rank: what costs little and leaves little comes first."""
+    """Return a rank. Cheap and selective predicates come first."""
     if isinstance(predicate, Leaf):
         return _CHEAP.get(predicate.op, _OTHER_OP)
     return _OTHER_OP + 1

@@ -1,9 +1,8 @@
-"""What statistics prove of a query's rows without a data file being read: sums over rows that
-surely match, and where the best rows end.
+"""Exact facts about a query's result derived from statistics without reading data: totals over rows
+that certainly match, and bounds of the first rows.
 
-Everything here is exact or is not said.  A file is *covered* by a predicate if every row of it
-matches: then its live rows are counted, and if it has no dead ones its bounds are values of
-matching rows.
+A fact is exact or omitted. A file is *covered* by a predicate if all its rows match. Then its live
+rows count, and if it has no deleted rows, its bounds are values of matching rows.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from mdt.plan.planner import ScanPlan
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a query keeps of a state: ``predicate`` (None: no filter) and the numbers of files that
-    may hold a match, int64[n].
+    """The files of a snapshot that a query reads.
+
+    predicate: The filter, or None. files: Numbers of the files that may contain a match, int64[n].
     """
 
     snapshot: Snapshot
@@ -35,7 +35,7 @@ class Kept:
 
     @classmethod
     def of(cls, found: ScanPlan) -> Kept:
-        """Return what a plan keeps."""
+        """Return the files that a plan reads."""
         return cls(found.snapshot, found.predicate, found.files)
 
     @classmethod
@@ -45,16 +45,16 @@ class Kept:
 
     @property
     def live(self) -> Int64Array:
-        """How many rows of each file live."""
+        """Number of live rows in each file."""
         return np.asarray((self.snapshot.rows - self.snapshot.dead_rows)[self.files])
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the rows of a plan.  ``rows``: how many match.  ``nulls``, ``least``, ``most``: of
-    columns, as far as they are known.
+    """Totals over the matching rows of a plan.
 
-    A bound is a key (:mod:`indexes.values`), None if all values are null.
+    rows: Number of matching rows. nulls, least, most: Null count, minimum and maximum by column,
+    where known. A bound is a key (:mod:`indexes.values`), or None if all values are null.
     """
 
     rows: int
@@ -64,8 +64,9 @@ class Totals:
 
 
 def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
-    """Return the sums over rows that match, None if a file may hold one that does not.  O(files ×
-    columns).
+    """Return totals over matching rows, or None if a file may contain a row that does not match.
+
+    O(files × columns).
     """
     snapshot, files = found.snapshot, found.files
     if not covered(found).all():
@@ -80,8 +81,10 @@ def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
 
 
 def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: Int64Array) -> None:
-    """Add what is known of a column.  Bounds of files with dead rows are no values, but no value is
-    beyond them.
+    """Add the known totals of a column.
+
+    With deleted rows, the bounds of a file may not be values of live rows, but they are still
+    bounds.
     """
     nulls = stats["nulls"].to_numpy()
     if not (is_dirty & (nulls > 0)).any():
@@ -105,10 +108,10 @@ def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: 
 
 
 def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
-    """Return a bound that at least ``count`` rows which match are not behind, in the order of
-    ``key``: a key, None if none is known.
+    """Return a key bound with at least ``count`` matching rows at or before it, or None if none is
+    known.
 
-    Nulls that come first are not behind it.  O(files × log(files)).
+    The order is that of ``key``. Leading nulls count as before the bound. O(files × log(files)).
     """
     is_covered = covered(found)
     stats = stats_of(found.snapshot, key.column, found.files[is_covered])
@@ -128,7 +131,7 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
 
 
 def behind(found: Kept, key: SortKey, bound: bytes) -> float:
-    """Return the share of files of which every row is behind a bound, in the order of ``key``.
+    """Return the share of files with all rows after the bound, in the order of ``key``.
     O(files).
     """
     stats = stats_of(found.snapshot, key.column, found.files)
@@ -143,8 +146,8 @@ def behind(found: Kept, key: SortKey, bound: bytes) -> float:
 
 
 def enough(found: Kept, rows: int) -> Int64Array | None:
-    """Return the numbers of files of which ``rows`` rows match, None if that is not proved of all
-    of them together.
+    """Return numbers of files with at least ``rows`` matching rows, or None if statistics cannot
+    prove it.
     """
     is_covered = covered(found)
     last = int(np.searchsorted(np.cumsum(np.where(is_covered, found.live, 0)), rows))
@@ -152,7 +155,7 @@ def enough(found: Kept, rows: int) -> Int64Array | None:
 
 
 def covered(found: Kept) -> BoolArray:
-    """Return of which files every row matches -> bool[files]."""
+    """Return True for each file in which all rows match, as bool[files]."""
     files, predicate = found.files, found.predicate
     if predicate is None:
         return np.ones(len(files), np.bool_)
@@ -177,7 +180,7 @@ def covered(found: Kept) -> BoolArray:
 
 
 def _may_be_null(test: Leaf) -> bool:
-    """Return whether a test may be null for a value that is not."""
+    """Return True if a test can be null for a non-null value."""
     literals = test.value if isinstance(test.value, tuple) else (test.value,)
     return test.op not in ("is null", "is not null", "<=>") and any(
         literal is None for literal in literals
@@ -185,15 +188,16 @@ def _may_be_null(test: Leaf) -> bool:
 
 
 def _sorted(bounds: pa.ChunkedArray, way: str) -> Int64Array:
-    """Return the numbers of bounds in order, absent ones last."""
+    """Return the order of the bounds, with nulls last."""
     return np.asarray(
         pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", way)])
     ).astype(np.int64)
 
 
 def stats_of(snapshot: Snapshot, path: str, files: Int64Array) -> pa.Table | None:
-    """Return the statistics of a column of files, None if one has none or the column has no
-    order.
+    """Return the statistics of a column for each file.
+
+    None if a file has no statistics of it, or if its type has no order.
     """
     field = paths.field_at(snapshot.definition.schema, path)
     if field is None or not values.supports(field.type):

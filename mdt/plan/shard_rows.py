@@ -1,8 +1,6 @@
-"""The files that a plan asks about, by their shards: positions in a file are positions in its
-shard, and back.
+"""Files of a plan grouped by shard, and conversion between positions in files and in shards.
 
-Conditions are intersected and united in the positions of shards; only what is left in the end is
-cut into those of files.
+Conditions are evaluated on positions in shards. Only the final result is split by file.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from mdt.limits import SEGMENT_ROWS_MAX, SHARD_ROWS_MAX
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 Rows = list[BitMap | None]
-"""For each of some shards the positions that may match; None: any."""
+"""For each shard the positions that may match, or None if any may."""
 
 
 @dataclass(frozen=True)
 class ShardRows:
-    """m shards and n files of theirs, which are asked about.
+    """m shards with their n requested files.
 
-    ``shards``: int64[m], rising.  ``files``: int64[n], rising, and so by shard and first row.
-    ``start``: int64[m + 1], where the files of a shard begin among them.  ``first``, ``rows``:
-    int64[n], of each file.
+    shards: int64[m], ascending. files: int64[n], ascending and therefore ordered by shard and first
+    row. start: Index of each shard's first file, and n, int64[m + 1]. first, rows: Position of the
+    first row and number of rows of each file, int64[n].
     """
 
     shards: Int64Array
@@ -42,7 +40,7 @@ class ShardRows:
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: Int64Array) -> ShardRows:
-        """Return the shards of ``files``, numbers that rise."""
+        """Return the shards of ``files``, which are ascending file numbers."""
         shards, start = np.unique(snapshot.shards.of_file[files], return_index=True)
         first, rows = snapshot.first_rows[files], snapshot.rows[files]
         _check_positions(first, rows, start, f"checkpoint {snapshot.checkpoint.seq}")
@@ -53,13 +51,13 @@ class ShardRows:
 
     @cached_property
     def ranges(self) -> list[list[tuple[int, int]]]:
-        """The positions of each shard that are those of its files, as [first, end) of each file."""
+        """The positions of each file in its shard, as [first, end), by shard."""
         all_of = list(zip(self.first.tolist(), (self.first + self.rows).tolist(), strict=True))
         return [all_of[start:stop] for start, stop in pairwise(self.start.tolist())]
 
     def within(self, known: Mapping[int, BitMap]) -> Rows:
-        """Return the positions of each shard that matter: those of its asked files, of some of
-        which they are ``known``.
+        """Return the relevant positions of each shard: the requested files, or their ``known``
+        positions.
         """
         starts = self.start.tolist()
         if not known:
@@ -85,7 +83,7 @@ class ShardRows:
         return found
 
     def alive(self, answers: Rows) -> BoolArray:
-        """Return which files have a position among the ``answers`` about their shards, or None ->
+        """Return True for each file with a position in its shard's answer, or if that is None, as
         bool[n].
         """
         alive: list[bool] = []
@@ -99,9 +97,7 @@ class ShardRows:
         return np.array(alive, np.bool_)
 
     def of_files(self, answers: Rows) -> Iterator[tuple[int, BitMap]]:
-        """Yield the files that have positions, with these; those of shards about which the answer
-        is None are left out.
-        """
+        """Yield the files with positions. Shards with the answer None are skipped."""
         for at, positions in enumerate(answers):
             if positions:
                 mine = slice(self.start[at], self.start[at + 1])
@@ -112,28 +108,26 @@ class ShardRows:
 
 
 def _check_positions(first: Int64Array, rows: Int64Array, start: Int64Array, path: str) -> None:
-    """Raise Corrupt unless the rows of each file stand behind those of the file before it in its
-    shard: what a writer makes.
-    """
+    """Raise Corrupt unless the files of each shard have ascending, disjoint ranges of rows."""
     are_possible = (
         (first >= 0) & (first <= SHARD_ROWS_MAX) & (rows >= 0) & (rows <= SEGMENT_ROWS_MAX - first)
     )
     follows = first[1:] >= (first + rows)[:-1]
-    follows[start[1:] - 1] = True  # the first file of another shard
+    follows[start[1:] - 1] = True  # the first file of the next shard
     if not (are_possible.all() and follows.all()):
         raise Corrupt("files of a shard have impossible positions", path=path)
 
 
 def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
-    """Return the positions in ranges that rise; None, any, for that of a file which may be the only
-    one of its shard.
+    """Return the positions in ascending ranges, or None for a single file at the beginning of a
+    shard.
     """
     if len(ranges) == 1 and not ranges[0][0]:
         return None
     found = BitMap()
     start, end = ranges[0]
     for low, high in ranges[1:]:
-        if low > end:  # the rows of a file that has left, or is not asked
+        if low > end:  # a gap: a removed file, or one that is not requested
             found.add_range(start, end)
             start = low
         end = high
@@ -142,10 +136,13 @@ def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
 
 
 def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
-    """Yield for some files of a shard which of their rows are among ``hits``.
+    """Yield the positions of ``hits`` in each file of a shard.
 
-    ``hits``: not empty.  ``first``: int64[n], rising, the positions of their first rows.  ``rows``:
-    int64[n], how many they have.
+    hits: Not empty. first: Positions of the files' first rows, ascending, int64[n]. rows: Row
+    counts, int64[n].
+
+    >>> [list(part) for part in cut(BitMap([1, 5]), np.array([0, 4]), np.array([4, 4]))]
+    [[1], [1]]
     """
     if len(first) == 1 and not first[0] and hits.max() < rows[0]:
         yield hits
@@ -153,15 +150,20 @@ def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
     positions = np.frombuffer(hits.to_array(), np.uint32)
     starts, stops = np.searchsorted(positions, first), np.searchsorted(positions, first + rows)
     owner = np.searchsorted(first, positions, side="right") - 1
-    own = (positions - first[owner]).astype(np.uint32).tobytes()  # of rows of other files: not used
+    own = (
+        (positions - first[owner]).astype(np.uint32).tobytes()
+    )  # wraps around for rows of other files, which are not used
     size = positions.itemsize
     for start, stop in zip((size * starts).tolist(), (size * stops).tolist(), strict=True):
         yield BitMap(array("I", own[start:stop])) if stop > start else BitMap()
 
 
 def first_answers(n: int, asks: Iterable[Callable[[list[int]], Rows]]) -> Rows:
-    """Return for each of n shards what the first of ``asks`` says that does not say None; each is
-    told which are open.
+    """For each of n shards return the first non-None answer. Each function gets the unanswered
+    shards.
+
+    >>> first_answers(2, [lambda left: [None, BitMap([7])], lambda left: [BitMap() for _ in left]])
+    [BitMap([]), BitMap([7])]
     """
     found: Rows = [None] * n
     for ask in asks:

@@ -1,6 +1,4 @@
-"""One skipping index of a table as a plan asks it: which segments it covers, its summaries, what
-became of the questions.
-"""
+"""A skipping index of a table during planning: its coverage, its summaries, and their answers."""
 
 from __future__ import annotations
 
@@ -23,18 +21,18 @@ from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.shard_rows import Rows, ShardRows, first_answers
 
 REMOTE_THREADS = 32
-"""Requests that wait at the same time for summaries of a store that is not local."""
+"""Number of concurrent requests for summaries on a remote storage."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class TableIndex:
-    """One index that can help a plan.
+    """An index that can help a plan.
 
-    ``known``: its summaries.  ``covered``: bool[numbered]. ``asked``, ``pruned``, ``damaged``:
-    whether it was asked, how many segments it proved empty, which summaries could not be read.
-    ``row_groups``: how many row groups it proved empty in segments that are left.
+    known: Its summaries. covered: Segments with a summary, bool[numbered]. asked: True if it was
+    consulted. pruned: Number of segments that it proved empty. damaged: Errors of unreadable
+    summaries. row_groups: Number of row groups that it proved empty in remaining segments.
     """
 
     work: PlanState
@@ -49,14 +47,14 @@ class TableIndex:
     damaged: list[str] = field(default_factory=list)
 
     def can_test(self, leaf: Leaf) -> bool:
-        """Return whether the index may know something about ``leaf``."""
+        """Return True if the index may prune by ``leaf``."""
         return bool(self._forms(leaf))
 
     def _forms(self, leaf: Leaf) -> list[Leaf]:
-        """Return the ways to say ``leaf`` that the index may know something about.
+        """Return the equivalent forms of ``leaf`` that the index may prune by.
 
-        A way is asked about what those before it left open: an index may take every test for
-        possible, and know but one.
+        Each form is tested on what the previous forms left, because an index may accept all forms
+        but only prune by one.
         """
         if isinstance(leaf, Call):
             known = leaf.function in self.index.functions and set(leaf.columns).issubset(
@@ -71,27 +69,26 @@ class TableIndex:
     def _is_known(self, form: Leaf) -> bool:
         try:
             return bool(self.index.can_test(form, self._type()))
-        except Exception:  # noqa: BLE001 - as in _ask; it is not asked then
+        except Exception:  # noqa: BLE001 - as in _ask; the index is then unused
             return False
 
     def verdicts(self, leaf: Leaf, files: Int64Array) -> BoolArray:
-        """Return MAYBE or NO for each of ``files`` -> bool[n]."""
+        """Return MAYBE or NO for each of ``files``, bool[n]."""
         return self._in_rounds(leaf, files, np.ones(len(files), np.int64))
 
     def row_group_verdicts(
         self, leaf: Leaf, files: Int64Array, row_groups: Int64Array
     ) -> BoolArray:
-        """Return MAYBE or NO for each row group of ``files``, which have ``row_groups``: int64[n]
-        of them -> bool[sum].
+        """Return MAYBE or NO for each row group of ``files``, bool[sum].
+
+        row_groups: Number of row groups in each file, int64[n].
         """
         if not self.index.row_groups:
             return np.repeat(self.verdicts(leaf, files), row_groups)
         return self._in_rounds(leaf, files, row_groups)
 
     def _in_rounds(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
-        """Ask about those files again of which the way to say ``leaf`` before has left something ->
-        bool[parts].
-        """
+        """Test each form of ``leaf`` on the files that the previous forms left, bool[parts]."""
         verdict = np.ones(int(parts.sum()), np.bool_)
         of_part = np.repeat(np.arange(len(files)), parts)
         for form in self._forms(leaf):
@@ -101,7 +98,9 @@ class TableIndex:
         return verdict
 
     def _verdicts(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
-        """Ask the summaries of the parts of ``files``, int64[n] of them -> bool[sum]."""
+        """Test the summaries of the parts of ``files``, bool[sum]. ``parts``: Their numbers,
+        int64[n].
+        """
         verdict = np.ones(int(parts.sum()), np.bool_)
         mine = np.flatnonzero(self.covered[files])
         rows = ShardRows.of(self.work.snapshot, files[mine])
@@ -128,10 +127,10 @@ class TableIndex:
         return verdict
 
     def positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
-        """Return which rows of ``shards``, as far as those ``within`` are concerned, may match all
+        """Return the positions in ``shards``, restricted to ``within``, that may match all
         ``tests``.
 
-        None also for a shard that is not covered, or whose summary cannot be read.
+        None also for a shard that is not covered or has an unreadable summary.
         """
 
         def ask(said: Sequence[Leaf], left: list[int]) -> Rows:
@@ -155,7 +154,7 @@ class TableIndex:
         return found
 
     def note(self) -> IndexNote:
-        """Return what became of it."""
+        """Return a note on its effect."""
         covered = int(self.covered.sum())
         if not self.asked and (self.work.maybe & self.covered).any():
             return IndexNote(
@@ -186,9 +185,9 @@ class TableIndex:
         question: Callable[[Sequence[tuple[Summary, int]]], Sequence[T]],
         guess: T,
     ) -> list[T]:
-        """Return what the summary of each of ``shards`` answers, ``guess`` where it cannot be read.
+        """Return the answer of each shard's summary, or ``guess`` if the summary cannot be read.
 
-        ``question``: asks opened summaries, each of which comes with its position among ``shards``.
+        question: Takes opened summaries, each with its index in ``shards``.
         """
         self.asked |= bool(len(shards))
         refs = self.known.of(shards, partial(self.work.snapshot.index_summaries, self.spec))
@@ -196,7 +195,7 @@ class TableIndex:
         def answer(part: Sequence[int]) -> Sequence[T]:
             try:
                 return question([(self.known.open(refs[at]), at) for at in part])
-            except Exception as error:  # the index may be of any package, and fail in any way
+            except Exception as error:  # third-party indexes may raise anything
                 if isinstance(error, MdtError) and not isinstance(error, Corrupt):
                     raise
                 if len(part) > 1:
@@ -217,8 +216,9 @@ class TableIndex:
 def _parts(
     summary: Summary, ranges: Sequence[tuple[int, int]], counts: Sequence[int]
 ) -> list[Summary]:
-    """Return the summaries of the parts of some files of a shard, ``counts`` of each.  Raises
-    ValueError for others.
+    """Return the summaries of the parts of a shard's files. ``counts``: Number of parts per file.
+
+    Raises ValueError if the summary has other parts.
     """
     found = summary.keep(lambda: Parts(summary))
     found_parts: list[Summary] = []
@@ -228,8 +228,6 @@ def _parts(
 
 
 def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
-    """Return the tests as they are asked, one round after the other; ``ways``: of each test, at
-    least one.
-    """
+    """Return the tests of each round. ``ways``: The forms of each test, at least one."""
     rounds = max(map(len, ways))
     return [[way[min(n, len(way) - 1)] for way in ways] for n in range(rounds)]
