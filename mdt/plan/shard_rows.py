@@ -150,9 +150,8 @@ def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
     positions = np.frombuffer(hits.to_array(), np.uint32)
     starts, stops = np.searchsorted(positions, first), np.searchsorted(positions, first + rows)
     owner = np.searchsorted(first, positions, side="right") - 1
-    own = (
-        (positions - first[owner]).astype(np.uint32).tobytes()
-    )  # wraps around for rows of other files, which are not used
+    # Differences for rows of other files are meaningless, but not used.
+    own = (positions - first[owner]).astype(np.uint32).tobytes()
     size = positions.itemsize
     for start, stop in zip((size * starts).tolist(), (size * stops).tolist(), strict=True):
         yield BitMap(array("I", own[start:stop])) if stop > start else BitMap()

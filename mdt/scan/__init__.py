@@ -1,3 +1,1 @@
-"""Run a scan plan with Arrow: row groups and single pages, in threads; rows by key; the first rows
-in an order.
-"""
+"""Scans with Arrow: runs scan plans in threads, looks up rows by key, and finds the first rows."""

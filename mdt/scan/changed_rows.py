@@ -1,13 +1,13 @@
-"""From rows that came and died to changes: what each row was to its key, and the rows themselves.
+"""Derives the changes of a range of commits from inserted and deleted rows.
 
-``all``: a commit's row that died and one of the same key that came with it are an update; the
-others were deleted and inserted.  ``net``: of each key the first row that died, if the key lived
-before the range, and the last that came, if it lives after it.  Keys are read of the rows of the
-range only, and not at all of one commit whose record tells what its rows were.
+``all``: Within a commit, a deleted and an inserted row with the same key are an update. Other rows
+are deletes and inserts. ``net``: The oldest pre-image of each key that existed before the range,
+and the newest post-image of each key that exists after it. Keys are only read for rows of the
+range, and not at all for a single commit whose record states the kind of each row.
 
-What died is read by page where it stood.  A page has some hundred rows, so 1 % of all rows, spread
-evenly, touch nearly every page, and cost a scan of the columns that are read: no order of reading
-makes that less.  Who does without the rows before updates does not pay for them.
+Deleted rows are read by page from their original files. A page has about 100 rows, so 1 % of all
+rows, evenly spread, touch almost every page and cost a scan of the requested columns in any order
+of reading. Pre-images are read only if requested.
 """
 
 from __future__ import annotations
@@ -40,23 +40,25 @@ from mdt.scan.history_range import (
 from mdt.scan.lookup import KeyRows, rows_at
 
 CHANGE = pa.schema([("_change", pa.string()), ("_seq", pa.int64()), ("_instant", pa.string())])
-"""Columns that say of a row what changed it."""
+"""Columns that describe the change of a row."""
 Maybe = Mapping[int, BitMap | None] | None
-"""Rows that may match of each file, None for all of them; None for every file."""
+"""The rows of each file that may match, None for all rows. None for all files."""
 
 _BATCH_ROWS = 65_536
-"""Rows that are read together; small commits share a batch."""
+"""Number of rows read together. Small commits share a batch."""
 _AT_ONCE_ROWS = 4 * _BATCH_ROWS
-"""Up to so many rows are read with their keys, before it is known what they are; of more the keys
-are read first.
+"""Up to this many rows are read with their keys before their kind is known. For more rows, keys are
+read first.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """n changes.  ``kind``: int8[n], positions in KINDS.  ``seq``: int64[n], of the last commit
-    that changed the key. ``file``, ``position``: int64[n], where the row stands in the view of the
-    range.  ``event``: int64[n], which of the events it is.
+    """n changes.
+
+    kind: Index in KINDS, int8[n]. seq: The last commit that changed the key, int64[n]. file,
+    position: Location of the row in the view of the range, int64[n]. event: Index of the event,
+    int64[n].
     """
 
     kind: np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -69,7 +71,7 @@ class Changed:
         return len(self.seq)
 
     def rows(self, at: Int64Array | BoolArray | slice) -> Changed:
-        """Return some of the changes."""
+        """Return the selected changes."""
         return Changed(
             self.kind[at], self.seq[at], self.file[at], self.position[at], self.event[at]
         )
@@ -79,9 +81,9 @@ class Changed:
 class ChangedRows:
     """Reads the changes of a range.
 
-    ``names``: columns to return.  ``predicate``: on a row, as it was before or is after; None for
-    every row.  ``before``: whether the rows before updates are wanted.  ``hint``: on a row, too;
-    whoever asks for :meth:`changes` tests it, and they need not have rows for which it is not true.
+    names: Columns to return. predicate: Filter on pre- and post-images, or None. before: True to
+    include the pre-images of updates. hint: Another filter, which the caller of :meth:`changes`
+    applies itself. Rows that do not match it may be left out.
     """
 
     metadata: Metadata
@@ -94,8 +96,8 @@ class ChangedRows:
     hint: Predicate | None = None
 
     def changes(self) -> Iterator[Changed]:
-        """Yield what may match, in batches: commits in their order (net: all at once), first what
-        died.
+        """Yield the changes that may match in batches, by commit (net: all together), deleted rows
+        first.
         """
         maybe = self._maybe()
         for commits in self._together():
@@ -109,10 +111,9 @@ class ChangedRows:
             yield changed.rows(slice(start, start + _BATCH_ROWS))
 
     def tables(self) -> Iterator[tuple[Changed, pa.Table]]:
-        """Yield the changes that match, as :meth:`changes` orders them, with their columns
-        ``names``.
+        """Yield the changes that match, ordered like :meth:`changes`, with their columns ``names``.
 
-        Raises Expired if the state before the range is cleaned meanwhile.
+        Raises Expired if the snapshot before the range is cleaned in the meantime.
         """
         with self.metadata.reading(self.of.oldest):
             maybe = self._maybe()
@@ -123,7 +124,7 @@ class ChangedRows:
                     yield from map(self.read, self._changes_of(commits, maybe))
 
     def _together(self) -> Iterable[Sequence[CommitRows]]:
-        """Return the commits, those together that are looked at together."""
+        """Return the commits in batches that are processed together."""
         commits = self.of.commits
         if not self.before:
             commits = tuple(commit.without_before() for commit in commits)
@@ -132,16 +133,18 @@ class ChangedRows:
         return _batches(commits)
 
     def _unknown(self, commits: Sequence[CommitRows], events: Events) -> Int64Array:
-        """Return the events whose keys must be compared: for net changes those of several commits,
-        else where no record tells.
+        """Return the events whose keys must be compared.
+
+        For net changes of several commits these are all events, otherwise the events without a
+        recorded kind.
         """
         if self.is_net and len(commits) > 1:
             return np.arange(len(events))
         return np.flatnonzero(~events.told)
 
     def _may_read_at_once(self, commits: Sequence[CommitRows]) -> bool:
-        """Return whether rows are read before it is known which of them are wanted: not many, and
-        most of them are.
+        """Return True to read rows before knowing which are needed: few rows, most of which are
+        needed.
         """
         if self.predicate is not None or sum(commit.rows for commit in commits) > _AT_ONCE_ROWS:
             return False
@@ -150,8 +153,8 @@ class ChangedRows:
         )
 
     def _changed(self, events: Events, key: Int64Array) -> Changed:
-        """Return what events were to their keys.  ``key``: a number for each event's key, int64[n],
-        -1 if it is not needed.
+        """Return the changes for ``events``. ``key``: Number of each event's key, int64[n], or -1
+        if unused.
         """
         unknown = np.flatnonzero(~events.told)
         kind = events.kind.copy()
@@ -168,9 +171,7 @@ class ChangedRows:
         return changed.rows(kind != UPDATE_BEFORE)
 
     def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changed, pa.Table]:
-        """Return changes with their columns, of which keys, if need be, and rows are read in one
-        go.
-        """
+        """Return changes with their columns. Reads rows and, if needed, their keys together."""
         events = Events.of(commits)
         unknown = self._unknown(commits, events)
         wanted = tuple(
@@ -188,8 +189,9 @@ class ChangedRows:
         return changed, table.select(self.names)
 
     def read(self, changed: Changed) -> tuple[Changed, pa.Table]:
-        """Return those of the changes that match, and their columns ``names``; without a column and
-        a predicate nothing is read.
+        """Return the changes that match, with their columns ``names``.
+
+        Reads nothing if there are neither columns nor a predicate.
         """
         if not self.names and self.predicate is None:
             return changed, pa.table({})
@@ -205,20 +207,20 @@ class ChangedRows:
         return changed, table.select(self.names)
 
     def _rows_of(self, of: Changed | Events, names: Sequence[str]) -> pa.Table:
-        """Return columns of the rows that changes or events are about."""
+        """Return columns of the rows of changes or events."""
         where = KeyRows(of.file, of.position)
         return rows_at(self.metadata, self.of.view, where, names, threads=self.threads)
 
     def labels(self, changed: Changed) -> list[pa.Array]:
-        """Return the columns CHANGE of changes."""
+        """Return the columns of CHANGE for ``changed``."""
         kind = pa.DictionaryArray.from_arrays(pa.array(changed.kind), pa.array(KINDS)).cast(
             pa.string()
         )
         return [kind, pa.array(changed.seq), self.of.instants(changed.seq)]
 
     def _keys(self, events: Events, unknown: Int64Array) -> Int64Array:
-        """Return a number for each event's key, unique in its scope -> int64[n]; -1 for events that
-        are not ``unknown``.
+        """Return a number per event, int64[n], equal for equal keys in a scope; -1 unless in
+        ``unknown``.
         """
         key = np.full(len(events), -1)
         if len(unknown):
@@ -229,17 +231,16 @@ class ChangedRows:
 
     @property
     def _identity(self) -> str:
-        """The column that tells which rows are compared: where keys repeat, net changes are those
-        of rows, and none is an update.
+        """The column that identifies a row.
+
+        With repeated keys, net changes refer to rows instead of keys, and there are no updates.
         """
         if self.is_net and self.of.view.definition.keys_repeat:
             return COMMIT_SEQNO
         return RECORD_KEY
 
     def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
-        """Return a number for each event's record key, string[n], unique in its scope ->
-        int64[n].
-        """
+        """Return a number per event, int64[n], equal for equal record keys in a scope."""
         view, key = self.of.view, _codes(keys)
         if view.definition.is_global:
             return key
@@ -247,7 +248,7 @@ class ChangedRows:
         return key * (int(partition.max(initial=0)) + 1) + partition[events.file]
 
     def _maybe(self) -> Maybe:
-        """Return the rows that may match the predicate, and the hint."""
+        """Return the rows that may match the predicate and the hint."""
         asked = tuple(one for one in (self.predicate, self.hint) if one is not None)
         if not asked:
             return None
@@ -267,14 +268,14 @@ class ChangedRows:
 
 
 def _codes(values: pa.ChunkedArray) -> Int64Array:
-    """Return a number for each value, the same for equal ones -> int64[n]."""
+    """Return a number per value, int64[n], equal for equal values."""
     found = pc.dictionary_encode(values.combine_chunks())
     array = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     return numbers(array.indices).astype(np.int64)
 
 
 def _batches(commits: Sequence[CommitRows]) -> Iterator[Sequence[CommitRows]]:
-    """Yield commits in their order, small ones together."""
+    """Yield commits in order, with small commits batched."""
     batch: list[CommitRows] = []
     rows = 0
     for commit in commits:
@@ -288,16 +289,16 @@ def _batches(commits: Sequence[CommitRows]) -> Iterator[Sequence[CommitRows]]:
 
 
 def _as_told(events: Events) -> Changed:
-    """Return every event as what its record says that it was to its key."""
+    """Return every event with its own kind as a change."""
     return Changed(events.kind, events.seq, events.file, events.position, np.arange(len(events)))
 
 
 def one_by_one(events: Events, key: Int64Array) -> Changed:
-    """Return every event as a change; an update is two events of one commit and key.
+    """Return every event as a change. An update is a pair of events with the same commit and key.
 
-    >>> one, none = np.ones(2, np.int64), np.zeros(2, np.int64)
+    >>> ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
     >>> one_by_one(
-    ...     Events(one, none, none, np.array([DELETE, INSERT], np.int8), none > 0), none
+    ...     Events(ones, zeros, zeros, np.array([DELETE, INSERT], np.int8), zeros > 0), zeros
     ... ).kind.tolist()
     [1, 2]
     """
@@ -310,12 +311,13 @@ def one_by_one(events: Events, key: Int64Array) -> Changed:
 
 
 def net(events: Events, key: Int64Array) -> Changed:
-    """Return for each key what it was before the events, oldest first, and what it is after them;
-    first what died.
+    """Return the oldest pre-image and the newest post-image of each key, pre-images first.
+
+    events: Oldest first.
 
     >>> seq, key, place = np.array([1, 2, 2, 3]), np.zeros(4, np.int64), np.arange(4)
-    >>> came_and_went = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
-    >>> len(net(Events(seq, place, place, came_and_went, key == 0), key))
+    >>> inserted_and_deleted = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
+    >>> len(net(Events(seq, place, place, inserted_and_deleted, key == 0), key))
     0
     """
     first, last = _ends(events, key)
@@ -328,9 +330,9 @@ def net(events: Events, key: Int64Array) -> Changed:
 
 
 def net_after(events: Events, key: Int64Array) -> Changed:
-    """Return for each key what it is after the events, or was when it was deleted.
+    """Return the newest post-image of each key, or its last image if it was deleted.
 
-    ``events``: of kinds that are right for each commit; those before updates may lack.
+    events: With correct kinds for their commits. Pre-images of updates may be missing.
 
     >>> key, place, after = np.zeros(2, np.int64), np.arange(2), np.full(2, UPDATE_AFTER, np.int8)
     >>> net_after(Events(np.array([1, 2]), place, place, after, key == 0), key).kind.tolist()
@@ -346,16 +348,14 @@ def net_after(events: Events, key: Int64Array) -> Changed:
 
 
 def _ends(events: Events, key: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the first and the last event of each key -> int64[keys] each."""
+    """Return the first and the last event of each key, int64[keys] each."""
     order = np.lexsort((~events.died, events.seq, key))
     begins = np.diff(key[order], prepend=-1) != 0
     return order[begins], order[np.append(begins[1:], True)] if len(order) else order
 
 
 def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array]) -> Changed:
-    """Return (kinds, numbers of events, seqs) as changes, each part in the order of files and
-    positions.
-    """
+    """Return (kinds, event numbers, seqs) as changes, each part ordered by file and position."""
     ordered = []
     for kind, at, seq in parts:
         by_place = np.lexsort((events.position[at], events.file[at]))
@@ -365,8 +365,9 @@ def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array])
 
 
 def _within(changed: Changed, maybe: Mapping[int, BitMap | None]) -> BoolArray:
-    """Return which changes are among the rows that may match -> bool[n].  ``maybe``: of each file,
-    None for all of them.
+    """Return a mask of the changes that may match, bool[n].
+
+    maybe: The rows of each file that may match, None for all rows.
     """
     keep = np.isin(
         changed.file, np.array([file for file, some in maybe.items() if some is None], np.int64)

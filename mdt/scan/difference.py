@@ -1,6 +1,4 @@
-"""The difference of two states of a table by files and positions: what the records between them
-would say, were they still there.
-"""
+"""The difference between two snapshots by file and position, without the records between them."""
 
 from __future__ import annotations
 
@@ -12,13 +10,11 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, Int64Array]:
-    """Return the live rows of ``state`` that do not live at the same place in ``other`` -> (file
-    number, position), int64[n] each.
+    """Return the live rows of ``state`` that are not live at the same place in ``other``.
 
-    All of them if ``other`` is None.
-
-    A segment never changes but that rows of it die, and its id is never used twice: so a file that
-    both states have, with as many dead rows, is not looked at.
+    The result is (file number, position), int64[n] each. If ``other`` is None, all live rows are
+    returned. A segment never changes except for its deleted rows, and its id is never reused.
+    Therefore a file in both snapshots with equal numbers of deleted rows is skipped.
     """
     numbers = state.live_numbers
     there, dead = np.full((2, len(numbers)), -1, np.int64)
@@ -37,7 +33,7 @@ def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, In
 
 
 def _numbers_in(state: Snapshot, segments: Int64Array) -> Int64Array:
-    """Return the number of the live file of each segment, -1 where there is none -> int64[n]."""
+    """Return the number of the live file of each segment, int64[n], or -1."""
     if not len(state):
         return np.full(len(segments), -1, np.int64)
     known = state.segment_ids[state.live_numbers]

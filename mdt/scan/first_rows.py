@@ -1,12 +1,10 @@
-"""The first rows of a scan: a limit that stops reading, whole results in order, and the best rows
-by statistics.
+"""The first rows of a scan: limits, sorted results, and top-k by statistics.
 
-The best rows (top-k) are found without reading what cannot hold one.  Files, and the row groups of
-a file, are taken in the order of their best bound of the first sort key, a few at a time.  Once as
-many rows as wanted are known, the last of them is a threshold: what cannot hold a row before it is
-not read, neither files nor row groups nor, by a predicate, columns of rows.  Bounds may be wide
-(cut texts, deleted rows) or absent: that costs time, never rows, because no verdict but a proof of
-statistics leaves anything out.
+Top-k queries skip data that cannot contain a result. Files, and the row groups of a file, are read
+in batches in the order of their best bound of the first sort key. Once k rows are known, the last
+of them is a threshold. Files and row groups that cannot contain a better row are skipped, and a
+predicate skips columns of other rows. Bounds may be wide (truncated strings, deleted rows) or
+absent. This only costs time, because only proofs from statistics skip data.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ from mdt.scan.reader import read
 from mdt.scan.scan_tasks import UNIT_ROWS
 
 _FILES_FIRST, _FILES_MAX = 16, 1024
-"""Files whose row groups are looked at together: few at first, because most queries end with them.
+"""Number of files whose row groups are considered together. Few at first, because most queries end
+there.
 """
 _ROWS_FIRST = 1024
-"""Rows that are worth a round of reading of their own."""
+"""Minimum number of rows in a round of reading."""
 _GROWTH = 4
-"""How much more each round reads than the one before: a filter may leave nothing of the first ones.
-"""
+"""Growth factor of rounds, because a filter may reject all rows of the first ones."""
 
 
 def within(plan: ScanPlan, limit: int) -> ScanPlan:
-    """Return the plan, which has no predicate, with segments and rows for ``limit`` rows only."""
+    """Restrict a plan without a predicate to its first ``limit`` rows."""
     assert plan.predicate is None, "how many rows match is not known"
     snapshot = plan.snapshot
     ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[plan.files])
@@ -58,7 +56,7 @@ def within(plan: ScanPlan, limit: int) -> ScanPlan:
 
 
 def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentScan:
-    """Return the first ``count`` live rows of a segment, which has as many."""
+    """Return the first ``count`` live rows of a segment that has at least as many."""
     dead = snapshot.vector(scan.file)
     live = BitMap(range(int(snapshot.rows[scan.file])))
     if dead is not None:
@@ -78,10 +76,9 @@ def first_matches(
     threads: int,
     progress: Progress | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield ``limit`` rows that match, or all if there are fewer; stops reading when they are
-    found.
+    """Yield the first ``limit`` matching rows, or all if there are fewer. Reads no further.
 
-    ``progress`` is called with the number of segments that are done with and of all.
+    progress: Called with the number of completed segments and of all segments.
     """
     assert limit, "nothing is looked for"
     left, size, done = limit, max(limit, _ROWS_FIRST), 0
@@ -112,8 +109,8 @@ def in_order(
     threads: int,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return all rows that match, sorted by ``keys``; they are in memory at once.  ``progress``:
-    see :func:`read`.
+    """Return all matching rows, sorted by ``keys``. They must fit in memory. ``progress``: See
+    :func:`read`.
     """
     columns = _read_columns(plan, names, keys)
     tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
@@ -132,17 +129,17 @@ def best(
     threads: int,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return the first ``limit`` rows that match in the order of ``keys``; what cannot hold one of
-    them is not read.
+    """Return the first ``limit`` matching rows in the order of ``keys`` (top-k).
 
-    ``progress`` is called with the number of segments that are read or left out, and of all.
+    progress: Called with the number of segments that have been read or skipped, and of all
+    segments.
     """
     assert limit, "nothing is looked for"
     return _Search(metadata, plan, names, keys, limit, threads).run(progress).select(names)
 
 
 def known_bounds(plan: ScanPlan, key: SortKey) -> int:
-    """Return of how many segments of ``plan`` there are statistics of the column of ``key``."""
+    """Return the number of segments in ``plan`` with statistics of the sort column."""
     snapshot = plan.snapshot
     stats = snapshot.column_stats(snapshot.definition.statistics_name(key.column))
     if stats is None:
@@ -162,8 +159,8 @@ def _nothing(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _RowGroups:
-    """Row groups of segments: ``of`` (number in ``scans``), ``row_group`` and ``rows``, int64[n]
-    each.
+    """Row groups of segments, int64[n] each: ``of`` (index in ``scans``), ``row_group`` and
+    ``rows``.
     """
 
     scans: Sequence[SegmentScan]
@@ -176,9 +173,7 @@ class _RowGroups:
 
     @classmethod
     def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _RowGroups:
-        """Return those row groups of the segments ``numbers`` of a plan that it reads, in this
-        order.
-        """
+        """Return the row groups that a plan reads of the segments ``numbers``, in this order."""
         scans = [plan.segments[n] for n in numbers.tolist()]
         files = np.array([scan.file for scan in scans], np.int64)
         lists = plan.snapshot.files.take(("row_group_rows",), files)["row_group_rows"]
@@ -194,7 +189,7 @@ class _RowGroups:
         return cls(scans, of[is_read], row_group[is_read], rows[is_read])
 
     def plan(self, plan: ScanPlan, picked: Int64Array) -> ScanPlan:
-        """Return ``plan`` for the row groups ``picked`` only."""
+        """Restrict ``plan`` to the row groups ``picked``."""
         order = picked[np.lexsort((self.row_group[picked], self.of[picked]))]
         numbers, starts = np.unique(self.of[order], return_index=True)
         parts = np.split(self.row_group[order], starts[1:])
@@ -205,8 +200,8 @@ class _RowGroups:
         return replace(plan, segments=tuple(segments))
 
     def stats(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the statistics of ``column`` in each row group, STATS_SCHEMA [n]: where it has
-        none, those of its segment.
+        """Return statistics of ``column`` per row group, STATS_SCHEMA [n], falling back to its
+        segment's.
         """
         rows = np.array([scan.file for scan in self.scans], np.int64)
         parts = [_file_stats(snapshot, column, rows)]
@@ -229,8 +224,8 @@ class _RowGroups:
 
 
 def _file_stats(snapshot: Snapshot, column: str, rows: Int64Array) -> pa.Table:
-    """Return the statistics of ``column`` in segment ``rows``, STATS_SCHEMA [n], nulls where there
-    are none.
+    """Return statistics of ``column`` in the segments ``rows``, STATS_SCHEMA [n], null if
+    absent.
     """
     stats = snapshot.column_stats(snapshot.definition.statistics_name(column))
     if stats is None:
@@ -241,7 +236,9 @@ def _file_stats(snapshot: Snapshot, column: str, rows: Int64Array) -> pa.Table:
 
 
 def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_RowGroups]:
-    """Yield the row groups of segments ``numbers``, of few segments at first, then of more."""
+    """Yield the row groups of the segments ``numbers`` in batches of a growing number of
+    segments.
+    """
     at, size = 0, _FILES_FIRST
     while at < len(numbers):
         yield _RowGroups.of_segments(plan, numbers[at : at + size])
@@ -251,9 +248,7 @@ def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_RowGroups]:
 def _rounds(
     row_groups: _RowGroups, order: Int64Array, size: int, threads: int
 ) -> Iterator[Int64Array]:
-    """Yield the row groups in ``order`` in runs: the first of ``size`` rows at least, each larger
-    than the one before.
-    """
+    """Yield the row groups in ``order`` in growing rounds. The first has at least ``size`` rows."""
     while len(order):
         wanted = min(size, 2 * threads * UNIT_ROWS)
         count = int(np.searchsorted(np.cumsum(row_groups.rows[order]), wanted)) + 1
@@ -262,7 +257,7 @@ def _rounds(
 
 
 class _Search:
-    """One search for the best rows."""
+    """A top-k search."""
 
     def __init__(
         self,
@@ -305,7 +300,9 @@ class _Search:
         return self._found
 
     def _may_hold(self, stats: pa.Table) -> BoolArray:
-        """Return which files or row groups may hold a row that belongs to the best -> bool[n]."""
+        """Return a mask of the files or row groups that may contain one of the best rows,
+        bool[n].
+        """
         if self._threshold is None:
             return np.ones(len(stats), np.bool_)
         first = self._keys[0]
@@ -314,12 +311,10 @@ class _Search:
         )
 
     def _read(self, plan: ScanPlan) -> None:
-        """Read the row groups of ``plan`` and keep the best of them and of what was found
-        before.
-        """
+        """Read the row groups of ``plan`` and merge their rows into the best rows."""
         if len(self._found) < self._limit and len(self._columns) > len(self._sorted_by):
-            # Most rows are not among the best: find the threshold by the sorted columns alone, then
-            # read rows.
+            # Most rows are not among the best: find the threshold from the sort columns, then read
+            # the other columns.
             seed = self._best_of(
                 self._tables(plan, self._sorted_by), self._found.select(self._sorted_by)
             )
@@ -347,9 +342,9 @@ class _Search:
         return sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
 
     def _threshold_of(self, found: pa.Table, *, strict: bool) -> Predicate | None:
-        """Return the test that other rows must pass to be among the best, None if any may be.
+        """Return the test for rows that can still be among the best, or None if any row can.
 
-        ``strict``: a row beside the last one is no better.
+        strict: True if a row equal to the last one cannot.
         """
         if len(found) < self._limit:
             return None
@@ -366,10 +361,9 @@ def _narrowed(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
 
 
 def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:
-    """Return the numbers of files or row groups in the order of the best value that each may hold,
-    unknown ones first.
+    """Return the order of files or row groups by their best possible value, unknown values first.
 
-    ``stats``: STATS_SCHEMA [n], of the column of ``key``.
+    stats: Statistics of the sort column, STATS_SCHEMA [n].
     """
     bound = stats["max" if key.descending else "min"]
     only_nulls = pc.equal(stats["nulls"], stats["values"]).fill_null(False)

@@ -1,18 +1,18 @@
-"""What the commits of a range of history did to rows: which came and which died, by file and
-position.
+"""Inserted and deleted rows of a range of commits, by file and position.
 
-Every record says it: the positions in ``vectors`` died, those in ``fresh``, or all of a file that
-is not named there, came (FORMAT.md 4).  Rows that a service moved are in neither, so a row that
-died is read in the file where it stood when it died, whatever compaction did before or after, and
-nothing is looked up by key.
+They come from the commit records: rows at the positions in ``vectors`` were deleted. Rows at the
+positions in ``fresh``, or all rows of a new file that is not listed there, were inserted (FORMAT.md
+4). Rows moved by table services are in neither. A deleted row is therefore read from the file that
+contained it when it was deleted, regardless of compactions before or after, and without a look-up
+by key.
 
-What a row was to its key, a record tells by its counts of inserts, updates and deletes of each
-file, mostly: where no key was deleted, every row that died was replaced.  Else keys tell it, and of
-file groups that have got both inserts and updates.
+The kind of a change usually follows from the record's counts of inserts, updates and deletes per
+file: if no key was deleted, every deleted row was replaced. Otherwise, and for file groups with
+both inserts and updates, keys are compared.
 
-Files of all states of a range are counted together, in one :attr:`HistoryRange.view`: a snapshot in
-which no file has left and no row is dead, so that readers, statistics and indexes work on it as on
-any other.
+:attr:`HistoryRange.view` contains the files of all snapshots of the range, numbered together. In
+this snapshot no file has been removed and no row deleted. Readers, statistics and indexes work on
+it as on any other snapshot.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ Int8Array = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 
 KINDS = ("insert", "update_before", "update_after", "delete")
-"""What a row is to its key; kinds count in this order."""
+"""Kinds of changes, in the order of their numbers."""
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsOfFile:
-    """Rows of one file, by its number in the view, that died or came in one commit, and what all of
-    them were to their keys.
+    """Rows of a file, by its number in the view, that a commit inserted or deleted.
 
-    ``told``: whether the record tells the kind; if not, it is DELETE or INSERT until keys are
-    compared.
+    kind: Kind of change of all these rows. told: True if it follows from the record. Otherwise it
+    is DELETE or INSERT until keys are compared.
     """
 
     file: int
@@ -63,7 +62,7 @@ class RowsOfFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
-    """The rows of one commit: ``parts``, first those that died."""
+    """The rows of a commit. ``parts``: Deleted rows first."""
 
     seq: int
     instant: str
@@ -71,23 +70,24 @@ class CommitRows:
 
     @property
     def told(self) -> bool:
-        """Whether the record tells what all of its rows were to their keys."""
+        """True if the record determines the kinds of all rows."""
         return all(part.told for part in self.parts)
 
     @property
     def rows(self) -> int:
-        """How many rows died and came, together."""
+        """Number of deleted and inserted rows."""
         return sum(len(part.rows) for part in self.parts)
 
     def without_before(self) -> CommitRows:
-        """Return the same without rows of which it is told that they were replaced."""
+        """Return the same without rows that are known to be pre-images of updates."""
         return replace(self, parts=tuple(part for part in self.parts if part.kind != UPDATE_BEFORE))
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """n rows that came or died.  ``seq``, ``file``, ``position``: int64[n]; ``kind``: int8[n],
-    ``told``: bool[n], as in :class:`RowsOfFile`.
+    """n inserted or deleted rows.
+
+    seq, file, position: int64[n]. kind: int8[n]. told: bool[n]. See :class:`RowsOfFile`.
     """
 
     seq: Int64Array
@@ -98,9 +98,7 @@ class Events:
 
     @classmethod
     def of(cls, commits: Sequence[CommitRows]) -> Events:
-        """Return the rows of commits, oldest first, of each those that died before those that
-        came.
-        """
+        """Return the rows of commits, oldest first, with the deleted rows of each commit first."""
         parts = [(commit.seq, part) for commit in commits for part in commit.parts]
         sizes = [len(part.rows) for _, part in parts]
         found = [np.asarray(part.rows.to_array()).astype(np.int64) for _, part in parts]
@@ -113,16 +111,16 @@ class Events:
         )
 
     def rows(self, at: Int64Array) -> Events:
-        """Return some of the events."""
+        """Return the selected events."""
         return Events(self.seq[at], self.file[at], self.position[at], self.kind[at], self.told[at])
 
     def of_kinds(self, kind: Int8Array) -> Events:
-        """Return the same with other kinds, int8[n]."""
+        """Return the same events with other kinds, int8[n]."""
         return replace(self, kind=kind)
 
     @property
     def died(self) -> BoolArray:
-        """Which rows died -> bool[n]."""
+        """Mask of the deleted rows, bool[n]."""
         return (self.kind == UPDATE_BEFORE) | (self.kind == DELETE)
 
     def __len__(self) -> int:
@@ -131,12 +129,12 @@ class Events:
 
 @dataclass(frozen=True)
 class HistoryRange:
-    """The commits after ``since`` up to and with ``until``.
+    """The commits after ``since`` up to and including ``until``.
 
-    ``oldest``: the state before them.  ``view``: the files of all their states.  ``commits``: what
-    each did to rows, oldest first; those that did nothing are left out. ``uncovered``:
-    bool[numbered], files that had ended at ``until`` and whose shards got summaries in the range:
-    built of files that lived then, these may know nothing of them.
+    oldest: The snapshot before them. view: The files of all their snapshots. commits: Their row
+    changes, oldest first, without commits that changed no rows. uncovered: Files that had been
+    removed at ``until`` and whose shards got summaries within the range, bool[numbered]. These
+    summaries may not cover them.
     """
 
     oldest: Snapshot
@@ -147,17 +145,17 @@ class HistoryRange:
 
     @property
     def since(self) -> int:
-        """The seq of the state before the range."""
+        """Number of the commit before the range."""
         return self.oldest.seq
 
     def files(self) -> BoolArray:
-        """Return which files of the view have rows that came or died -> bool[numbered]."""
+        """Return a mask of the files of the view with inserted or deleted rows, bool[numbered]."""
         found = np.zeros(self.view.numbered, np.bool_)
         found[[part.file for commit in self.commits for part in commit.parts]] = True
         return found
 
     def instants(self, seqs: Int64Array) -> pa.Array:
-        """Return the instants of the commits ``seqs``, int64[n], each of which changed rows ->
+        """Return the instants of the commits ``seqs`` (int64[n]), which have changed rows, as
         string[n].
         """
         known = np.array([commit.seq for commit in self.commits], np.int64)
@@ -168,11 +166,10 @@ class HistoryRange:
 def history_range(
     metadata: Metadata, since: int, until: int, *, newest: Snapshot | None = None
 ) -> HistoryRange:
-    """Return what happened after commit ``since`` up to and with ``until``.  O(records of the
-    range).
+    """Return the row changes after commit ``since`` up to and including ``until``.
 
-    ``newest``: the newest snapshot, if it was looked for just now.  Raises Invalid for states that
-    are not there, Expired if the first was cleaned.
+    newest: The newest snapshot, if it has just been loaded. Raises Invalid if a commit does not
+    exist, and Expired if the first was cleaned. O(records of the range).
     """
     newest = newest or metadata.newest()
     metadata.at(until, newest=newest)
@@ -200,10 +197,10 @@ def history_range(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a record says of rows: (segment, bytes of positions, None for all of its rows); the
-    latter by the order of files.
+    """The row changes in a commit record.
 
-    ``inserts``, ``updates``, ``deletes``: int64[files], what became of keys.
+    died, came: Deleted and inserted rows as (segment, serialized positions or None for all rows).
+    came is in the order of files. inserts, updates, deletes: Counts of keys per file, int64[files].
     """
 
     seq: int
@@ -229,7 +226,9 @@ class _Told:
         return cls(record.seq, record.instant, tuple(died), tuple(came), *counts)
 
     def numbered(self, view: Snapshot, rows: Int64Array) -> CommitRows:
-        """Return the same by numbers of files, with kinds.  ``rows``: of each file of the view."""
+        """Convert segments to file numbers and add kinds. ``rows``: Row count of each file of the
+        view.
+        """
         died, came = (self._placed(view, rows, part) for part in (self.died, self.came))
         told = self._kinds(view, died, came)
         parts = [
@@ -241,8 +240,8 @@ class _Told:
     def _kinds(
         self, view: Snapshot, died: Sequence[FileRows], came: Sequence[FileRows]
     ) -> list[tuple[int, bool]]:
-        """Return kind and whether it is told, of the rows that died in each file, then of those
-        that came in each.
+        """Return (kind, is known) for the deleted rows of each file, then for the inserted rows of
+        each file.
         """
         count, new = (np.array([len(rows) for _, rows in part], np.int64) for part in (died, came))
         nothing_told = [(DELETE, False)] * len(died) + [(INSERT, False)] * len(came)
@@ -268,7 +267,7 @@ class _Told:
     def _placed(
         self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]
     ) -> list[FileRows]:
-        """Return numbers of files with positions, in the order of ``told``."""
+        """Return file numbers with positions, in the order of ``told``."""
         segments = np.array([segment for segment, _ in told], np.int64)
         files = np.searchsorted(view.segment_ids, segments)
         path, placed = paths.commit(self.seq), []

@@ -1,8 +1,8 @@
-"""What one query says of indexes: how selective its tests are, what it reads, and what it would
-read with an exact index of each column.
+"""Usage statistics of a query: the selectivity of its tests, the bytes that it reads, and the bytes
+that it would read with an exact index on each column.
 
-Selectivity comes from a sample of rows: some blocks of neighbours, evenly spread over the table.
-An exact index reads the blocks that hold a match, and never more than is read without it.
+Selectivity is estimated from a sample: blocks of adjacent rows, evenly spread over the table. An
+exact index is assumed to read the blocks that contain a match, but not more than without it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mdt.plan.position_search import conjuncts_of
 from mdt.scan.reader import read_places
 
 BLOCK_ROWS = 1_024
-"""As many as a page of narrow columns has."""
+"""Rows of a block, about as many as in a page of a narrow column."""
 BLOCKS = 64
 _EQUALITY = frozenset(("=", "<=>", "in", "is null"))
 _TEXT = frozenset(("like", "starts with", "match"))
@@ -34,9 +34,7 @@ _NOT_NULL = frozenset(("is not null",))
 
 
 def counts_of(metadata: Metadata, plan: ScanPlan) -> Counts:
-    """Return the counts of one query.  Reads the sampled rows of each column that it tests, once
-    for each checkpoint.
-    """
+    """Return the usage counts of a query. Samples each tested column once per checkpoint."""
     snapshot, now = plan.snapshot, metadata.storage.now_us()
     told, spared = explain(plan), _bytes_not_in_blocks(plan)
     mean = told.bytes_total // max(1, told.files_total)
@@ -58,13 +56,14 @@ def counts_of(metadata: Metadata, plan: ScanPlan) -> Counts:
 
 
 def bytes_read(plan: ScanPlan) -> int:
-    """Return about how many bytes of data files a plan reads."""
+    """Return approximately how many bytes of data files a plan reads."""
     return explain(plan).bytes_read - _bytes_not_in_blocks(plan)
 
 
 def _bytes_not_in_blocks(plan: ScanPlan) -> int:
-    """Return about how many bytes of the row groups that are read need not be, because no row of
-    their blocks may match.  O(files that are read).
+    """Return approximately how many bytes of the row groups are skipped by position.
+
+    A block is skipped if none of its rows may match. O(files that are read).
     """
     length, known = (
         plan.snapshot.files.numpy("block_length"),
@@ -86,10 +85,9 @@ def _bytes_not_in_blocks(plan: ScanPlan) -> int:
 
 
 def _tests(predicate: Predicate | None) -> Iterator[tuple[str, str, Predicate]]:
-    """Yield the conditions of one column each, all of which must hold: column, kind of test,
-    condition.
+    """Yield (column, kind of test, condition) for each conjunct on a single column.
 
-    Spark adds "is not null" to each column that is compared, which is no test of its own.
+    Spark adds "is not null" for each compared column. It does not count as a test of its own.
     """
     found = []
     for condition in () if predicate is None else conjuncts_of(predicate):
@@ -117,11 +115,11 @@ def _uses(
     without: int,
     total: int,
 ) -> Iterator[tuple[str, str, TestUse]]:
-    """Yield the use of each test: what indexes of all tested columns save together, shared out by
-    how selective the tests are.
+    """Yield the use of each test.
 
-    ``now_read``: bytes that the query reads, ``without``: it would without any index, ``total``: of
-    the table.
+    Indexes on all tested columns would save a certain number of bytes together, which is divided
+    among the tests by their selectivity. now_read: Bytes that the query reads. without: Bytes
+    without any index. total: Bytes of the table.
     """
     hits = {}
     for test in tests:
@@ -148,7 +146,9 @@ def _uses(
 
 
 def _hit(metadata: Metadata, snapshot: Snapshot, column: str, test: Predicate) -> BoolArray | None:
-    """Return which rows of the sample pass a test -> bool[n], None if that cannot be found out."""
+    """Return a mask of the sampled rows that pass a test, bool[n], or None if it cannot be
+    evaluated.
+    """
     try:
         values = sample(metadata, snapshot, column)
         table = pa.table({column: values})
@@ -160,8 +160,9 @@ def _hit(metadata: Metadata, snapshot: Snapshot, column: str, test: Predicate) -
 
 
 def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
-    """Return values of ``column`` in some blocks of live rows, the same rows for all columns until
-    the next checkpoint.
+    """Return values of ``column`` in sampled blocks of live rows.
+
+    All columns use the same rows until the next checkpoint.
     """
     key = snapshot.checkpoint.seq, column
     known = metadata.usage.samples.get(key)
@@ -173,9 +174,7 @@ def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
 
 
 def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
-    """Return where the rows of the sample stand: file number << 32 | position, rising ->
-    int64[n].
-    """
+    """Return the places of the sampled rows: file number << 32 | position, ascending int64[n]."""
     key = snapshot.checkpoint.seq, ""
     known = metadata.usage.samples.get(key)
     if known is not None:

@@ -1,6 +1,4 @@
-"""Record keys as callers give them, turned into columns: those that are looked up, and those of
-rows to delete.
-"""
+"""Converts record keys in the caller's form to columns, for look-ups and deletes."""
 
 from __future__ import annotations
 
@@ -41,10 +39,10 @@ _VALUES = (
 
 @dataclass(frozen=True, slots=True)
 class AskedKeys:
-    """n keys that a caller asks for.
+    """n keys from a caller.
 
-    ``table``: the key columns, and the partition columns if all of them were given, n rows of the
-    table's types.  ``is_one``: whether a single key was given, not a list of keys.
+    table: The key columns, plus the partition columns if all of them were given, in the table's
+    types, n rows. is_one: True for a single key, False for a list of keys.
     """
 
     table: pa.Table
@@ -54,10 +52,11 @@ class AskedKeys:
 def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
     """Return ``keys`` as columns.
 
-    One key: a value, with several key columns a tuple of values, or a dict of column -> value.
-    Many: a list or set of these; of one key column an array of numpy or Arrow, or a Series of
-    pandas or polars; or a table (anything that speaks Arrow) with the key columns.  Dicts and
-    tables may have the partition columns, too. Raises Invalid for what is no key of the table.
+    A single key is a value, a tuple of values for several key columns, or a dict of column ->
+    value. Several keys are a list or set of these. They may also be a table (any Arrow data) with
+    the key columns or, for one key column, a numpy or Arrow array or a pandas or polars Series.
+    Dicts and tables may include the partition columns. Raises Invalid for keys that do not fit the
+    table.
     """
     if keys is None:
         raise Invalid("no keys were given", hint=_hint(definition))
@@ -82,10 +81,11 @@ def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
 
 
 def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
-    """Return keys that are plain values, one or many as :func:`asked_keys` takes them, as a table
-    of the declared types; anything else as it is.
+    """Return keys given as plain values as a table of the declared types. Return other keys
+    unchanged.
 
-    Raises Invalid for what is no key of the table.
+    Accepts a single key or several, like :func:`asked_keys`. Raises Invalid for keys that do not
+    fit the table.
     """
     if isinstance(keys, Mapping):
         if keys and all(map(_is_value, keys.values())):
@@ -160,14 +160,14 @@ def _of_column(values: pa.Array | pa.ChunkedArray, definition: TableDefinition) 
 
 
 def _of_rows(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
-    """Return keys that are values, tuples or dicts, as they are stored."""
+    """Return keys given as values, tuples or dicts, in the stored types."""
     if values and all(isinstance(value, Mapping) for value in values):
         return _of_dicts(values, definition)
     return _stored(_of_values(values, definition), definition)
 
 
 def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
-    """Return keys that are values or tuples."""
+    """Return keys given as values or tuples."""
     key = definition.key
     if len(key) == 1:
         return _typed({key[0]: values}, definition)

@@ -1,5 +1,5 @@
-"""Rows by record key: the key index proposes file groups, key maps give positions, and only their
-pages are read.
+"""Row look-ups by record key: the key index finds file groups, key maps find positions, and only
+the pages with these positions are read.
 """
 
 from __future__ import annotations
@@ -27,29 +27,28 @@ from mdt.scan.key_columns import asked_keys
 from mdt.scan.reader import read_places
 
 _NAMED = 10
-"""Keys that an error names."""
+"""Maximum number of keys in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Where n keys live.  ``file``: int64[n], number of the file, -1: nowhere; ``position``:
-    int64[n] in it.
+    """Locations of n keys. ``file``: File number, or -1 if absent. ``position``: Row. int64[n]
+    each.
     """
 
     file: Int64Array
     position: Int64Array
 
     def those_found(self) -> KeyRows:
-        """Return the places of the keys that live, in their order."""
+        """Return the locations of the existing keys, in order."""
         live = self.file >= 0
         return KeyRows(self.file[live], self.position[live])
 
 
 def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows:
-    """Return where the keys in the columns of ``table`` live
-    (:class:`mdt.scan.key_columns.AskedKeys`).
+    """Return the locations of the keys in ``table`` (:class:`mdt.scan.key_columns.AskedKeys`).
 
-    Without partition columns a key is looked for in all partitions; raises Invalid if it lives in
+    Without partition columns a key is looked up in all partitions. Raises Invalid if it exists in
     several.
     """
     definition = snapshot.definition
@@ -82,7 +81,7 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
 
 
 def _with_texts(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hits: Hits) -> Hits:
-    """Return those of ``hits`` whose rows have the text of the key, and not only its hash."""
+    """Return the ``hits`` whose rows have the same key, not just the same hash."""
     where = KeyRows(hits.file, hits.position)
     rows = rows_at(metadata, snapshot, where, snapshot.definition.key, threads=1)
     right = np.flatnonzero(_are_same(snapshot, rows, keys, hits.key))
@@ -90,19 +89,18 @@ def _with_texts(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hits: Hi
 
 
 def _are_same(snapshot: Snapshot, rows: pa.Table, keys: pa.Array, at: Int64Array) -> BoolArray:
-    """Return which of ``rows`` have the keys ``at`` -> bool[n]."""
+    """Return a mask of the ``rows`` whose keys equal ``keys[at]``, bool[n]."""
     return flags(pc.equal(record_keys(rows, snapshot.definition.key), keys.take(pa.array(at))))
 
 
 def rows_of_keys(
     metadata: Metadata, snapshot: Snapshot, table: pa.Table, names: Sequence[str], *, threads: int
 ) -> tuple[KeyRows, pa.Table]:
-    """Return where the keys in the columns of ``table`` live, and the rows of those that do, in
-    their order.
+    """Return the locations of the keys in ``table``, and the rows of existing keys in order.
 
-    The rows have the columns ``names``.  Where these have all key columns, and in a table whose
-    hash has no secret, the texts of keys are compared: a row of another key with the same hash is
-    none.
+    The rows have the columns ``names``. Keys are compared as text if these columns include all key
+    columns, or if the table's key hash has no secret. A row of another key with the same hash is
+    then treated as absent.
     """
     definition = snapshot.definition
     compares = set(definition.key) <= set(names) or not definition.key_hash.is_keyed
@@ -121,7 +119,7 @@ def rows_of_keys(
 
 
 def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
-    """Return ``rows``, those of the keys that live, with a row of nulls for each other key."""
+    """Return ``rows``, which belong to existing keys, with a row of nulls for each absent key."""
     live = found.file >= 0
     if live.all():
         return rows
@@ -129,8 +127,8 @@ def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
 
 
 def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:
-    """Raise Invalid if ``keys`` is one text that reads as a condition, such as ``"fare > 4"``, and
-    no row has it as its key.
+    """Raise Invalid if ``keys`` is a string that reads as a condition, e.g. ``"fare > 4"``, and not
+    a key.
     """
     if isinstance(keys, list | tuple) and len(keys) == 1:
         (keys,) = keys
@@ -138,7 +136,7 @@ def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:
         return
     try:
         parse_where(keys, snapshot.definition.schema)
-    except MdtError:  # as most keys
+    except MdtError:  # like most keys
         return
     if not _is_key(metadata, snapshot, keys):
         raise Invalid(
@@ -149,21 +147,21 @@ def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:
 
 
 def _is_key(metadata: Metadata, snapshot: Snapshot, text: str) -> bool:
-    """Return whether a row has this text as its key."""
+    """Return True if a row has this key."""
     if len(snapshot.definition.key) > 1:
         return False
     try:
         table = asked_keys([text], snapshot.definition).table
-    except Invalid:  # keys of the table are not text
+    except Invalid:  # the key is not a string
         return False
     try:
         return bool((key_rows(metadata, snapshot, table).file >= 0).any())
-    except Invalid:  # it lives in several partitions
+    except Invalid:  # it exists in several partitions
         return True
 
 
 def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:
-    """Raise Invalid, naming the first keys, unless every key lives."""
+    """Raise Invalid with the first absent keys unless every key exists."""
     gone = np.flatnonzero(found.file < 0)
     if len(gone):
         keys = record_keys(table, snapshot.definition.key)
@@ -177,9 +175,7 @@ def _named(keys: pa.Array, rows: Int64Array) -> str:
 def rows_at(
     metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int
 ) -> pa.Table:
-    """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key
-    that lives nowhere.
-    """
+    """Return columns ``names`` of the rows at ``where``, in order, with nulls for absent keys."""
     found = where.those_found()
     wanted = found.file << 32 | found.position
     return with_nulls(read_places(metadata, snapshot, wanted, names, threads=threads), where)

@@ -1,6 +1,4 @@
-"""Where the live rows stand that match a predicate: planned as a scan is, so that indexes and
-statistics say which pages are read.
-"""
+"""Finds the live rows that match a predicate, planned like a scan with indexes and statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from mdt.scan.reader import FileRows, by_file, read_at
 from mdt.scan.scan_tasks import live_positions
 
 _TOGETHER_ROWS = 1 << 20
-"""So many rows are tested at a time."""
+"""Number of rows tested at a time."""
 
 
 def matching_rows(
@@ -31,11 +29,10 @@ def matching_rows(
     scanned: set[int] | None = None,
     files: Collection[int] | None = None,
 ) -> list[FileRows]:
-    """Return the live rows that match, by file; the columns of the predicate are read, a few row
-    groups at a time.
+    """Return the live rows that match, by file. Reads only the columns of the predicate.
 
-    To ``scanned`` are added the numbers of the files that no index and no statistics ruled out.
-    ``files``: only these are looked into.
+    scanned: Gets the numbers of the files that neither an index nor statistics pruned. files: The
+    only files to search.
     """
     predicate = simplify(predicate)
     if predicate == Or(()):
@@ -56,9 +53,7 @@ def matching_of(
     *,
     threads: int,
 ) -> list[FileRows]:
-    """Return the live rows that match, by file, among those of a plan for ``predicate``, which is
-    simplified.
-    """
+    """Return the matching live rows of ``scans``, by file. ``predicate`` must be simplified."""
     if predicate == And(()):
         found = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
     else:
@@ -76,7 +71,7 @@ def matching_of(
 
 
 def places_of(found: list[FileRows]) -> Int64Array:
-    """Return where rows stand as one array: file number << 32 | position."""
+    """Return the places of rows as one array: file number << 32 | position."""
     parts = [np.empty(0, np.int64)]
     for file, positions in found:
         parts.append(file << 32 | positions)
@@ -91,7 +86,7 @@ def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:
 
 
 def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list[FileRows]]:
-    """Yield the candidates, those together that are read together."""
+    """Yield the candidates in batches to be read together."""
     part, rows = list[FileRows](), 0
     for scan in scans:
         positions = _candidates(snapshot, scan)
@@ -109,7 +104,7 @@ def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list
 def _tested(
     metadata: Metadata, snapshot: Snapshot, predicate: Predicate, part: list[FileRows], threads: int
 ) -> Iterator[FileRows]:
-    """Yield those of the candidates ``part`` that match, by file."""
+    """Yield the candidates of ``part`` that match, by file."""
     schema = snapshot.definition.schema
     names = sorted(top_levels(schema, columns(predicate)))
     table, places = read_at(metadata, snapshot, part, names, threads=threads)

@@ -1,4 +1,4 @@
-"""Run a scan plan in process: only the row groups or pages that may match, in threads, streamed in
+"""Runs a scan plan in this process: reads row groups or pages that may match, in threads and in
 order.
 """
 
@@ -32,17 +32,19 @@ from mdt.scan.scan_tasks import Cutter, RowGroups, Rows, batches, placed
 from mdt.schema.older_files import form_of
 
 _LATE_ROWS = 8_192
-"""Below this, opening a file twice costs more than columns that are not tested."""
+"""With fewer rows, opening a file twice costs more than reading the untested columns of all
+rows.
+"""
 
 _RUN_ROWS = 64
-"""Rows that stand in their order are given as slices if these are as long on average: no row is
-copied.
+"""Reordered rows are returned as zero-copy slices if contiguous runs are at least this long on
+average.
 """
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 FileRows = tuple[int, Int64Array]
-"""Some rows of one file: its number, and their positions, which rise and are not empty."""
+"""A file number and positions of rows in the file, ascending and not empty."""
 
 
 def read(
@@ -53,9 +55,9 @@ def read(
     threads: int,
     progress: Progress | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the matching rows, columns ``names``, one table for each task that found any.
+    """Yield the matching rows with columns ``names``, one table per task that found any.
 
-    ``progress`` is called with the number of tasks that are done and of all.
+    progress: Called with the number of completed tasks and of all tasks.
     """
     reader = _Reader(metadata, plan, tuple(names))
     work = reader.cut(threads)
@@ -74,7 +76,7 @@ def read_at(
     *,
     threads: int,
 ) -> tuple[pa.Table, Int64Array]:
-    """Return columns ``names`` of live rows, and where they stand: file number << 32 | position ->
+    """Return columns ``names`` of live rows, and their places: file number << 32 | position,
     int64[n].
     """
     known = with_meta(snapshot.definition.schema)
@@ -102,7 +104,11 @@ def read_at(
 
 
 def by_file(places: Int64Array) -> Iterator[FileRows]:
-    """Yield the rows at ``places``, file number << 32 | position, which rise, file by file."""
+    """Yield the rows at ``places`` (file number << 32 | position, ascending) by file.
+
+    >>> [(file, rows.tolist()) for file, rows in by_file(np.array([7, 9, 1 << 32 | 4]))]
+    [(0, [7, 9]), (1, [4])]
+    """
     for part in np.split(places, np.flatnonzero(np.diff(places >> 32)) + 1):
         if len(part):
             yield int(part[0] >> 32), part & 0xFFFFFFFF
@@ -116,8 +122,9 @@ def read_places(
     *,
     threads: int,
 ) -> pa.Table:
-    """Return columns ``names`` of the rows at the places ``wanted``, as :func:`by_file` has them,
-    in that order; one may come twice.
+    """Return columns ``names`` of the rows at the places ``wanted`` in this order.
+
+    A place is file number << 32 | position, and may occur twice.
     """
     places = wanted
     if not bool((np.diff(wanted) > 0).all()):
@@ -125,12 +132,12 @@ def read_places(
     table, found = read_at(metadata, snapshot, list(by_file(places)), names, threads=threads)
     if np.array_equal(found, wanted):
         return table
-    order = np.argsort(found, kind="stable")  # what was read are a few runs that rise
+    order = np.argsort(found, kind="stable")  # it consists of a few sorted runs
     return _runs_taken(table, order[np.searchsorted(found, wanted, sorter=order)])
 
 
 def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
-    """Return the ``rows`` of a table in that order, without a copy if they are long runs."""
+    """Return ``rows`` of a table in this order, as slices if they form long runs."""
     starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     if len(starts) * _RUN_ROWS > len(rows):
         return taken(table, rows)
@@ -140,7 +147,7 @@ def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
 
 
 def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
-    """Return how the row groups are read that hold ``positions`` of a file."""
+    """Return the scan of the row groups that contain ``positions`` of a file."""
     wanted = BitMap(positions.tolist())
     hit = row_groups_with(wanted, np.array(segment.row_groups, np.int64))
     if hit is None:
@@ -149,7 +156,7 @@ def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
 
 
 def _places(task: RowGroups | Rows) -> Int64Array:
-    """Return where the rows of a task stand, as :func:`read_at` does."""
+    """Return the places of the rows of a task, as in :func:`read_at`."""
     if isinstance(task, Rows):
         return np.concatenate([wanted.positions | (wanted.file << 32) for wanted in task.wanted])
     assert task.scan.positions is not None, "positions are named"
@@ -164,7 +171,7 @@ def _places(task: RowGroups | Rows) -> Int64Array:
 def _run(
     reader: _Reader, work: Sequence[RowGroups | Rows], threads: int
 ) -> Iterator[tuple[RowGroups | Rows, pa.Table]]:
-    """Yield each task with what was read, in order; a few are under way at a time."""
+    """Yield each task with its result, in order, with a limited number of tasks in progress."""
     if len(work) < 2 or threads == 1:
         yield from ((task, reader.run(task)) for task in work)
         return
@@ -185,7 +192,7 @@ def _run(
 
 
 class _Reader:
-    """Reads tasks; shared by threads."""
+    """Runs tasks of a plan. Thread-safe."""
 
     def __init__(self, metadata: Metadata, plan: ScanPlan, names: tuple[str, ...]) -> None:
         self._storage = metadata.storage
@@ -209,7 +216,7 @@ class _Reader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are returned."""
+        """The columns to return."""
         return pa.schema([self._schema.field(name) for name in self._names])
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
@@ -217,7 +224,7 @@ class _Reader:
         return self._cutter.cut(threads)
 
     def run(self, task: RowGroups | Rows) -> pa.Table:
-        """Return the matching rows of one task."""
+        """Return the matching rows of a task."""
         if isinstance(task, Rows):
             return self._filtered(self._pages(task.wanted, self._schema))
         if self._is_late(task):
@@ -245,8 +252,9 @@ class _Reader:
         )
 
     def _pages(self, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
-        """Return columns of single rows: by pages, and by row groups the nested ones of files whose
-        page maps are older than those of leaves.
+        """Return columns of single rows, read by pages.
+
+        Page maps of older versions lack nested columns, which are read by row groups.
         """
         form, known = wanted[0].form, wanted[0].page_map.names
         stored = schema if form is None else form.stored
@@ -265,7 +273,7 @@ class _Reader:
         return form.converted(table)
 
     def _pages_lack(self, wanted: Wanted, schema: pa.Schema) -> pa.Table:
-        """Return stored columns of single rows by the row groups that hold them."""
+        """Return stored columns of single rows, read by the row groups that contain them."""
         segment = self._plan.snapshot.segment(wanted.file)
         ends = np.cumsum(segment.row_groups)
         groups = np.unique(np.searchsorted(ends, wanted.positions, side="right")).tolist()
@@ -283,8 +291,8 @@ class _Reader:
         )
 
     def _is_late(self, task: RowGroups) -> bool:
-        """Return whether columns that are not tested are read for the rows that pass only: not
-        worth it for a few rows.
+        """Return True to read the untested columns of passing rows only, which pays for many
+        rows.
         """
         return bool(
             self._test is not None
@@ -294,15 +302,15 @@ class _Reader:
         )
 
     def _late(self, task: RowGroups) -> pa.Table:
-        """Return the matching rows: the tested columns of all rows, then the other columns of those
-        that match.
+        """Return the matching rows: reads the tested columns of all rows, then other columns of the
+        matches.
         """
         assert self._test is not None
         live = self._mask(task)
         tested = self._groups(task, self._tested, live)
         matching = self._test(tested)
         mask = matching.to_numpy()
-        if live is not None:  # of all rows of the task, not only of the live ones
+        if live is not None:  # expand from live rows to all rows of the task
             places = np.flatnonzero(live)[mask]
             mask = np.zeros(len(live), np.bool_)
             mask[places] = True
@@ -335,7 +343,7 @@ class _Reader:
 
 
 def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any]:
-    """Return the test of rows of ``schema``; a predicate function that fails raises Invalid."""
+    """Return the row test for ``schema``. It raises Invalid if a predicate function fails."""
     test = bind(predicate, schema)
     if not any(isinstance(leaf, Call) for leaf in leaves(predicate)):
         return test

@@ -1,8 +1,8 @@
-"""An estimate of the number of distinct values of a column, from a few row groups.
+"""Estimates the number of distinct values of a column from a few row groups.
 
-Spark's optimizer asks for it where no index knows.  The row groups are the first ones of a few
-files that lie far apart. Their rows are neighbours, so the estimate is rough, and more often too
-small than too large.
+Spark's optimizer uses it for columns without an index. The sample consists of the first row groups
+of a few files that are far apart. Its rows are adjacent, so the estimate is rough, and too small
+more often than too large.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _KEPT = 512
 
 
 class Samples:
-    """Samples of the states of one table, by the files that they are of; safe for many threads."""
+    """Samples of the snapshots of a table, by sampled files. Thread-safe."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._distinct: Recent[tuple[tuple[int, ...], str], tuple[int, int, int]] = Recent(_KEPT)
 
     def distinct(self, snapshot: Snapshot, column: str) -> int:
-        """Return about how many values ``column`` has, null aside; O(rows of the sample), which it
-        reads at the first time.
+        """Return the approximate number of distinct non-null values of ``column``.
 
-        Values that occur once in the sample of n rows stand for sqrt(N / n) values of the N rows,
-        others for themselves: the estimator GEE of Charikar, Chaudhuri, Motwani and Narasayya,
-        "Towards estimation error guarantees for distinct values", PODS 2000.
+        Reads the sample on the first call, O(rows of the sample). A value that occurs once in the
+        sample of n rows represents sqrt(N / n) values of the N rows, any other value represents
+        itself. This is the GEE estimator of Charikar, Chaudhuri, Motwani and Narasayya, "Towards
+        estimation error guarantees for distinct values", PODS 2000.
         """
         scans = _scans(snapshot)
         key = _ids(snapshot, scans), column
@@ -63,7 +63,7 @@ class Samples:
 
 
 def _scans(snapshot: Snapshot) -> tuple[SegmentScan, ...]:
-    """Return the first row groups of some files with rows, spread evenly."""
+    """Return the first row groups of up to FILES files with rows, evenly spread."""
     live = np.flatnonzero(snapshot.has_rows)
     at = np.unique(np.linspace(0, max(0, len(live) - 1), FILES).round().astype(int))
     if len(live):

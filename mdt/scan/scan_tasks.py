@@ -1,4 +1,4 @@
-"""Cut a scan plan into tasks: runs of row groups, and single rows of many segments."""
+"""Splits a scan plan into tasks: runs of row groups, and single rows of many segments."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from mdt.plan.planner import ScanPlan, SegmentScan, rows_in
 from mdt.schema.older_files import Form, form_of
 
 UNIT_ROWS = 262_144
-"""Rows after which a segment is cut into several tasks, so that memory stays bounded and threads
+"""A segment with more rows is split into several tasks, to bound memory and keep all threads
 busy.
 """
 _BATCH_ROWS_MIN = 65_536
-"""Decoding fewer rows than this is not worth a thread."""
+"""Decoding fewer rows is not worth a thread."""
 _BLOCK_ROWS_MIN = 512
-"""Rows that are decoded for one, at least, when pages are weighed against files: long texts have
-fewer in a page, which costs more a row.
+"""Minimum number of rows assumed to be decoded per page when comparing pages with row groups. Pages
+of long strings have fewer rows, but each costs more.
 """
 _OPEN_ROWS = 2_048
-"""What opening a file and its footer costs, in rows to decode."""
+"""Cost of opening a file and its footer, in decoded rows."""
 
 SMALL_ROWS = 2_048
-"""Segments up to this many rows, such as log files, are read page by page even if all of their rows
-are wanted.
+"""Segments with up to this many rows, e.g. log files, are read by page even if all rows are
+needed.
 """
 
 Int64Array = npt.NDArray[np.int64]
@@ -41,8 +41,9 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """A run of row groups of one segment: ``row_groups``, None for all; ``starts``: first position
-    and rows of each.
+    """A run of row groups of a segment.
+
+    row_groups: Their numbers, or None for all. starts: First position and row count of each.
     """
 
     scan: SegmentScan
@@ -51,21 +52,22 @@ class RowGroups:
 
     @property
     def rows(self) -> int:
-        """Rows of all of them."""
+        """Total number of rows."""
         return sum(rows for _, rows in self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Single live rows of segments that can be read together
-    (:func:`mdt.parquet.pages.read_pages`).
+    """Single live rows of segments that can be read together.
+
+    See :func:`mdt.parquet.pages.read_pages`.
     """
 
     wanted: tuple[Wanted, ...]
 
 
 class Cutter:
-    """Cuts one plan; ``schema``: the columns that are read."""
+    """Splits a plan into tasks. ``schema``: Columns to read."""
 
     def __init__(self, metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> None:
         self._metadata = metadata
@@ -76,7 +78,7 @@ class Cutter:
         self._files: dict[int, Segment] = dict(zip(plan.files.tolist(), found, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
-        """Return the tasks, for ``threads`` threads."""
+        """Return the tasks for ``threads`` threads."""
         self._read_page_maps()
         runs: list[RowGroups | Rows] = []
         single: list[Wanted] = []
@@ -90,7 +92,7 @@ class Cutter:
         return [*runs, *batches(single, threads)]
 
     def _read_page_maps(self) -> None:
-        """Read at once the page maps that :meth:`_wanted` looks into."""
+        """Load all page maps for :meth:`_wanted` at once."""
         files = ((scan, self._files[scan.file]) for scan in self._plan.segments)
         wanted = (file.page_map for scan, file in files if self._may_be_by_pages(scan, file))
         self._metadata.objects.read_page_maps(wanted)
@@ -99,9 +101,7 @@ class Cutter:
         return len(self._schema) > 0 and (scan.positions is not None or file.rows <= SMALL_ROWS)
 
     def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
-        """Return the rows of a segment that are to be read page by page, None if row groups are
-        quicker.
-        """
+        """Return the rows of a segment to read by page, or None if row groups are faster."""
         if not self._may_be_by_pages(scan, file):
             return None
         dead, some = self._plan.snapshot.vector(scan.file), scan.positions
@@ -112,8 +112,8 @@ class Cutter:
         return self._placed(scan.file, live_positions(some, dead), len(rows), self._schema)
 
     def some(self, task: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
-        """Return the rows ``numbers`` (rising) of ``task`` to be read page by page, None if row
-        groups are quicker.
+        """Return the rows ``numbers`` (ascending) of ``task`` to read by page, or None if row
+        groups are faster.
         """
         first, rows = np.array(task.starts, dtype=np.int64).T
         before = np.cumsum(rows) - rows
@@ -139,10 +139,11 @@ def placed(
     names: frozenset[str],
     form: Form | None,
 ) -> Wanted | None:
-    """Return ``positions`` of file ``number`` with what reading their pages needs.
+    """Return a request to read ``positions`` of file ``number`` by page.
 
-    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns
-    that are wanted, some of which the page map may lack; ``form``: how they come out of the file's.
+    Returns None if that is impossible, or slower than reading ``rows`` rows by row groups. names:
+    Needed columns, which the page map may lack in part. form: Conversion from the file's columns,
+    or None.
     """
     page_map = _page_map(metadata, file)
     stored = names
@@ -159,7 +160,9 @@ def placed(
 
 
 def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
-    """Return a segment's page map, None without one that can be read: row groups need none."""
+    """Return a segment's page map, or None if it is absent or damaged. Row groups are read without
+    it.
+    """
     try:
         found = None if file.page_map is None else metadata.objects.page_map(file.page_map)
     except Corrupt:
@@ -172,9 +175,7 @@ def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
 
 
 def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
-    """Return rows to be read page by page in tasks that can be read together, enough for
-    ``threads`` threads.
-    """
+    """Return the rows to read by page as tasks, enough for ``threads`` threads."""
     together: dict[object, list[Wanted]] = {}
     for one in wanted:
         together.setdefault((one.page_map.columns, one.form), []).append(one)
@@ -182,17 +183,17 @@ def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
 
 
 def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
-    """Return those of ``positions`` that are not dead, rising -> int64[n]."""
+    """Return the live ``positions``, ascending int64[n]."""
     return np.asarray((positions if dead is None else positions - dead).to_array(), dtype=np.int64)
 
 
 def _block_rows(page_map: PageMap) -> int:
-    """Return how many rows are decoded for one, on average over the columns."""
+    """Return the number of rows decoded to read a single row, averaged over the columns."""
     return max(_BLOCK_ROWS_MIN, page_map.rows * len(page_map.columns) // page_map.count)
 
 
 def _decoded(positions: Int64Array, block: int) -> int:
-    """Return how many rows are decoded for the rising ``positions`` if pages have ``block``
+    """Return the number of rows decoded to read ascending ``positions`` from pages of ``block``
     rows.
     """
     if len(positions) < 2:
@@ -202,16 +203,14 @@ def _decoded(positions: Int64Array, block: int) -> int:
 
 
 def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
-    """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding
+    """Return True if reading pages for ``positions`` is cheaper than opening the file and decoding
     ``rows`` rows.
     """
     return 5 * _decoded(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
 
 
 def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
-    """Yield ``wanted`` in tasks of bounded size, enough for ``threads`` threads if they are worth
-    it.
-    """
+    """Yield ``wanted`` as tasks of limited size, if possible enough for ``threads`` threads."""
     sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in wanted]
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
     batch: list[Wanted] = []
@@ -228,9 +227,7 @@ def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
 
 
 def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
-    """Yield the rows of one segment in tasks for which at most ``rows`` rows are decoded, or one
-    page.
-    """
+    """Split the rows of a segment into tasks that decode at most ``rows`` rows or one page."""
     block = _block_rows(wanted.page_map)
     number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(
         1, rows // block

@@ -1,7 +1,8 @@
-"""Load ahead of queries what they ask for: heads of summaries, page maps, key maps, footers; map
-the data files themselves.
+"""Preloads data that queries need: heads of summaries, page maps, key maps and footers. Maps data
+files into memory.
 
-Newest files first, each kind until its cache is full.  What is damaged is left to who reads it.
+Newest files come first, and each kind is loaded until its cache is full. Damaged data is skipped,
+and the query that needs it reports the error.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 
 _AT_A_TIME = 256
-"""Things between two looks at how full a cache is."""
+"""Number of objects loaded between two checks of the cache."""
 
 KINDS = ("summaries", "page_maps", "key_maps", "footers", "files")
-"""What can be loaded; files are mapped, which reads nothing yet."""
+"""Kinds of data to preload. Files are mapped without reading them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmResult:
-    """What was loaded ahead of queries, found in caches or not.
+    """Counts of preloaded data, including data that was already cached.
 
-    ``seq``: of the state.  ``summaries``, ``page_maps``, ``key_maps``, ``footers``: how many;
-    ``bytes``: of storage that they stand for, the heads of large summaries alone.  ``tasks``: in
-    which Spark has read summaries; ``opened``: data files that Spark has opened.
+    seq: Commit of the snapshot. summaries, page_maps, key_maps, footers: Number of objects. bytes:
+    Their size in storage, counting only the heads of large summaries. tasks: Number of Spark tasks
+    that read summaries. opened: Number of data files that Spark has opened.
     """
 
     seq: int
@@ -58,8 +59,10 @@ class WarmResult:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Things to load: ``load`` returns the bytes of one, and raises Corrupt; ``cache``: where they
-    are kept.
+    """Objects to load.
+
+    load: Loads an object and returns its size in bytes, or raises Corrupt. cache: The cache that
+    retains them.
     """
 
     name: str
@@ -77,8 +80,9 @@ def warm(
     specs: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> WarmResult:
-    """Load what queries of ``snapshot`` ask for, of these ``kinds``; ``specs``: the indexes whose
-    summaries are meant.
+    """Preload the given ``kinds`` of data for queries of ``snapshot``.
+
+    specs: Indexes whose summaries to load.
     """
     work = [kind for kind in _kinds(metadata, snapshot, specs) if kind.name in kinds]
     total = sum(len(kind.wanted) for kind in work)
@@ -98,8 +102,8 @@ def warm(
 
 
 def _loaded(pool: Executor, kind: _Kind) -> Iterator[list[int]]:
-    """Load until what is loaded begins to push the first of it out of its cache; yield the bytes of
-    each, 0 if it is damaged, some at a time.
+    """Load objects until the cache begins to evict, and yield their sizes in batches, 0 if
+    damaged.
     """
 
     def load(wanted: Any) -> int:
@@ -115,8 +119,10 @@ def _loaded(pool: Executor, kind: _Kind) -> Iterator[list[int]]:
 
 
 def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iterator[_Kind]:
-    """Yield what there is to load, in order; of log files a reader fetches the whole block, of tiny
-    files single pages: they have no footers here.
+    """Yield the objects to load, in order.
+
+    Footers are only loaded for base files above SMALL_ROWS rows. Readers fetch log files as whole
+    blocks, and small files by page.
     """
     objects, summaries = metadata.objects, metadata.summaries
     for spec in specs:
@@ -156,7 +162,7 @@ def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iter
 
 
 def _with_footers(snapshot: Snapshot) -> npt.NDArray[np.int64]:
-    """Return the numbers of the base files whose footers scans read, the newest first."""
+    """Return the numbers of base files whose footers scans read, newest first."""
     wanted = (snapshot.kind == BASE) & (snapshot.rows > np.maximum(snapshot.dead_rows, SMALL_ROWS))
     return np.flatnonzero(wanted)[::-1]
 
@@ -164,8 +170,9 @@ def _with_footers(snapshot: Snapshot) -> npt.NDArray[np.int64]:
 def summaries_of(
     snapshot: Snapshot, spec: str, files: BoolArray | None = None
 ) -> tuple[SkippingIndex | None, list[SummaryRef]]:
-    """Return an index, None if this process does not have it, and its summaries of ``files``,
-    bool[numbered] (None: of all with rows).
+    """Return an index, or None if it is not installed, and its summaries of ``files``.
+
+    files: bool[numbered], or None for all files with rows.
     """
     _, index = index_of(spec)
     if isinstance(index, str):
@@ -176,17 +183,15 @@ def summaries_of(
 
 
 def _head_reader(metadata: Metadata, index: SkippingIndex) -> Callable[[SummaryRef], int]:
-    """Return what opens a summary, as a question does first, and returns how many bytes of it were
-    read.
-    """
+    """Return a function that opens a summary like a query and returns the number of bytes read."""
     return lambda found: len(metadata.summaries.open(index, found).read(0, HEAD_BYTES))
 
 
 def read_heads(
     metadata: Metadata, snapshot: Snapshot, spec: str, files: BoolArray
 ) -> tuple[int, int]:
-    """Open the summaries of one index of ``files``, bool[numbered]; return how many there are, and
-    the bytes that were read.
+    """Open the summaries of an index for ``files`` (bool[numbered]). Return their number and bytes
+    read.
     """
     index, found = summaries_of(snapshot, spec, files)
     if index is None:
