@@ -65,10 +65,10 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
         self._told: dict[str, KeyHashes] | None = None
 
     def __getitem__(self, partition: str) -> KeyHashes:
-        found = [keys[partition] for keys in (self._written, self._of_rows()) if partition in keys]
-        if not found:
+        hashes = [keys[partition] for keys in (self._written, self._of_rows()) if partition in keys]
+        if not hashes:
             raise KeyError(partition)
-        return KeyHashes.concat(found)
+        return KeyHashes.concat(hashes)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self._written, *self._of_rows()}))

@@ -63,15 +63,15 @@ def block(head: Mapping[str, Any], rows: pa.Table, kind: int = _DEALT) -> bytes:
 
 
 def _joined(head: Mapping[str, Any], stream: pa.Buffer, kind: int = _DEALT) -> bytes:
-    told = json.dumps(head, separators=(",", ":")).encode()
-    told += b" " * (-(_FRONT.size + len(told)) % _ALIGNED)
-    return b"".join((_FRONT.pack(kind, len(told)), told, stream))
+    header = json.dumps(head, separators=(",", ":")).encode()
+    header += b" " * (-(_FRONT.size + len(header)) % _ALIGNED)
+    return b"".join((_FRONT.pack(kind, len(header)), header, stream))
 
 
 def head_of(data: bytes) -> dict[str, Any]:
     """Decode the header of a block. ``data`` may end after the header."""
-    found: dict[str, Any] = json.loads(data[_FRONT.size : _end_of_head(data)])
-    return found
+    head: dict[str, Any] = json.loads(data[_FRONT.size : _end_of_head(data)])
+    return head
 
 
 def _end_of_head(data: bytes) -> int:
@@ -96,17 +96,17 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     rows whose keys may be equal keep the order of the input, and inserts are sorted by key as far
     as possible.
     """
-    left = iter(blocks)
-    first = next(left, None)
+    remaining = iter(blocks)
+    first = next(remaining, None)
     if first is None:
         return
     head = head_of(first)
     if "bucket" in head:
-        yield from _by_bucket(chain([first], left))
+        yield from _by_bucket(chain([first], remaining))
         return
-    found: Iterable[bytes] = chain([first], left)
+    ordered: Iterable[bytes] = chain([first], remaining)
     is_ordered = "from" in head and "place" not in head
-    for data in sorted(found, key=lambda one: head_of(one)["from"]) if is_ordered else found:
+    for data in sorted(ordered, key=lambda one: head_of(one)["from"]) if is_ordered else ordered:
         yield from rows_in(data)
 
 
@@ -141,16 +141,16 @@ def blocks_of(
         rows = pa.Table.from_batches([batch])
         is_dealt = rows["__mdt_kind"].to_numpy() < DROPPED
         if not is_dealt.all():
-            told = rows.filter(pa.array(~is_dealt))
-            counts = tasks.counted(told, COUNTED.names, "__mdt_n")
-            every = [
-                list(one)
-                for one in zip(*(column.to_pylist() for column in counts.columns), strict=True)
+            undealt = rows.filter(pa.array(~is_dealt))
+            counts = tasks.counted(undealt, COUNTED.names, "__mdt_n")
+            entries = [
+                list(row)
+                for row in zip(*(column.to_pylist() for column in counts.columns), strict=True)
             ]
-            yield block(_head(None, None, every, [], None), told, _TOLD)
+            yield block(_head(None, None, entries, [], None), undealt, _TOLD)
             rows = rows.filter(pa.array(is_dealt))
-        for place, number, some in _by_place(rows):
-            for counted, marks, cut in _cut(some, key):
+        for place, number, place_rows in _by_place(rows):
+            for counted, marks, cut in _cut(place_rows, key):
                 origin = None if part is None else [part, next(numbers)]
                 yield block(_head(place, number, counted, marks, origin), cut)
 
@@ -162,8 +162,8 @@ def _head(
     marks: list[bytes],
     origin: list[int] | None,
 ) -> dict[str, Any]:
-    told = [b64encode(mark).decode() for mark in marks]
-    return {"place": place, "number": number, "counts": counts, "marks": told, "from": origin}
+    encoded = [b64encode(mark).decode() for mark in marks]
+    return {"place": place, "number": number, "counts": counts, "marks": encoded, "from": origin}
 
 
 def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
@@ -208,8 +208,8 @@ def _cut(
 
 def _marks(keys: pa.Array) -> list[bytes]:
     at = [*range(0, len(keys), MARK_ROWS), len(keys) - 1]
-    found: list[bytes] = keys.take(pa.array(at)).cast(pa.binary()).to_pylist()
-    return found
+    marks: list[bytes] = keys.take(pa.array(at)).cast(pa.binary()).to_pylist()
+    return marks
 
 
 def _counts(rows: pa.Table) -> list[list[Any]]:
@@ -217,21 +217,21 @@ def _counts(rows: pa.Table) -> list[list[Any]]:
     group.
     """
     kind, size = rows["__mdt_kind"].to_numpy(), rows["__mdt_n"].to_numpy()
-    found = []
-    for one in np.unique(kind).tolist():
-        mine = np.flatnonzero(kind == one)
-        first = [rows[name][int(mine[0])].as_py() for name in COUNTED.names]
-        found.append([*first, len(mine), int(size[mine].sum())])
-    return found
+    entries = []
+    for value in np.unique(kind).tolist():
+        positions = np.flatnonzero(kind == value)
+        first = [rows[name][int(positions[0])].as_py() for name in COUNTED.names]
+        entries.append([*first, len(positions), int(size[positions].sum())])
+    return entries
 
 
 def counts(heads: Iterable[bytes]) -> Counts:
     """Sum the counts of tagged blocks, given their headers."""
-    found: Counts = {}
+    totals: Counts = {}
     for data in heads:
-        for *of, rows, total in head_of(data)["counts"]:
-            found[tuple(of)] = added(found.get(tuple(of), (0, 0)), (rows, total))
-    return found
+        for *values, rows, total in head_of(data)["counts"]:
+            totals[tuple(values)] = added(totals.get(tuple(values), (0, 0)), (rows, total))
+    return totals
 
 
 def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
@@ -241,9 +241,9 @@ def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield (partition, mark) for the inserts into ``partitions``."""
-    wanted = frozenset(partitions)
+    names = frozenset(partitions)
     for head in map(head_of, heads):
-        if head["place"] in wanted:
+        if head["place"] in names:
             yield from ((head["place"], b64decode(mark)) for mark in head["marks"])
 
 
@@ -252,8 +252,8 @@ def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     to a single bucket.
     """
     places = {
-        (one["place"], one["number"]): (one["bounds"], one["takers"])
-        for one in deal.places.to_pylist()
+        (row["place"], row["number"]): (row["bounds"], row["takers"])
+        for row in deal.places.to_pylist()
     }
     for data in blocks:
         head = head_of(data)
@@ -310,9 +310,9 @@ def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of bucketed blocks with their bucket, in the order that :func:`rows_of`
     documents.
     """
-    found = [(_order(head_of(data)), data) for data in blocks]
-    found.sort(key=lambda one: one[0])
-    for (bucket, *_), data in found:
+    sorted_blocks = [(_order(head_of(data)), data) for data in blocks]
+    sorted_blocks.sort(key=lambda one: one[0])
+    for (bucket, *_), data in sorted_blocks:
         for rows in rows_in(data):
             yield rows.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(rows)))
 

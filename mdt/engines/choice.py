@@ -37,8 +37,8 @@ def given(data: Any, known: Sequence[str]) -> Given[Any] | None:
     ``known``: the table's column names. Matching columns of ``data`` are renamed to them.
     """
     door = _door(data)
-    found: Given[Any] | None = None if door is None else door.given(data, known)
-    return found
+    rows: Given[Any] | None = None if door is None else door.given(data, known)
+    return rows
 
 
 def engine_of(spark: Any) -> Engine[Any] | None:
@@ -49,8 +49,8 @@ def engine_of(spark: Any) -> Engine[Any] | None:
     if spark is None:
         return None
     door = _door(spark) or import_module(DOORS["pyspark"])
-    found: Engine[Any] = door.engine_of(spark)
-    return found
+    engine: Engine[Any] = door.engine_of(spark)
+    return engine
 
 
 def name_of(engine: Engine[Any] | None) -> str:

@@ -31,8 +31,8 @@ def tested(
 ) -> dict[int, bytes]:
     """Return the matching rows: file -> serialized bitmap of positions."""
     metadata, snapshot = opened(source)
-    found = matching_of(metadata, snapshot, predicate, scans, threads=1)
-    return {file: BitMap(rows.astype("uint32")).serialize() for file, rows in found}
+    matches = matching_of(metadata, snapshot, predicate, scans, threads=1)
+    return {file: BitMap(rows.astype("uint32")).serialize() for file, rows in matches}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class EngineConditional(Conditional):
         """Return the matching rows. No file is read if the condition is always true or always
         false.
         """
-        asked = simplify(self.predicate)
-        if asked in (And(()), Or(())):
+        predicate = simplify(self.predicate)
+        if predicate in (And(()), Or(())):
             return Conditional.found(self, snapshot)
-        scans = plan(self.metadata, snapshot, asked).segments
+        scans = plan(self.metadata, snapshot, predicate).segments
         source = source_of(self.metadata, snapshot, self.options)
-        task = partial(tested, source, asked)
-        found: Mapping[int, BitMap] = {
+        task = partial(tested, source, predicate)
+        matches: Mapping[int, BitMap] = {
             file: BitMap.deserialize(rows)
-            for one in self.engine.each(task, shares(self.engine, scans))
-            for file, rows in one.items()
+            for share_matches in self.engine.each(task, shares(self.engine, scans))
+            for file, rows in share_matches.items()
         }
-        return found
+        return matches
 
     def written(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
         """Write the files of ``work`` in tasks."""

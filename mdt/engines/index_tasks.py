@@ -92,20 +92,20 @@ class IndexTasks:
         """
         options = work.metadata.options(work.snapshot.definition)
         snapshot = work.snapshot
-        asked = np.flatnonzero(work.maybe)
-        shards = ShardRows.of(snapshot, asked)
+        files = np.flatnonzero(work.maybe)
+        shards = ShardRows.of(snapshot, files)
         weights = np.zeros(len(shards), np.int64)
-        for one in indexes:
-            weights += _weights(snapshot.summary_bytes(one.spec)[shards.shards])
+        for index in indexes:
+            weights += _weights(snapshot.summary_bytes(index.spec)[shards.shards])
         if weights.sum() <= options.spark_driver_summaries_max:
             return None
         source = source_of(work.metadata, snapshot, options)
         question = Question(
-            source, work.predicate, tuple(one.spec for one in indexes), self._with_positions
+            source, work.predicate, tuple(index.spec for index in indexes), self._with_positions
         )
         parts = [share(work, part) for part in dealt(shards, weights, self._engine.processors)]
         try:
-            found = self._engine.each(partial(answer, question), parts)
+            answers = self._engine.each(partial(answer, question), parts)
         except MdtError as error:
             warnings.warn(
                 f"{len(indexes)} indexes are read in the driver, because tasks failed: {error}",
@@ -115,7 +115,7 @@ class IndexTasks:
             return None
         name = self._engine.name.capitalize()
         work.where = f", read in {len(parts)} {name} task{'s' * (len(parts) > 1)}"
-        return found
+        return answers
 
 
 def _weights(sizes: Int64Array) -> Int64Array:
@@ -150,8 +150,8 @@ def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
     maybe = np.zeros(snapshot.numbered, np.bool_)
     maybe[share.files] = True
     positions = {i: BitMap.deserialize(data) for i, data in share.positions.items()}
-    work = PlanState(metadata, snapshot, question.predicate, maybe, positions)
-    return PositionSearch(work).answer(question.indexes, with_positions=question.with_positions)
+    state = PlanState(metadata, snapshot, question.predicate, maybe, positions)
+    return PositionSearch(state).answer(question.indexes, with_positions=question.with_positions)
 
 
 def large(metadata: Metadata, snapshot: Snapshot) -> list[str]:
@@ -180,8 +180,8 @@ def warm(
         np.zeros(len(shards), np.int64),
     )
     parts = dealt(shards, weights, engine.processors) if specs and len(shards) else []
-    found = engine.each(partial(_warmed, source, tuple(specs)), parts)
-    return sum(count for count, _ in found), sum(size for _, size in found), len(parts)
+    counts = engine.each(partial(_warmed, source, tuple(specs)), parts)
+    return sum(count for count, _ in counts), sum(size for _, size in counts), len(parts)
 
 
 def _warmed(
@@ -189,10 +189,10 @@ def _warmed(
 ) -> tuple[int, int]:
     """Load the summaries of ``files``, int64[n], in a task; return (summaries, bytes read)."""
     metadata, snapshot = opened(source)
-    asked = np.zeros(snapshot.numbered, np.bool_)
-    asked[files] = True
-    found = [read_heads(metadata, snapshot, spec, asked) for spec in specs]
-    return sum(count for count, _ in found), sum(size for _, size in found)
+    selected = np.zeros(snapshot.numbered, np.bool_)
+    selected[files] = True
+    counts = [read_heads(metadata, snapshot, spec, selected) for spec in specs]
+    return sum(count for count, _ in counts), sum(size for _, size in counts)
 
 
 @memo(4)

@@ -40,15 +40,15 @@ class IndexRunner:
         """Summarize ``work`` in tasks. Yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         task = partial(tasks.summarize, source, claim)
-        found: dict[int, dict[str, SummaryRef]] = {}
+        refs: dict[int, dict[str, SummaryRef]] = {}
         used = set()
         for summaries in self.engine.each(task, shares(self.engine, work)):
             for row in summaries.to_pylist():
                 data = summary_of(row)
                 assert data is not None, "a task returns summaries"
-                found.setdefault(row["shard"], {})[row["index"]] = data
+                refs.setdefault(row["shard"], {})[row["index"]] = data
                 used.add(row["path"])
         stored = metadata.storage.list(paths.attachments_of(claim.instant))
         # Delete the files of lost attempts.
         metadata.storage.delete_many([info.path for info in stored if info.path not in used])
-        yield from ((one, found.get(one.shard, {})) for one in work)
+        yield from ((shard, refs.get(shard.shard, {})) for shard in work)

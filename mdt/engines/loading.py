@@ -56,16 +56,18 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
         or IS_DELETED in columns.names
     ):
         return False
-    known = [*definition.key, *definition.partition_by]
-    if any(columns.field(one).type != definition.schema.field(one).type for one in known):
+    names = [*definition.key, *definition.partition_by]
+    if any(columns.field(column).type != definition.schema.field(column).type for column in names):
         return False
     return homes(metadata, snapshot, pa.array([], pa.string()), np.empty(0, object)) is None
 
 
 def labelled(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:
     """Return the rows as inserts, with CONTROL columns. ``columns``: the schema of ``rows``."""
-    kept = labelled_schema(definition, columns)
-    return engine.mapped(engine.grouped(rows, ()), partial(label, definition), kept, definition.key)
+    schema = labelled_schema(definition, columns)
+    return engine.mapped(
+        engine.grouped(rows, ()), partial(label, definition), schema, definition.key
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,10 @@ def counted(rows: int, changes: Changes) -> Changes:
     Raises Conflict if rows are missing or duplicated, as when the input changes each time it is
     read.
     """
-    left = rows - sum(file.rows for file in changes.files)
-    if left != changes.counts.get("late", 0):
+    surplus = rows - sum(file.rows for file in changes.files)
+    if surplus != changes.counts.get("late", 0):
         raise changed()
-    return replace(changes, counts={**changes.counts, "inserted": -left})
+    return replace(changes, counts={**changes.counts, "inserted": -surplus})
 
 
 def changed() -> Conflict:
@@ -102,8 +104,8 @@ def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes 
     """Write the buckets of the rows of a part; return the encoded changes
     (:mod:`mdt.write.transfer`).
     """
-    given = [batch for batch in batches if batch.num_rows]
-    return encode(_write(load, given, attempt)) if given else None
+    nonempty = [batch for batch in batches if batch.num_rows]
+    return encode(_write(load, nonempty, attempt)) if nonempty else None
 
 
 def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
@@ -122,8 +124,8 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
         (number, slice_of_bucket(load, snapshot.definition, number, table, late))
         for number, table in rows
     )
-    done = (shared.run(number, one) for number, one in slices)
-    changes = collect(shared, done, threads=1, part=f"-{attempt}")
+    written = (shared.run(number, bucket_slice) for number, bucket_slice in slices)
+    changes = collect(shared, written, threads=1, part=f"-{attempt}")
     return replace(changes, counts={"late": sum(late)})
 
 
@@ -142,11 +144,13 @@ def slice_of_bucket(
     """
     batch = _unique(load, definition, rows)
     late.append(batch.duplicates)
-    one = load.buckets[number]
-    if batch.partitions != (one.partition,):
+    assignment = load.buckets[number]
+    if batch.partitions != (assignment.partition,):
         raise changed()
     inserts = in_key_order(batch.sort_keys, np.arange(len(batch)))
-    return slice_of(batch, Located.absent(len(batch)), one, Fates(_NONE, inserts, _NONE, _NONE))
+    return slice_of(
+        batch, Located.absent(len(batch)), assignment, Fates(_NONE, inserts, _NONE, _NONE)
+    )
 
 
 def _unique(load: Load, definition: TableDefinition, rows: pa.Table) -> Batch:

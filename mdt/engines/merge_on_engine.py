@@ -48,8 +48,8 @@ def merge(
     _, on, _ = said.read(columns.empty_table(), definition)
     key = tuple(on.equal[name] for name in definition.key)
     rows = EngineSource(engine, data, said, key, columns, engine.processors)
-    known = (metadata, options, rows, MERGE, definition.commit_action, progress)
-    return Merge(*known, schema=schema, chooses=bool(said.of_others().clauses))
+    arguments = (metadata, options, rows, MERGE, definition.commit_action, progress)
+    return Merge(*arguments, schema=schema, chooses=bool(said.of_others().clauses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +68,41 @@ class EngineSource(Rows, Generic[R]):
     def decided(self, operation: RowOperation, snapshot: Snapshot) -> TaggedMerge[R]:
         """Decide in tasks the action for each row."""
         engine, metadata, definition = self.engine, operation.metadata, snapshot.definition
-        since = metadata.storage.now_us()
+        started_us = metadata.storage.now_us()
         source = source_of(metadata, snapshot, operation.options, is_here=engine.is_here)
-        others = self.said.of_others()
-        tag = partial(merge_tasks.tag_merged, self.said.of_source(), bool(others.clauses), source)
+        target_clauses = self.said.of_others()
+        tag = partial(
+            merge_tasks.tag_merged, self.said.of_source(), bool(target_clauses.clauses), source
+        )
         together = engine.grouped(self.data, self.key)
         schema = tagged_schema(definition.schema)
         tagged = engine.mapped(together, tag, schema, definition.key)
-        kept = [tagged]
-        with or_dropped(engine, kept):
+        retained = [tagged]
+        with or_dropped(engine, retained):
             rows = counted(engine, tagged)
-            files = self._files(operation, snapshot, tagged, others) if others.clauses else None
+            files = (
+                self._files(operation, snapshot, tagged, target_clauses)
+                if target_clauses.clauses
+                else None
+            )
             if files is not None:
-                tag_alone = partial(merge_tasks.tag_alone, others, self.columns, source)
+                tag_alone = partial(merge_tasks.tag_alone, target_clauses, self.columns, source)
                 alone = engine.mapped(files, tag_alone, schema, definition.key)
-                kept.append(alone)
+                retained.append(alone)
                 tagged, rows = engine.joined(tagged, alone), [*rows, *counted(engine, alone)]
             read = engine.selected(tagged, {"__mdt_kind": (READ,)}, ["__mdt_segment"])
             scanned = len(read[0].drop_null().unique())
         findings = findings_of(rows)
         counts = {name: n for name, n in findings.counts.items() if name != "missing"}
-        given = sum(row["total"] for row in rows if row["__mdt_kind"] == READ)
-        microseconds = metadata.storage.now_us() - since
-        looked = Looked(given, scanned, len(snapshot), microseconds, engine.name)
+        source_rows = sum(row["total"] for row in rows if row["__mdt_kind"] == READ)
+        microseconds = metadata.storage.now_us() - started_us
+        statistics = Looked(source_rows, scanned, len(snapshot), microseconds, engine.name)
         absent = {row["__mdt_partition"] for row in rows if row["__mdt_kind"] == ABSENT}
         return TaggedMerge(
             engine,
             tagged,
-            replace(findings, counts=counts, left=None, looked=looked),
-            kept=kept,
+            replace(findings, counts=counts, left=None, looked=statistics),
+            kept=retained,
             finds_everywhere=definition.is_global or TABLE in absent,
         )
 
@@ -114,11 +120,11 @@ class EngineSource(Rows, Generic[R]):
         if not taken:
             return None
         for data in self.engine.results(tagged, merge_tasks.matched):
-            found = merge_tasks.bitmaps_of(
+            bitmaps = merge_tasks.bitmaps_of(
                 decode_ipc(data, merge_tasks.FILES, path="a task's result")
             )
-            for file in found.keys() & taken.keys():
-                taken[file] |= found[file]
+            for file in bitmaps.keys() & taken.keys():
+                taken[file] |= bitmaps[file]
         return self.engine.spread(merge_tasks.files_of(taken))
 
 

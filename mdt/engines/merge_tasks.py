@@ -67,22 +67,22 @@ def _tag_merged(
 ) -> Iterator[pa.Table]:
     merge, snapshot = _opened(said, source, rows)
     schema = snapshot.definition.schema
-    done = Decision(merge, snapshot).decided()
-    files = np.array(sorted(done.scanned), np.int64)
-    yield from _changed(merge, snapshot, done)
-    yield from _new(snapshot, done)
-    yield from _absent(snapshot, done)
+    decided = Decision(merge, snapshot).decided()
+    files = np.array(sorted(decided.scanned), np.int64)
+    yield from _changed(merge, snapshot, decided)
+    yield from _new(snapshot, decided)
+    yield from _absent(snapshot, decided)
     yield _read(schema, files, snapshot.file_groups.of_files(files))
     yield without_data(schema, READ, __mdt_group=[-1], __mdt_n=[len(merge.source)])
     if keeps_pairs:
-        left = done.found.take(~np.isin(done.found.places, done.acted.pairs.places))
-        groups = snapshot.file_groups.of_files(left.file)
+        unchanged = decided.found.take(~np.isin(decided.found.places, decided.acted.pairs.places))
+        groups = snapshot.file_groups.of_files(unchanged.file)
         yield without_data(
             schema,
             MATCHED,
             __mdt_group=groups,
-            __mdt_segment=left.file,
-            __mdt_position=left.position,
+            __mdt_segment=unchanged.file,
+            __mdt_position=unchanged.position,
             __mdt_n=0 * groups,
         )
 
@@ -98,15 +98,15 @@ def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None
     """Return the rows of the table that tagged rows of the source match: FILES as an Arrow
     stream.
     """
-    found: dict[int, BitMap] = {}
+    bitmaps: dict[int, BitMap] = {}
     for batch in batches:
         rows = pa.Table.from_batches([batch]).select(
             ["__mdt_kind", "__mdt_segment", "__mdt_position"]
         )
         rows = rows.filter(pc.is_in(rows[0], _MATCHED))
         for file, positions in by_value(rows[2].to_numpy(), rows[1].to_numpy()).items():
-            found.setdefault(file, BitMap()).update(positions.astype(np.uint32))
-    return bytes(encode_ipc(files_of(found))) if found else None
+            bitmaps.setdefault(file, BitMap()).update(positions.astype(np.uint32))
+    return bytes(encode_ipc(files_of(bitmaps))) if bitmaps else None
 
 
 def files_of(matched: Mapping[int, BitMap]) -> pa.Table:
@@ -139,21 +139,24 @@ def _tag_alone(
     said: SaidMerge, columns: pa.Schema, source: Source, files: pa.Table
 ) -> Iterator[pa.Table]:
     merge, snapshot = _opened(said, source, columns.empty_table())
-    done = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
-    seen = np.array(sorted(done.scanned), np.int64)
-    yield from _changed(merge, snapshot, done)
-    yield from _new(snapshot, done)
-    yield _read(snapshot.definition.schema, seen, np.full(len(seen), -1))
+    decided = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
+    scanned = np.array(sorted(decided.scanned), np.int64)
+    yield from _changed(merge, snapshot, decided)
+    yield from _new(snapshot, decided)
+    yield _read(snapshot.definition.schema, scanned, np.full(len(scanned), -1))
 
 
 def _changed(merge: MergedRows, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
     """Yield the rows of the table that are updated in place, end, or move."""
     stays, falls = done.updates & ~done.acted.moved, done.falls
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
-        some = done.acted.take(which)
-        if len(some):
+        pairs = done.acted.take(which)
+        if len(pairs):
             yield _there(
-                snapshot, keyed_rows(merge.updated(snapshot, some), snapshot.definition), some, kind
+                snapshot,
+                keyed_rows(merge.updated(snapshot, pairs), snapshot.definition),
+                pairs,
+                kind,
             )
     gone = done.acted.take(~done.updates)
     if len(gone):
@@ -172,8 +175,8 @@ def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
     names = [
         name for name in definition.schema.names if name in needed or name == definition.ordering
     ]
-    found = merge.target(snapshot, gone.pairs, names, threads=1)
-    return keyed_rows(with_nulls(found, definition.schema), definition)
+    table = merge.target(snapshot, gone.pairs, names, threads=1)
+    return keyed_rows(with_nulls(table, definition.schema), definition)
 
 
 def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.Table:

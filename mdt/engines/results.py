@@ -63,7 +63,7 @@ def drop_lost_attempts(
     used = {paths.partition_file(f.partition, f.name) for f in changes.files}
     used |= {f.key_map.path for f in changes.files if f.key_map is not None}
     used |= {u.stored.path for u in changes.key_parts if u.stored is not None}
-    found = [info.path for partition in partitions for info in storage.list_dir(partition)]
-    found += [info.path for info in storage.list(paths.attachments_of(claim.instant))]
-    mine = [path for path in found if is_written_by(path, claim.instant, claim.token)]
-    storage.delete_many([path for path in mine if path not in used])
+    listed = [info.path for partition in partitions for info in storage.list_dir(partition)]
+    listed += [info.path for info in storage.list(paths.attachments_of(claim.instant))]
+    own_paths = [path for path in listed if is_written_by(path, claim.instant, claim.token)]
+    storage.delete_many([path for path in own_paths if path not in used])

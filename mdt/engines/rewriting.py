@@ -38,8 +38,8 @@ class EngineRewrite:
         """
         source = source_of(shared.metadata, shared.snapshot, shared.options)
         task = partial(tasks.rewrite, source, shared.claim, rewrite)
-        done = self.engine.each(task, shares(self.engine, work))
-        changes = merged([decode(data, extra) for data, extra in done])
+        results = self.engine.each(task, shares(self.engine, work))
+        changes = merged([decode(data, extra) for data, extra in results])
         partitions = sorted({file.partition for file in changes.files})
         drop_lost_attempts(shared.metadata.storage, shared.claim, partitions, changes)
         if progress is not None:

@@ -113,14 +113,14 @@ class Spilled:
         """Return runs of adjacent parts with at most ``memory_max`` bytes, and the bytes of each
         run. A single part may be larger.
         """
-        found: list[tuple[list[int], int]] = []
+        groups: list[tuple[list[int], int]] = []
         for part in sorted(self.parts):
             size = self.memory(part)
-            if found and found[-1][1] + size <= memory_max:
-                found[-1] = ([*found[-1][0], part], found[-1][1] + size)
+            if groups and groups[-1][1] + size <= memory_max:
+                groups[-1] = ([*groups[-1][0], part], groups[-1][1] + size)
             else:
-                found.append(([part], size))
-        return found
+                groups.append(([part], size))
+        return groups
 
 
 def weight(memory: int, rows: int) -> int:
@@ -215,24 +215,24 @@ class SpillingEngine:
 
     def spread(self, table: pa.Table) -> Spilled:
         """Return the rows of ``table`` in the same part per processor."""
-        found = self.empty(table.schema)
+        spilled = self.empty(table.schema)
         for part in range(min(len(table), self.processors)):
-            found.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
-        return found
+            spilled.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
+        return spilled
 
     def joined(self, rows: Spilled, more: Spilled) -> Spilled:
         """Return the rows of both inputs. Blocks of ``more`` are copied into the scratch file of
         ``rows``.
         """
-        found = replace(rows, by=(), parts=dict(rows.parts), lock=Lock())
+        union = replace(rows, by=(), parts=dict(rows.parts), lock=Lock())
         first = max(rows.parts, default=-1) + 1
         for part in sorted(more.parts):
             copies = [
-                replace(b, start=found.scratch.append(more.scratch.read(b.start, b.size)))
+                replace(b, start=union.scratch.append(more.scratch.read(b.start, b.size)))
                 for b in more.parts[part]
             ]
-            found.parts[first + part] = copies
-        return found
+            union.parts[first + part] = copies
+        return union
 
     def grouped(
         self, rows: Spilled, names: Sequence[str], key_hash: KeyHash | None = None
@@ -240,22 +240,22 @@ class SpillingEngine:
         """Return the rows with equal values of the columns ``names`` in the same part."""
         if not names or rows.by == tuple(names):
             return rows
-        found = self.empty(rows.schema, names)
-        self._moved(rows, found, partial(part_by, tuple(names)))
-        return found
+        spilled = self.empty(rows.schema, names)
+        self._moved(rows, spilled, partial(part_by, tuple(names)))
+        return spilled
 
     def mapped(
         self, rows: Spilled, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Spilled:
         """Return the rows that ``function`` makes of each part."""
-        found = self.empty(schema)
+        spilled = self.empty(schema)
 
-        def one(parts: list[int], attempt: int) -> None:
+        def map_run(parts: list[int], attempt: int) -> None:
             for batch in function(rows.batches(parts), attempt):
-                found.add(parts[0], pa.Table.from_batches([batch], schema))
+                spilled.add(parts[0], pa.Table.from_batches([batch], schema))
 
-        self._run(one, rows.runs(self._rows_memory // self.processors))
-        return found
+        self._run(map_run, rows.runs(self._rows_memory // self.processors))
+        return spilled
 
     def dropped(self, rows: Spilled) -> None:
         """Delete the scratch file of ``rows``."""
@@ -264,7 +264,7 @@ class SpillingEngine:
     def counted(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
         """Count the rows of each combination of ``by``, with the sum of ``total``."""
         named = [*by, "rows", "total"]
-        found = [
+        tables = [
             pa.table(
                 [pa.array([], rows.schema.field(name).type) for name in by]
                 + [pa.array([], pa.int64())] * 2,
@@ -272,9 +272,9 @@ class SpillingEngine:
             )
         ]
         for batch in self._all(rows):
-            found.append(tasks.counted(pa.Table.from_batches([batch]), by, total))
+            tables.append(tasks.counted(pa.Table.from_batches([batch]), by, total))
         sums = (
-            pa.concat_tables(found)
+            pa.concat_tables(tables)
             .group_by(list(by))
             .aggregate([("rows", "sum"), ("total", "sum")])
         )
@@ -288,12 +288,12 @@ class SpillingEngine:
         rows_max: int | None = None,
     ) -> pa.Table:
         """Return columns of the rows whose values are in ``chosen``, at most ``rows_max`` rows."""
-        found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
+        tables = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
         for batch in self._all(rows):
-            found.append(pa.Table.from_batches([tasks.chosen(batch, chosen, names)]))
-            if rows_max is not None and sum(map(len, found)) >= rows_max:
+            tables.append(pa.Table.from_batches([tasks.chosen(batch, chosen, names)]))
+            if rows_max is not None and sum(map(len, tables)) >= rows_max:
                 break
-        return pa.concat_tables(found).slice(0, rows_max)
+        return pa.concat_tables(tables).slice(0, rows_max)
 
     def sampled(
         self, rows: Spilled, partitions: Sequence[str], key: Sequence[str], share: float
@@ -309,9 +309,11 @@ class SpillingEngine:
 
     def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
         """Return the rows of buckets, a part per bucket."""
-        kept = pa.schema([field for field in rows.schema if field.name not in tasks.DECIDED])
-        found = self.empty(kept.append(pa.field(tasks.BUCKET, pa.int32())))
-        spiller = self.spiller(found, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64))
+        columns = pa.schema([field for field in rows.schema if field.name not in tasks.DECIDED])
+        spilled = self.empty(columns.append(pa.field(tasks.BUCKET, pa.int32())))
+        spiller = self.spiller(
+            spilled, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64)
+        )
         for batch in self._all(rows):
             for dealt in tasks.bucketed(deal, iter([batch])):
                 spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.DECIDED)))
@@ -320,15 +322,15 @@ class SpillingEngine:
             bucket: weight(_ARROW_TIMES * size, rows)
             for bucket, (size, rows) in deal.carried.items()
         }
-        return replace(found, beside=stored)
+        return replace(spilled, beside=stored)
 
     def results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
         """Return the results of ``function`` over all parts, without None."""
         runs = rows.runs(self._rows_memory // self.processors)
-        done = self._run(
+        values = self._run(
             lambda parts, attempt: function(rows.batches(parts), attempt), runs, self.progress
         )
-        return [result for result in done if result is not None]
+        return [value for value in values if value is not None]
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return the result of ``function`` for each share."""
@@ -339,13 +341,13 @@ class SpillingEngine:
             finally:
                 give_back()
 
-        found: list[T] = []
+        results: list[T] = []
         with ThreadPoolExecutor(self.processors) as pool:
-            for one in pool.map(task, shares, self._attempts):
-                found.append(one)
+            for result in pool.map(task, shares, self._attempts):
+                results.append(result)
                 if self.progress is not None:
-                    self.progress(len(found), len(shares))
-        return found
+                    self.progress(len(results), len(shares))
+        return results
 
     def _all(self, rows: Spilled) -> Iterator[pa.RecordBatch]:
         return rows.batches(sorted(rows.parts))
@@ -366,32 +368,32 @@ class SpillingEngine:
         this returns or raises.
         """
         room, total = _Room(self._rows_memory), sum(len(parts) for parts, _ in runs)
-        done: list[int] = []
+        finished: list[int] = []
 
         def task(parts: list[int], memory: int, attempt: int) -> T:
             try:
                 return function(parts, attempt)
             finally:
                 give_back()
-                done.append(len(parts))
+                finished.append(len(parts))
                 room.leave(memory)
 
-        def tell() -> None:
-            if progress is not None and done:
-                progress(sum(done), total)
+        def report() -> None:
+            if progress is not None and finished:
+                progress(sum(finished), total)
 
         started: list[Future[T]] = []
         with ThreadPoolExecutor(self.processors) as pool:
             for parts, memory in runs:
                 room.enter(memory)
-                if any(one.done() and one.exception() is not None for one in started):
+                if any(future.done() and future.exception() is not None for future in started):
                     room.leave(memory)
                     break
-                tell()
+                report()
                 started.append(pool.submit(task, parts, memory, next(self._attempts)))
-        found = [one.result() for one in started]
-        tell()
-        return found
+        results = [future.result() for future in started]
+        report()
+        return results
 
 
 def part_by(names: tuple[str, ...], table: pa.Table) -> Int64Array:

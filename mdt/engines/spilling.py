@@ -84,15 +84,15 @@ def read_keys(
     pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition
 ) -> pa.Table | Spilled:
     """Return rows to delete as :func:`read` does, with only the columns that deletes use."""
-    needed, more = columns_of_deletes(definition)
-    names = list(dict.fromkeys([*needed, *more]))
+    needed, optional = columns_of_deletes(definition)
+    names = list(dict.fromkeys([*needed, *optional]))
     held, is_all = _held((_only(piece, names) for piece in pieces), engine)
-    found = joined(held)
+    head = joined(held)
     if is_all:
-        return found
-    normalize_keys(found.slice(0, 0), definition)
-    rest = (_only(piece, names) for piece in pieces)
-    return _put_aside(chain(held, rest), engine, definition, names, may_lack=True)
+        return head
+    normalize_keys(head.slice(0, 0), definition)
+    remaining = (_only(piece, names) for piece in pieces)
+    return _put_aside(chain(held, remaining), engine, definition, names, may_lack=True)
 
 
 def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -112,15 +112,15 @@ def looked_through(
     if is_all:
         first = joined([piece.slice(0, 0) for piece in held])
         return first.schema, chain([first], held)
-    seen, runs = pa.schema([]), [engine.empty(pa.schema([]))]
+    columns, runs = pa.schema([]), [engine.empty(pa.schema([]))]
     with _or_closed(runs[0]):
         for piece in chain(held, pieces):
-            seen = _together(seen, piece.schema)
+            columns = _together(columns, piece.schema)
             rows = _plain(piece)
             if rows.schema != runs[-1].schema:
                 runs.append(replace(runs[-1], schema=rows.schema, parts={}))
             runs[-1].add(0, rows)
-    return seen, chain([_plain(without_rows(seen))], _read_again(runs[1:]))
+    return columns, chain([_plain(without_rows(columns))], _read_again(runs[1:]))
 
 
 def _plain(piece: pa.Table) -> pa.Table:
@@ -231,28 +231,32 @@ def _put_aside(
     if marks:
         declared = declared.append(pa.field(IS_DELETED, pa.bool_()))
         stored = _nullable(stored, ()).append(pa.field(IS_DELETED, pa.bool_()))
-    kept = pa.schema([pa.field(field.name, movable(field.type)) for field in declared])
-    rows = engine.empty(kept, definition.key)
+    scratch_schema = pa.schema([pa.field(field.name, movable(field.type)) for field in declared])
+    rows = engine.empty(scratch_schema, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
-    first, seen = 0, pa.schema([])
+    first, columns = 0, pa.schema([])
     with _or_closed(rows):
         for piece in pieces:
-            seen = _together(seen, piece.schema)
+            columns = _together(columns, piece.schema)
             whole = _with_all(piece, declared)
-            wanted = _nullable(stored, piece.column_names) if may_lack else stored
-            checked = conform(whole, declared, wanted, definition.key, first=first)
+            required = _nullable(stored, piece.column_names) if may_lack else stored
+            checked = conform(whole, declared, required, definition.key, first=first)
             spiller.add(
-                (checked if kept.types == stored.types else conform(whole, declared, kept)).cast(
-                    kept
-                )
+                (
+                    checked
+                    if scratch_schema.types == stored.types
+                    else conform(whole, declared, scratch_schema)
+                ).cast(scratch_schema)
             )
             first += len(piece)
         spiller.flush()
         if not may_lack:
-            conform(without_rows(seen), declared, stored)
+            conform(without_rows(columns), declared, stored)
     if not may_lack:
         return rows
-    return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
+    return replace(
+        rows, names=tuple(name for name in scratch_schema.names if name in columns.names)
+    )
 
 
 def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:

@@ -236,9 +236,10 @@ def label(
         if any(table[name].null_count for name in definition.key):
             record_keys(table, definition.key, numbered=False)
         codes, paths = paths_of(table, definition)
-        known = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
+        defaults = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
         control = [
-            pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL
+            pa.repeat(pa.scalar(defaults.get(field.name), field.type), len(table))
+            for field in CONTROL
         ]
         control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(
             pa.array(codes)
@@ -268,9 +269,9 @@ def tag(
     """Yield the rows of a part as ``rule`` decides, with CONTROL columns. Equal keys must be in the
     same part.
     """
-    given = [batch for batch in batches if batch.num_rows]
-    if given:
-        for part in _tag(rule, source, given):
+    nonempty = [batch for batch in batches if batch.num_rows]
+    if nonempty:
+        for part in _tag(rule, source, nonempty):
             yield from part.to_batches()
 
 
@@ -280,7 +281,7 @@ def _tag(rule: Rule, source: Source, given: Sequence[pa.RecordBatch]) -> Iterato
     batch = rule.batch(pa.Table.from_batches(given), definition, numbered=False)
     outcome = rule.outcome(metadata, source.parsed(), snapshot, batch)
     batch, places, columns = outcome.batch, outcome.places, rule.columns(definition)
-    names, there = partition_names(batch), snapshot.file_groups.partitions(places.group)
+    names, old_partitions = partition_names(batch), snapshot.file_groups.partitions(places.group)
     missing = outcome.missing
     yield hashed(columns, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
     yield buried(columns, outcome.tombstones)
@@ -289,8 +290,8 @@ def _tag(rule: Rule, source: Source, given: Sequence[pa.RecordBatch]) -> Iterato
         (INSERT, outcome.inserts, names),
         (RETURN, outcome.returns, names),
         (UPDATE, outcome.updates, names),
-        (DELETE, outcome.moves, there),
-        (FURTHER, outcome.ends, there),
+        (DELETE, outcome.moves, old_partitions),
+        (FURTHER, outcome.ends, old_partitions),
     )
     for kind, entries, partition in kinds:
         yield tagged(rows, places, entries, kind, np.asarray(partition))
@@ -315,33 +316,33 @@ def tagged(
     group = located.dead_in if kind == RETURN else located.group
     if kind == INSERT:
         group = np.full(len(batch), NEW) if located.home is None else located.home
-    of = pa.array(located.keys_of(rows))
+    key_rows = pa.array(located.keys_of(rows))
     control = [
         np.full(len(rows), kind, np.int32),
         partition[rows],
-        batch.keys.take(of),
+        batch.keys.take(key_rows),
         group[rows],
         np.full(len(rows), -1, np.int64) if is_new else located.file[rows],
         located.position[rows],
         np.full(len(rows), batch.table.nbytes // max(1, len(batch)), np.int64),
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(control, CONTROL, strict=True)]
-    return pa.table([*batch.table.take(of).columns, *arrays], schema=schema)
+    return pa.table([*batch.table.take(key_rows).columns, *arrays], schema=schema)
 
 
 def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
     """Return tagged rows with the given CONTROL columns, at least one, and null in all other
     columns.
     """
-    found = tagged_schema(schema)
+    full_schema = tagged_schema(schema)
     size = len(next(iter(control.values())))
-    known = {"__mdt_kind": np.full(size, kind), **control}
-    nulls = (pa.nulls(size, f.type) for f in found)
+    values = {"__mdt_kind": np.full(size, kind), **control}
+    nulls = (pa.nulls(size, f.type) for f in full_schema)
     columns = [
-        pa.array(known[f.name], f.type) if f.name in known else null
-        for f, null in zip(found, nulls, strict=True)
+        pa.array(values[f.name], f.type) if f.name in values else null
+        for f, null in zip(full_schema, nulls, strict=True)
     ]
-    return pa.table(columns, schema=found)
+    return pa.table(columns, schema=full_schema)
 
 
 def hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
@@ -374,16 +375,16 @@ def counted(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
     """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the sum of
     the column ``total``.
     """
-    found = rows.group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
-    return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
+    sums = rows.group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
+    return sums.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
 
 
 def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -> pa.Table:
     """Return the tagged inserts into ``partitions`` as SAMPLED, with their sort keys by the columns
     ``key``.
     """
-    mine = pc.is_in(rows["__mdt_partition"], pa.array(list(partitions), pa.string()))
-    rows = rows.filter(pc.and_(pc.equal(rows["__mdt_kind"], INSERT), mine))
+    is_selected = pc.is_in(rows["__mdt_partition"], pa.array(list(partitions), pa.string()))
+    rows = rows.filter(pc.and_(pc.equal(rows["__mdt_kind"], INSERT), is_selected))
     return pa.table(
         [rows["__mdt_partition"], sort_keys(rows, key).cast(pa.binary())], schema=SAMPLED
     )
@@ -395,7 +396,7 @@ def bucketed(
     """Yield the rows that belong to a bucket, with its number, for engines without native shuffles.
     O(n log n) for a batch of n rows.
     """
-    places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
+    places = {(row["place"], row["number"]): row for row in deal.places.to_pylist()}
     for batch in batches:
         table = pa.Table.from_batches([batch])
         table = table.filter(pc.less(table["__mdt_kind"], DROPPED)).combine_chunks()
@@ -413,8 +414,8 @@ def bucketed(
         paths = names.dictionary.to_pylist()
         for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             path = paths[codes[start]] if codes[start] >= 0 else None
-            if found := places.get((path, int(groups[start]))):
-                bucket[start:stop] = _takers(deal, table.slice(start, stop - start), found)
+            if entry := places.get((path, int(groups[start]))):
+                bucket[start:stop] = _takers(deal, table.slice(start, stop - start), entry)
         dealt = table.append_column(BUCKET, pa.array(bucket))
         yield from dealt.filter(pa.array(bucket >= 0)).to_batches()
 
@@ -440,8 +441,8 @@ def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
     low, high = np.zeros(len(keys), np.int64), np.full(len(keys), len(bounds), np.int64)
     for _ in range(len(bounds).bit_length()):
         middle = (low + high) // 2
-        asked = bounds.take(pa.array(np.minimum(middle, len(bounds) - 1)))
-        follows = pc.less_equal(asked, keys).to_numpy(zero_copy_only=False) & (low < high)
+        pivots = bounds.take(pa.array(np.minimum(middle, len(bounds) - 1)))
+        follows = pc.less_equal(pivots, keys).to_numpy(zero_copy_only=False) & (low < high)
         low, high = np.where(follows, middle + 1, low), np.where(follows, high, middle)
     return low
 
@@ -455,8 +456,8 @@ def rewrite(
     metadata, snapshot = opened(source)
     options = replace(source.parsed(), writer_threads=1)
     shared = WriteJob.of(metadata, snapshot, options, claim.tried(attempt))
-    done = function(shared, work, f"-{attempt}", None)
-    return encode(done), dict(done.extra)
+    changes = function(shared, work, f"-{attempt}", None)
+    return encode(changes), dict(changes.extra)
 
 
 def summarize(
@@ -467,9 +468,9 @@ def summarize(
     """
     metadata, snapshot = opened(source)
     objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}-{attempt}"))
-    found = []
-    for one in work:
-        summaries = summaries_of(metadata, snapshot, one)
-        found += [(spec, one.shard, placed(objects, data)) for spec, data in summaries.items()]
+    entries = []
+    for shard in work:
+        summaries = summaries_of(metadata, snapshot, shard)
+        entries += [(spec, shard.shard, placed(objects, data)) for spec, data in summaries.items()]
     objects.write(metadata.storage)
-    return summaries_table(found)
+    return summaries_table(entries)

@@ -200,15 +200,15 @@ class TaggedRows(DecidedRows, Generic[R]):
         if self.is_load:
             load = Load(source, claim, plan.work, name)
             return self.engine.results(rows, partial(loading.write, load))
-        work = Work(source, claim, plan.work, name == MERGE)
-        return self.engine.results(rows, partial(write_tasks.write, work))
+        shared = Work(source, claim, plan.work, name == MERGE)
+        return self.engine.results(rows, partial(write_tasks.write, shared))
 
     @property
     def _written_rows(self) -> int:
         """The approximate number of rows that tasks write, or delete."""
-        known = self.findings
-        new = (known.inserts, known.returns, known.updates)
-        return sum(sum(rows.values()) for rows in new) or sum(known.deletes.values())
+        findings = self.findings
+        new = (findings.inserts, findings.returns, findings.updates)
+        return sum(sum(rows.values()) for rows in new) or sum(findings.deletes.values())
 
     def _deal(self, snapshot: Snapshot, plan: RowPlan) -> Deal:
         """Assign rows to buckets. There are a few tasks per processor, and more where a task would
@@ -229,11 +229,11 @@ class TaggedRows(DecidedRows, Generic[R]):
         ]
         types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
-        wanted = max(
+        task_count = max(
             TASKS_PER_PROCESSOR * self.engine.processors, -(-self._written_rows // _TASK_ROWS)
         )
         dealt = pa.table(columns, ["place", "number", "bounds", "takers"])
-        return Deal(dealt, key, min(len(plan.work), wanted), _carried(snapshot, plan.work))
+        return Deal(dealt, key, min(len(plan.work), task_count), _carried(snapshot, plan.work))
 
     def _ranges(
         self, plan: RowPlan, key: Sequence[str]
@@ -243,9 +243,9 @@ class TaggedRows(DecidedRows, Generic[R]):
         The inserts of a partition are split at quantiles of a sample of the columns ``key``.
         """
         takers: dict[str, list[int]] = {}
-        for number, one in enumerate(plan.work):
-            if len(one.inserts) and one.home == NEW:
-                takers.setdefault(one.partition, []).append(number)
+        for number, assignment in enumerate(plan.work):
+            if len(assignment.inserts) and assignment.home == NEW:
+                takers.setdefault(assignment.partition, []).append(number)
         ranges: dict[str, tuple[list[bytes], list[int]]] = {
             name: ([], numbers[:1]) for name, numbers in takers.items()
         }
@@ -319,11 +319,11 @@ def _tombstones(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any
 
 def _refused(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the reason to refuse the rows of an insert, or None."""
-    known = sum(row["rows"] for row in counted if row["__mdt_kind"] == UPDATE)
-    if known:
+    existing = sum(row["rows"] for row in counted if row["__mdt_kind"] == UPDATE)
+    if existing:
         exist = {"__mdt_kind": (UPDATE,)}
         keys = engine.selected(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
-        return f"{known} keys exist already: {keys[0].to_pylist()}"
+        return f"{existing} keys exist already: {keys[0].to_pylist()}"
     dropped = [row for row in counted if row["__mdt_kind"] == DROPPED]
     repeated = sum(row["total"] for row in dropped if row["__mdt_group"] == REPEATED)
     return f"{repeated} rows repeat a key" if repeated else None

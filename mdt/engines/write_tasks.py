@@ -59,8 +59,8 @@ def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes 
     """Write the buckets of the rows of a part; return the encoded changes
     (:mod:`mdt.write.transfer`).
     """
-    given = [batch for batch in batches if batch.num_rows]
-    return encode(_write(work, given, attempt)) if given else None
+    nonempty = [batch for batch in batches if batch.num_rows]
+    return encode(_write(work, nonempty, attempt)) if nonempty else None
 
 
 def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
@@ -78,12 +78,12 @@ def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
         tombstones = rows.tombstones(snapshot)
     shared.marked.mark((n, work.buckets[n]) for n in places)
     slices: Iterator[tuple[int, Slice]] = (
-        (n, rows.slice(of, work.buckets[n])) for n, of in places.items()
+        (n, rows.slice(bucket_rows, work.buckets[n])) for n, bucket_rows in places.items()
     )
     if len(places) == 1:
         slices = drained(list(slices))
         del rows
-    changes = collect(shared, (shared.run(*one) for one in slices), threads=1, part=f"-{attempt}")
+    changes = collect(shared, (shared.run(*item) for item in slices), threads=1, part=f"-{attempt}")
     return replace(changes, tombstones=tombstones)
 
 
@@ -180,6 +180,6 @@ def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> 
     kind = control["__mdt_kind"][rows.start : rows.stop]
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
     updates, inserts, returns, deletes = (
-        rows.start + np.flatnonzero(np.isin(kind, told)) for told in kinds
+        rows.start + np.flatnonzero(np.isin(kind, members)) for members in kinds
     )
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)

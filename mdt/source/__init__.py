@@ -75,9 +75,9 @@ def read(
     from mdt.source.table_answers import known_settings
 
     _enabled(spark)
-    said = known_settings(spark)
-    table = read_frame.opened(path, said.over(options), storage_options, as_of)
-    return read_frame.snapshot(spark, table, as_of is not None, query_type, reads=said.reads)
+    settings = known_settings(spark)
+    table = read_frame.opened(path, settings.over(options), storage_options, as_of)
+    return read_frame.snapshot(spark, table, as_of is not None, query_type, reads=settings.reads)
 
 
 def warm(
@@ -113,10 +113,10 @@ def warm(
     from mdt.source.table_answers import known_settings
 
     _enabled(spark)
-    said = known_settings(spark)
-    with shown(progress, "warm") as told:
+    settings = known_settings(spark)
+    with shown(progress, "warm") as report:
         return warm_sessions.warm(
-            spark, path, said.over(options), storage_options, columns, said.reads, told
+            spark, path, settings.over(options), storage_options, columns, settings.reads, report
         )
 
 

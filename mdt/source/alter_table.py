@@ -91,12 +91,12 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
     """
     write_frame.require_newest(asked)
     table = write_frame.opened(asked)
-    wanted: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
+    arguments: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
     names = list(table.schema.names)
     for change, path, new in changes:
-        _collect(wanted, names, change, path, new)
-    if any(wanted.values()):
-        table.alter(**wanted)
+        _collect(arguments, names, change, path, new)
+    if any(arguments.values()):
+        table.alter(**arguments)
     return table
 
 

@@ -37,23 +37,23 @@ def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[i
     """
     write_frame.require_newest(asked)
     table = write_frame.opened(asked)
-    done = _plainly(table, statement) or _by_edits(table, statement)
-    affected = done.updated + done.deleted + done.inserted
+    result = _plainly(table, statement) or _by_edits(table, statement)
+    affected = result.updated + result.deleted + result.inserted
     if statement.kind == "MERGE":
-        return table, (affected, done.updated, done.deleted, done.inserted)
+        return table, (affected, result.updated, result.deleted, result.inserted)
     return table, (affected,)
 
 
 def _plainly(table: tables.Table, statement: Statement) -> WriteResult | None:
     """Execute a statement of exact tests and constants. Return None for other statements."""
-    said = statement.plain(table.schema.names)
-    if said is None or not _is_exact(table, said):
+    plain = statement.plain(table.schema.names)
+    if plain is None or not _is_exact(table, plain):
         return None
     if statement.kind == "DELETE":
-        return table.delete_where(said.where)
-    if not said.values.keys().isdisjoint(_moving(table.definition)):
+        return table.delete_where(plain.where)
+    if not plain.values.keys().isdisjoint(_moving(table.definition)):
         return None
-    return table.update_where(values=said.values, where=said.where)
+    return table.update_where(values=plain.values, where=plain.where)
 
 
 def _is_exact(table: tables.Table, said: Plain) -> bool:
@@ -90,9 +90,9 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
                 " no keys"
             ),
         )
-    done = _by_key(table, statement, fixed)
-    if done is not None:
-        return done
+    result = _by_key(table, statement, fixed)
+    if result is not None:
+        return result
     clauses = statement.clauses(on, fixed, False)
     for attempt in range(1, table.options.commit_attempts + 1):
         seq = table.snapshot().seq
@@ -130,14 +130,14 @@ def _merged(
     """
     merge = table._merging(edits, on, looks=True)
     for clause in clauses:
-        said = f"source.{late.spark_statement.NUMBERS[clause.side]} = {clause.number}"
+        condition = f"source.{late.spark_statement.NUMBERS[clause.side]} = {clause.number}"
         values = {name: col(f"source.{value}") for name, value in clause.values.items()}
         if clause.side == late.spark_statement.NEW:
-            merge = merge.when_not_matched(said).insert(values)
+            merge = merge.when_not_matched(condition).insert(values)
         elif clause.action == "delete":
-            merge = merge.when_matched(said).delete()
+            merge = merge.when_matched(condition).delete()
         else:
-            merge = merge.when_matched(said).update(values or _as_it_is(table.definition))
+            merge = merge.when_matched(condition).update(values or _as_it_is(table.definition))
     return merge.execute()
 
 

@@ -27,7 +27,7 @@ def create_statement(
         null = " NOT NULL" if column in required else ""
         note = f" COMMENT {_text(comment)}" if comment else ""
         lines.append(f"  {backquoted(column)} {type}{null}{note}")
-    said = {
+    settings = {
         "key": listing(definition.key),
         "ordering": listing(filter(None, [definition.ordering])),
         "type": definition.table_type,
@@ -36,7 +36,9 @@ def create_statement(
         "indexes": "; ".join(definition.indexes),
         **definition.options,
     }
-    options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in said.items() if value)
+    options = ",\n".join(
+        f"  {_text(key)} = {_text(value)}" for key, value in settings.items() if value
+    )
     partitions = ", ".join(map(backquoted, definition.partition_by))
     partitioned = f"PARTITIONED BY ({partitions})\n" if partitions else ""
     body = ",\n".join(lines)

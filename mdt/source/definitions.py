@@ -189,8 +189,8 @@ def _delete(
     for spec in specs:
         if not paths_with(snapshot, spec) and not may_lack:
             raise Invalid(f"there is no partition {json.dumps(spec)}", hint=hint)
-    given = [("partitions", json.dumps(specs))]
-    table, _ = procedures.call(asked, "delete_partition", given, spark)
+    arguments = [("partitions", json.dumps(specs))]
+    table, _ = procedures.call(asked, "delete_partition", arguments, spark)
     return table, _NOTHING.empty_table()
 
 

@@ -63,14 +63,14 @@ def known(
     storage = open_storage(path, storage_options=storage_options)
     key = storage.url, _texts(canonical(options)), _texts(storage_options or {})
     with opened() as open_tables:
-        found = open_tables.get(key)
-        if found is not None:
+        cached = open_tables.get(key)
+        if cached is not None:
             open_tables.move_to_end(key)
-    if found is not None and _goes_on(found.table, storage):
-        return found.table
+    if cached is not None and _goes_on(cached.table, storage):
+        return cached.table
     table = tables.open(path, options, storage_options=storage_options)
-    if found is not None and _are_same(found.table, table):
-        return found.table
+    if cached is not None and _are_same(cached.table, table):
+        return cached.table
     _keep(key, table)
     return table
 
@@ -78,7 +78,9 @@ def known(
 def relations_of(table: tables.Table) -> Relations | None:
     """Return the relations shared by frames of an open table, or None if it is not cached."""
     with opened() as open_tables:
-        return next((one.relations for one in open_tables.values() if one.table is table), None)
+        return next(
+            (entry.relations for entry in open_tables.values() if entry.table is table), None
+        )
 
 
 def _keep(key: _Key, table: tables.Table) -> None:
@@ -86,17 +88,17 @@ def _keep(key: _Key, table: tables.Table) -> None:
     with opened() as open_tables:
         open_tables[key] = newest
         open_tables.move_to_end(key)
-        left = sum(one.files for one in open_tables.values()) - OPEN_FILES_MAX
-        while len(open_tables) > OPEN_TABLES_MAX or (left > 0 and len(open_tables) > 1):
-            left -= open_tables.popitem(last=False)[1].files
+        excess = sum(entry.files for entry in open_tables.values()) - OPEN_FILES_MAX
+        while len(open_tables) > OPEN_TABLES_MAX or (excess > 0 and len(open_tables) > 1):
+            excess -= open_tables.popitem(last=False)[1].files
 
 
 def _forget_stopped() -> None:
     """Release sessions that were stopped."""
     with opened() as open_tables:
-        kept = list(open_tables.values())
-    for one in kept:
-        one.relations.forget_stopped()
+        entries = list(open_tables.values())
+    for entry in entries:
+        entry.relations.forget_stopped()
 
 
 def _goes_on(table: tables.Table, storage: Storage) -> bool:
@@ -120,10 +122,10 @@ def _are_same(before: tables.Table, now: tables.Table) -> bool:
     The table of ``before`` may be deleted, or replaced by an older copy with other later commits.
     """
     with suppress(MdtError):
-        known, found = before.metadata.known(), now.snapshot()
-        if known.definition.table_id != found.definition.table_id or found.seq < known.seq:
+        old, new = before.metadata.known(), now.snapshot()
+        if old.definition.table_id != new.definition.table_id or new.seq < old.seq:
             return False
-        if not found.unknown_instants({known.last_instant}):
+        if not new.unknown_instants({old.last_instant}):
             before.snapshot()
             return before.metadata.stands_firm(now.metadata.storage)
     return False

@@ -70,12 +70,12 @@ class Words(CallOptions):
     @property
     def table(self) -> dict[str, Any]:
         """The options that describe the table, as arguments of :func:`mdt.create`."""
-        given = {}
+        arguments = {}
         for name, declared in CALL_OPTIONS.options.items():
             value = getattr(self, name)
             if declared.fixed and value is not None:
-                given[name] = value
-        return given
+                arguments[name] = value
+        return arguments
 
 
 def words(given: Mapping[str, str]) -> Words:
@@ -95,36 +95,36 @@ def words(given: Mapping[str, str]) -> Words:
         if "paths" in options:
             hint = "one table at a time"
         raise Invalid("no table is named", hint=hint)
-    asked = Words(path=hadoop_path(options["path"]))
+    parsed = Words(path=hadoop_path(options["path"]))
     of_call: dict[str, str] = {}
     for name, text in options.items():
         if name in CALL_OPTIONS:
             if text.strip() or CALL_OPTIONS.find(name).member not in _BLANK_IF_UNSET:
                 of_call[name] = text
         elif name.startswith(STORAGE):
-            asked.storage[name.removeprefix(STORAGE)] = text
+            parsed.storage[name.removeprefix(STORAGE)] = text
         elif name.startswith(METADATA):
-            asked.metadata[name.removeprefix(METADATA)] = text
+            parsed.metadata[name.removeprefix(METADATA)] = text
         elif name in OPTIONS:
-            asked.options[name] = text
+            parsed.options[name] = text
         elif name in _CHECKED:
             _CHECKED[name](name, text)
         elif name not in WITHOUT_MEANING:
             hint = nearest(name, [*CALL_OPTIONS, *OPTIONS, *_CHECKED])
             raise Invalid(f"unknown option {name!r}", hint=hint)
     for member, value in CALL_OPTIONS.read(of_call).items():
-        setattr(asked, member, value)
-    asked.made_as, asked.made_with = asked.table, dict(asked.options)
-    return asked
+        setattr(parsed, member, value)
+    parsed.made_as, parsed.made_with = parsed.table, dict(parsed.options)
+    return parsed
 
 
 def of_machine(names: Iterable[str]) -> list[str]:
     """Return the options among ``names`` with machine scope (:data:`mdt.option.Scope`)."""
-    of_machine = []
+    machine_names = []
     for name in names:
         if name.lower() in OPTIONS and OPTIONS.find(name.lower()).scope == "machine":
-            of_machine.append(name)
-    return of_machine
+            machine_names.append(name)
+    return machine_names
 
 
 def _refuse_change_files(name: str, text: str) -> None:

@@ -84,13 +84,11 @@ _TYPES: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool
 
 def columns(name: str) -> pa.Schema:
     """Return the columns of a procedure's answer. Raises Invalid for an unknown procedure."""
-    result = _RESULTS.get(_known(name), WriteResult)
-    if isinstance(result, pa.Schema):
-        return result
-    hints = get_type_hints(result)
-    return pa.schema(
-        [(field.name, _type(hints[field.name])) for field in dataclasses.fields(result)]
-    )
+    kind = _RESULTS.get(_known(name), WriteResult)
+    if isinstance(kind, pa.Schema):
+        return kind
+    hints = get_type_hints(kind)
+    return pa.schema([(field.name, _type(hints[field.name])) for field in dataclasses.fields(kind)])
 
 
 def call(
@@ -122,9 +120,9 @@ def _known(name: str) -> str:
 def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Raise Invalid for a missing argument without a default."""
     needed = [
-        one
-        for one, what in signature(method).parameters.items()
-        if what.default is what.empty and one not in given
+        word
+        for word, parameter in signature(method).parameters.items()
+        if parameter.default is parameter.empty and word not in given
     ]
     if needed:
         raise Invalid(
@@ -136,34 +134,34 @@ def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]
 def _arguments(
     name: str, parameters: Mapping[str, _Parser], given: Sequence[tuple[str, str | None]]
 ) -> dict[str, Any]:
-    known, found = list(parameters), dict[str, Any]()
-    for place, (said, text) in enumerate(given):
-        if not said and place >= len(known):
+    words, arguments = list(parameters), dict[str, Any]()
+    for place, (keyword, text) in enumerate(given):
+        if not keyword and place >= len(words):
             raise Invalid(
-                f"mdt.{name} takes {len(known) + 1} arguments", hint=f"table, {', '.join(known)}"
+                f"mdt.{name} takes {len(words) + 1} arguments", hint=f"table, {', '.join(words)}"
             )
-        word = one_of(f"an argument of mdt.{name}", said, known) if said else known[place]
-        if word in found:
+        word = one_of(f"an argument of mdt.{name}", keyword, words) if keyword else words[place]
+        if word in arguments:
             raise Invalid(f"mdt.{name}: {word} is given twice")
         if text is not None:
             try:
-                found[word] = parameters[word](text)
+                arguments[word] = parameters[word](text)
             except ValueError as error:
                 raise Invalid(f"mdt.{name}: {word} => {text!r}: {error}") from error
-    return found
+    return arguments
 
 
 def _type(hint: Any) -> pa.DataType:
     """Return the column type for the annotation of a field. Types without an Arrow equivalent
     become text.
     """
-    of = [one for one in get_args(hint) if one not in (NoneType, Ellipsis)]
+    members = [member for member in get_args(hint) if member not in (NoneType, Ellipsis)]
     if get_origin(hint) is tuple:
-        return pa.list_(_type(of[0]))
+        return pa.list_(_type(members[0]))
     if get_origin(hint) is Mapping:
-        return pa.map_(_type(of[0]), _type(of[1]))
+        return pa.map_(_type(members[0]), _type(members[1]))
     if NoneType in get_args(hint):
-        return _type(of[0])
+        return _type(members[0])
     return _TYPES.get(hint, pa.string())
 
 
@@ -183,10 +181,11 @@ def _value(value: Any, type: pa.DataType) -> Any:
         return None
     if pa.types.is_map(type):
         return [
-            (_value(key, type.key_type), _value(one, type.item_type)) for key, one in value.items()
+            (_value(key, type.key_type), _value(item, type.item_type))
+            for key, item in value.items()
         ]
     if pa.types.is_list(type):
-        return [_value(one, type.value_type) for one in value]
+        return [_value(item, type.value_type) for item in value]
     if pa.types.is_string(type):
         return str(value)
     return value

@@ -87,15 +87,15 @@ def frame(
     table = opened(asked.path, asked.options, asked.storage or None, asked.as_of)
     if asked.changes is not None:
         assert asked.since is not None, "checked"
-        found = table.changes(asked.since, asked.until, mode=asked.changes).to_spark(spark)
+        rows = table.changes(asked.since, asked.until, mode=asked.changes).to_spark(spark)
     elif asked.since is not None:
-        found = table.scan(since=asked.since, until=asked.until).to_spark(spark)
+        rows = table.scan(since=asked.since, until=asked.until).to_spark(spark)
     else:
         is_pinned = asked.as_of is not None
-        found = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, reads=reads)
+        rows = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, reads=reads)
     if columns is not None:
-        _require(columns, found, table)
-    return found
+        _require(columns, rows, table)
+    return rows
 
 
 def _check(asked: Words) -> None:

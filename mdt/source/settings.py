@@ -45,14 +45,14 @@ class Settings:
 
     def under(self, asked: Words) -> Words:
         """Return ``asked`` with the session's settings as defaults."""
-        given = canonical(asked.options)
+        call_options = canonical(asked.options)
         table, made = dict(self.table), dict(self.made)
-        if not given.keys().isdisjoint(IN_KEY_INDEX):
+        if not call_options.keys().isdisjoint(IN_KEY_INDEX):
             _drop(table, _KEY_INDEX)
             _drop(made, IN_KEY_INDEX)
         if not asked.table.keys().isdisjoint(_KEY_INDEX):
             _drop(made, IN_KEY_INDEX)
-        options = {**self.options, **given}
+        options = {**self.options, **call_options}
         return replace(
             asked,
             made_as=table | asked.table,
@@ -95,21 +95,21 @@ def parse(given: Mapping[str, str]) -> Settings:
     """
     table: dict[str, Any] = {}
     options: dict[str, str] = {}
-    own: dict[str, str] = {}
+    session_values: dict[str, str] = {}
     metadata: dict[str, str] = {}
     for name, text in given.items():
         word = name.removeprefix(PREFIX)
         if word in OF_NEW_TABLES:
             table[word] = CALL_OPTIONS.find(word).parse(text, name)
         elif name in SPARK_SETTINGS:
-            own[name] = text
+            session_values[name] = text
         elif word.startswith(METADATA):
             metadata[word.removeprefix(METADATA)] = text
         elif f"mdt.{word}" in OPTIONS:
             options[f"mdt.{word}"] = text
         else:
             raise Invalid(f"unknown setting {name!r}", hint=nearest(name, known()))
-    read = SPARK_SETTINGS.read(own)
+    read = SPARK_SETTINGS.read(session_values)
     read.pop("explain", None)  # validated here, read by the JVM when it plans a query
     if read.get("indexes_auto"):
         read["indexes_build"] = "background"

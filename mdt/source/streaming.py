@@ -71,13 +71,13 @@ class Stream:
         ``said``.
         """
         newest = self._table.metadata.known()
-        found = self._rows(spark, self._table, newest, newest.seq, newest.seq).schema
-        if said is not None and _simple(said) != _simple(found):
+        schema = self._rows(spark, self._table, newest, newest.seq, newest.seq).schema
+        if said is not None and _simple(said) != _simple(schema):
             raise Invalid(
-                f"the columns of the stream are {found.simpleString()}, not {said.simpleString()}",
+                f"the columns of the stream are {schema.simpleString()}, not {said.simpleString()}",
                 hint="leave them out: they come with the table",
             )
-        return found
+        return schema
 
     def newest(self) -> str:
         """Return the offset of the newest commit, for streams that end with the available rows."""
@@ -118,24 +118,24 @@ class Stream:
     def _next(
         self, start: str | None, everything: bool, last: str | None, table: tables.Table
     ) -> str | None:
-        snapshot, asked = table.snapshot(), self._asked
+        snapshot, options = table.snapshot(), self._asked
         end = snapshot.seq if last is None else _seq(table, snapshot, last)
-        begun = _begin(snapshot, asked) if start is None else _seq(table, snapshot, start)
+        begun = _begin(snapshot, options) if start is None else _seq(table, snapshot, start)
         if begun is None:
             return _offset(snapshot, end)
-        if everything or (asked.max_commits is None and asked.max_bytes is None):
-            found = next(
+        if everything or (options.max_commits is None and options.max_bytes is None):
+            last_seq = next(
                 (seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))),
                 begun,
             )
         else:
-            found = _limited(table, snapshot, asked, begun, end)
-        if found <= begun:
+            last_seq = _limited(table, snapshot, options, begun, end)
+        if last_seq <= begun:
             return None
         # A cleaned state cannot end a batch of rows. Its rows are in later states.
-        if asked.changes is None:
-            found = max(found, min(end, snapshot.retention.horizon))
-        return _offset(snapshot, found)
+        if options.changes is None:
+            last_seq = max(last_seq, min(end, snapshot.retention.horizon))
+        return _offset(snapshot, last_seq)
 
     def _batch(
         self,
@@ -149,23 +149,21 @@ class Stream:
         until = _seq(table, snapshot, end)
         begun = _begin(snapshot, self._asked) if start is None else _seq(table, snapshot, start)
         if self._asked.changes is not None:
-            found = self._rows(spark, table, snapshot, begun, until)
+            rows = self._rows(spark, table, snapshot, begun, until)
         else:
-            found = self._rows(
-                spark, table, snapshot, begun, max(until, snapshot.retention.horizon)
-            )
-            if _simple(found.schema) != _simple(expected):
+            rows = self._rows(spark, table, snapshot, begun, max(until, snapshot.retention.horizon))
+            if _simple(rows.schema) != _simple(expected):
                 # Read the rows with the current columns.
-                found = self._rows(spark, table, snapshot, begun, snapshot.seq)
-        if _simple(found.schema) != _simple(expected):
+                rows = self._rows(spark, table, snapshot, begun, snapshot.seq)
+        if _simple(rows.schema) != _simple(expected):
             raise Invalid(
                 "the table's columns were altered since the stream was begun:"
-                f" {found.schema.simpleString()}",
+                f" {rows.schema.simpleString()}",
                 hint="end the query, and begin it again from its checkpoint",
             )
-        if found.columns == expected.names:
-            return found
-        return found.select(*expected.names)
+        if rows.columns == expected.names:
+            return rows
+        return rows.select(*expected.names)
 
     def _rows(
         self,
@@ -214,10 +212,10 @@ class Sink:
         Raises Invalid if the output mode does not fit the operation, and as
         :func:`mdt.source.write_frame.write` does.
         """
-        kept, self._kept = self._kept, None  # stays None after an error
+        cached, self._kept = self._kept, None  # stays None after an error
         table = (
-            kept.table
-            if kept is not None and kept.place == _place(asked) and kept.still_stands()
+            cached.table
+            if cached is not None and cached.place == _place(asked) and cached.still_stands()
             else None
         )
         written = _write(asked, mode, number, rows, table)
@@ -251,8 +249,8 @@ class _Kept:
         One request. Errors are left to the code that opens the table.
         """
         with suppress(MdtError):
-            found = commit_log.read(self.table.storage, self.newest.seq)
-            return found is not None and found.txn == self.newest.txn
+            record = commit_log.read(self.table.storage, self.newest.seq)
+            return record is not None and record.txn == self.newest.txn
         return False
 
 
@@ -273,11 +271,11 @@ def _write(
     if how == "Complete":
         asked.operation = _COMPLETE
     # Computing the rows of a stream twice may be expensive or give other rows.
-    kept = rows.persist()
+    cached = rows.persist()
     try:
-        return write_frame.write(asked, "Append", kept, number, table)[0]
+        return write_frame.write(asked, "Append", cached, number, table)[0]
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
 def _opened(asked: Words) -> tables.Table:
@@ -290,10 +288,10 @@ def _begin(snapshot: Snapshot, asked: Words) -> int | None:
     """
     if asked.since is None:
         return None
-    found = seq_at(snapshot, asked.since, "since")
-    if not 0 <= found <= snapshot.seq:
-        raise Invalid(f"since = {found}: the table has the commits 0 to {snapshot.seq}")
-    return found
+    seq = seq_at(snapshot, asked.since, "since")
+    if not 0 <= seq <= snapshot.seq:
+        raise Invalid(f"since = {seq}: the table has the commits 0 to {snapshot.seq}")
+    return seq
 
 
 def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, end: int) -> int:
@@ -301,18 +299,18 @@ def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, 
     size.
     """
     commits, size = 0, 0
-    found = max(begun, min(end, snapshot.retention.first - 1))  # older records are unknown
-    for seq in range(found + 1, end + 1):
+    last = max(begun, min(end, snapshot.retention.first - 1))  # older records are unknown
+    for seq in range(last + 1, end + 1):
         record = table.metadata.record(seq)
         if record is None or not _changes_rows(record):
             continue
         commits += 1
         size += sum(record.table("files")["size"].to_pylist())
         is_over = commits > (asked.max_commits or commits) or size > (asked.max_bytes or size)
-        if is_over and found > begun:
+        if is_over and last > begun:
             break
-        found = seq
-    return found
+        last = seq
+    return last
 
 
 def _changes_rows(record: CommitRecord | None) -> bool:
@@ -333,17 +331,17 @@ def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
     does not have.
     """
     try:
-        told = json.loads(text)
-        seq, table_id = told["seq"], told["table"]
+        fields = json.loads(text)
+        seq, table_id = fields["seq"], fields["table"]
     except (ValueError, TypeError, KeyError):
         raise Invalid(f"{text!r} is no offset of a stream of ours") from None
-    what = f"{text} names a commit that the table does not have: its newest is {newest.seq}"
+    problem = f"{text} names a commit that the table does not have: its newest is {newest.seq}"
     if table_id != newest.definition.table_id:
-        what = f"{text} is of another table than {newest.definition.table_id}"
+        problem = f"{text} is of another table than {newest.definition.table_id}"
     elif isinstance(seq, int) and 0 <= seq <= newest.seq:
         return seq
     raise Invalid(
-        f"{table.path}: the offset {what}",
+        f"{table.path}: the offset {problem}",
         hint=(
             "a stream goes on with the table that it began with: begin a new one, with a checkpoint"
             " of its own"

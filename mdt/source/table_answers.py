@@ -64,19 +64,19 @@ class TableAnswers:
         """Return the frame for the options, with the columns that Spark expects. Raises Invalid for
         contradictory options, and the errors of opening a table.
         """
-        said = known_settings(request.spark)
-        asked = said.under(words(request.options))
-        return read_frame.frame(request.spark, asked, request.columns, reads=said.reads)
+        settings = known_settings(request.spark)
+        options = settings.under(words(request.options))
+        return read_frame.frame(request.spark, options, request.columns, reads=settings.reads)
 
     def write(self, request: Request) -> DataFrame:
         """Write rows and return the frame of the table. ``text``: "Append", "Overwrite",
         "ErrorIfExists" or "Ignore" of ``df.write``, "into" or "overwrite" of an INSERT. Raises as
         :func:`mdt.source.write_frame.write` does.
         """
-        with _writing(request) as (asked, said):
-            table, _ = write(asked, request.text, request.rows)
-        _maintain(request.spark, said, table)
-        return read_frame.snapshot(request.spark, table, False, SNAPSHOT, reads=said.reads)
+        with _writing(request) as (options, settings):
+            table, _ = write(options, request.text, request.rows)
+        _maintain(request.spark, settings, table)
+        return read_frame.snapshot(request.spark, table, False, SNAPSHOT, reads=settings.reads)
 
     def partitions(self, request: Request) -> Sequence[str]:
         """Return the names of the partitions with rows that have the values of ``text``, JSON of
@@ -96,15 +96,15 @@ class TableAnswers:
         ``text``: the table's name, or None if it is being created. Raises Invalid in the latter
         case.
         """
-        found, table = of_machine(request.more), request.text
-        if not found:
-            return found
+        ignored, table = of_machine(request.more), request.text
+        if not ignored:
+            return ignored
         words_of_session = ", ".join(
-            sorted({f"SET spark.{declaration(name.lower()).name}" for name in found})
+            sorted({f"SET spark.{declaration(name.lower()).name}" for name in ignored})
         )
         if table is None:
             raise Invalid(
-                f"{found[0]} is an option of the machine, which a table of the catalog does not"
+                f"{ignored[0]} is an option of the machine, which a table of the catalog does not"
                 " keep",
                 hint=f"{words_of_session}, or an option of df.read and df.write by path",
             )
@@ -115,13 +115,13 @@ class TableAnswers:
         logs.warn_once(
             logs.METADATA,
             self._said,
-            f"{table} {found}",
+            f"{table} {ignored}",
             text,
             table,
-            ", ".join(found),
+            ", ".join(ignored),
             words_of_session,
         )
-        return found
+        return ignored
 
     def refuse(self, request: Request) -> NoReturn:
         """Raise Unsupported for the SQL statement ``text`` (:mod:`mdt.source.statements`)."""
@@ -132,9 +132,9 @@ class TableAnswers:
         :func:`mdt.source.change_rows.change` does.
         """
         statement = late.spark_statement.Statement(request.text, request.more)
-        with _writing(request) as (asked, said):
-            table, counts = change_rows.change(asked, statement)
-        _maintain(request.spark, said, table)
+        with _writing(request) as (options, settings):
+            table, counts = change_rows.change(options, statement)
+        _maintain(request.spark, settings, table)
         return counts
 
     def call(self, request: Request) -> pa.Table | Sequence[str]:
@@ -145,24 +145,26 @@ class TableAnswers:
         unchanged, and the names of options to remove. Raises as :func:`mdt.source.procedures.call`
         and :func:`mdt.source.definitions.carry_out` do.
         """
-        name, given = request.text, json.loads(request.more)
-        with _writing(request) as (asked, said):
-            if isinstance(given, Mapping):
-                statement = definitions.statement_of(name, given)
-                table, answer = definitions.carry_out(asked, statement, request.spark, said.reads)
+        name, arguments = request.text, json.loads(request.more)
+        with _writing(request) as (options, settings):
+            if isinstance(arguments, Mapping):
+                statement = definitions.statement_of(name, arguments)
+                table, answer = definitions.carry_out(
+                    options, statement, request.spark, settings.reads
+                )
             else:
-                table, answer = procedures.call(asked, name, given, request.spark)
+                table, answer = procedures.call(options, name, arguments, request.spark)
         if not name.startswith("Show"):
-            _maintain(request.spark, said, table)
+            _maintain(request.spark, settings, table)
         return answer
 
     def answer(self, request: Request) -> pa.Table:
         """Return the empty answer of such a call. Raises Invalid for an unknown procedure and
         Unsupported for a refused statement.
         """
-        name, given = request.text, json.loads(request.more)
-        if isinstance(given, Mapping):
-            return definitions.columns(definitions.statement_of(name, given)).empty_table()
+        name, arguments = request.text, json.loads(request.more)
+        if isinstance(arguments, Mapping):
+            return definitions.columns(definitions.statement_of(name, arguments)).empty_table()
         return procedures.columns(name).empty_table()
 
     def function(self, request: Request) -> pa.Table | DataFrame:
@@ -182,12 +184,12 @@ class TableAnswers:
 
         ``text``: "into" or "overwrite". Raises as :func:`mdt.source.write_frame.write` does.
         """
-        with _writing(request) as (asked, said):
-            table, done = write(asked, request.text, request.rows)
-        assert done is not None, "an INSERT always writes"
-        _maintain(request.spark, said, table)
-        affected = done.updated + done.deleted + done.inserted
-        return affected, done.updated, done.deleted, done.inserted, done.late
+        with _writing(request) as (options, settings):
+            table, result = write(options, request.text, request.rows)
+        assert result is not None, "an INSERT always writes"
+        _maintain(request.spark, settings, table)
+        affected = result.updated + result.deleted + result.inserted
+        return affected, result.updated, result.deleted, result.inserted, result.late
 
     def stream(self, request: Request) -> Answers:
         """Open the stream of the options; return the handlers of its requests. Raises as
@@ -224,9 +226,9 @@ class TableAnswers:
         def write_batch(batch: Request) -> Sequence[str]:
             query, number, java = batch.more
             rows = late.spark_source.frame(java)
-            with _writing(batch) as (asked, said):
+            with _writing(batch) as (asked, settings):
                 table = sink.write(asked, batch.text, (str(query), int(number)), rows)
-            _maintain(batch.spark, said, table)
+            _maintain(batch.spark, settings, table)
             return ()
 
         return {"write": write_batch}
@@ -236,15 +238,15 @@ def known_settings(spark: SparkSession) -> Settings:
     """Return the settings of a session, after verifying its index packages on the executors. Raises
     as :mod:`mdt.engines.spark.packages` does.
     """
-    said = settings_of(spark)
-    late.spark_packages.require(spark, said.reads.indexes_packages)
-    return said
+    settings = settings_of(spark)
+    late.spark_packages.require(spark, settings.reads.indexes_packages)
+    return settings
 
 
 def _known(request: Request) -> Table:
     """Return the table of the options, from the cache if it is open."""
-    asked = known_settings(request.spark).under(words(request.options))
-    return read_frame.opened(asked.path, asked.options, asked.storage or None, None)
+    options = known_settings(request.spark).under(words(request.options))
+    return read_frame.opened(options.path, options.options, options.storage or None, None)
 
 
 @contextmanager
@@ -252,10 +254,10 @@ def _writing(request: Request) -> Iterator[tuple[Words, Settings]]:
     """Yield the options merged with the session's settings, and these settings. Commits of the
     block carry their metadata.
     """
-    said = known_settings(request.spark)
-    asked = said.under(words(request.options))
-    with annotating(asked.metadata):
-        yield asked, said
+    settings = known_settings(request.spark)
+    options = settings.under(words(request.options))
+    with annotating(options.metadata):
+        yield options, settings
 
 
 def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:

@@ -15,31 +15,31 @@ from mdt.table import Table
 
 def files(table: Table) -> pa.Table:
     """Return the current files with path, kind, size, and the commit that wrote them."""
-    found = table.files()
-    kind = pc.if_else(pc.equal(found["kind"], BASE), "base", "log")
+    listed = table.files()
+    kind = pc.if_else(pc.equal(listed["kind"], BASE), "base", "log")
     return pa.table(
         {
-            "partition": found["partition"],
-            "name": found["name"],
+            "partition": listed["partition"],
+            "name": listed["name"],
             "kind": kind,
-            "file_group": found["file_id"],
-            "rows": found["rows"],
-            "bytes": found["size"],
-            "instant": found["instant"],
+            "file_group": listed["file_id"],
+            "rows": listed["rows"],
+            "bytes": listed["size"],
+            "instant": listed["instant"],
         }
     )
 
 
 def snapshots(table: Table) -> pa.Table:
     """Return the states that VERSION AS OF can read: commits with their tags."""
-    known, newest = table.history(), table.snapshot()
-    readable = [newest.is_kept(seq) for seq in known["seq"].to_pylist()]
+    commits, newest = table.history(), table.snapshot()
+    readable = [newest.is_kept(seq) for seq in commits["seq"].to_pylist()]
     names = dict[int, list[str]]()
     for name, seq in newest.tags.seqs.items():
         names.setdefault(seq, []).append(name)
-    found = known.filter(pa.array(readable, pa.bool_())).drop_columns(["txn", "rolled_back"])
-    tags = [sorted(names.get(seq, [])) for seq in found["seq"].to_pylist()]
-    return found.append_column("tags", pa.array(tags, pa.list_(pa.string())))
+    rows = commits.filter(pa.array(readable, pa.bool_())).drop_columns(["txn", "rolled_back"])
+    tags = [sorted(names.get(seq, [])) for seq in rows["seq"].to_pylist()]
+    return rows.append_column("tags", pa.array(tags, pa.list_(pa.string())))
 
 
 INSPECTED: Mapping[str, Callable[[Table], pa.Table]] = {

@@ -33,15 +33,15 @@ def warm(
     table = open_tables.known(path, options, storage_options)
     snapshot = table.snapshot()
     large = late.index_tasks.large(table.metadata, snapshot)
-    found = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
+    loaded = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
     engine = late.choice.engine_of(spark)
     assert engine is not None, "a session has an engine"
     count, size, tasks = late.index_tasks.warm(engine, table.metadata, snapshot, large)
     opened = late.spark_frame.open_files(spark, table.metadata, snapshot, reads)
     return replace(
-        found,
-        summaries=found.summaries + count,
-        bytes=found.bytes + size,
+        loaded,
+        summaries=loaded.summaries + count,
+        bytes=loaded.bytes + size,
         tasks=tasks,
         opened=opened,
     )

@@ -87,22 +87,22 @@ def write(
             ),
         )
     operation = _operation(asked, how, rows)
-    given = rows.drop(*(name for name in META_FIELDS if name in rows.columns))
+    data = rows.drop(*(name for name in META_FIELDS if name in rows.columns))
     if table is None and not _is_there(asked):
         if operation == "delete":
             raise Invalid(
                 f"there is no table at {asked.path} to delete from",
                 hint="check the path for typing errors",
             )
-        made = _created(asked, given)
+        created = _created(asked, data)
         try:
-            done = _write(made, operation, asked, given, batch)
+            result = _write(created, operation, asked, data, batch)
         except BaseException:
             if how == "Overwrite":
                 with suppress(MdtError):
-                    take_back(made.storage)
+                    take_back(created.storage)
             raise
-        return opened(asked), done
+        return opened(asked), result
     table = opened(asked) if table is None else table
     is_first = how in ("ErrorIfExists", "Ignore") and not _is_written(table)
     if how == "ErrorIfExists" and not is_first:
@@ -119,15 +119,15 @@ def write(
     if how == "Ignore" and not is_first:
         return table, None
     _agree(table.definition, asked)
-    return table, _write(table, operation, asked, given, batch)
+    return table, _write(table, operation, asked, data, batch)
 
 
 def require_newest(asked: Words) -> None:
     """Raise Invalid for options that select a state or range to read."""
-    said = [name for name in _READING if getattr(asked, name) is not None]
-    if said:
+    names = [name for name in _READING if getattr(asked, name) is not None]
+    if names:
         raise Invalid(
-            f"{' and '.join(said)} say what is read, and rows are to be written",
+            f"{' and '.join(names)} say what is read, and rows are to be written",
             hint="leave them out",
         )
 
@@ -153,8 +153,8 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
             )
         return asked.operation or "upsert"
     is_named = asked.overwrite_partitions is not None
-    told = asked.overwrite_mode or str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower()
-    is_dynamic = is_named or told == "dynamic"
+    mode = asked.overwrite_mode or str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower()
+    is_dynamic = is_named or mode == "dynamic"
     if is_named and asked.operation == _TABLE:
         raise Invalid(
             f"overwrite_partitions names some, and the operation {_TABLE} ends all",
@@ -241,15 +241,15 @@ def _write(
 ) -> WriteResult:
     if batch is not None:
         table = table.once(*batch)
-    more: dict[str, Any] = (
+    arguments: dict[str, Any] = (
         {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
     )
     if operation == _PARTITIONS:
-        more = {"partitions": asked.overwrite_partitions}
-    done: WriteResult = getattr(table, operation)(rows, **more)
-    for text in done.warnings:
+        arguments = {"partitions": asked.overwrite_partitions}
+    result: WriteResult = getattr(table, operation)(rows, **arguments)
+    for text in result.warnings:
         warnings.warn(text, stacklevel=2)
-    return done
+    return result
 
 
 def _agree(definition: TableDefinition, asked: Words) -> None:
@@ -271,8 +271,8 @@ def _says(name: str, value: Any, has: Any, definition: TableDefinition) -> bool:
     if name == "indexes":
         return {named_spec(text, definition.schema) for text in value} <= set(has)
     if name in ("key", "partition_by", "ordering"):
-        known = definition.schema.names
-        return tuple(own_spelling(one, known) for one in _names(value)) == _names(has)
+        columns = definition.schema.names
+        return tuple(own_spelling(one, columns) for one in _names(value)) == _names(has)
     return bool((key_indexes.named(value) if name == "key_index" else value) == has)
 
 

@@ -84,21 +84,21 @@ def _estimate(
     names, keys = (
         [name for name in asked[which] if name in columns] for which in ("estimate", "keys")
     )
-    found = lister.estimate(
+    estimated = lister.estimate(
         asked["query"], predicate, names, histograms=asked["histograms"], keys=keys
     )
-    told = {name: _of_column(one) for name, one in found.columns.items()}
+    described = {name: _of_column(column) for name, column in estimated.columns.items()}
     return {
-        "rows": found.rows,
-        "bytes": found.bytes,
-        "files": found.files,
-        "columns": told,
-        "spread": found.spread,
+        "rows": estimated.rows,
+        "bytes": estimated.bytes,
+        "files": estimated.files,
+        "columns": described,
+        "spread": estimated.spread,
     }
 
 
 def _of_column(one: ColumnEstimate) -> dict[str, Any]:
-    told = {
+    fields = {
         "distinct": one.distinct,
         "low": one.low,
         "high": one.high,
@@ -106,18 +106,18 @@ def _of_column(one: ColumnEstimate) -> dict[str, Any]:
         "bytes": one.bytes_mean,
     }
     if one.edges is None:
-        return told
-    return {**told, "bins": one.bins, "height": one.height}
+        return fields
+    return {**fields, "bins": one.bins, "height": one.height}
 
 
 def _totals(
     lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
 ) -> Any:
     names = [name for name in asked["totals"] if name in columns]
-    found = lister.totals(asked["query"], predicate, names)
-    if found is None:
+    totals = lister.totals(asked["query"], predicate, names)
+    if totals is None:
         return None
-    return {"rows": found.rows, "nulls": found.nulls, **_sides(lister, found)}
+    return {"rows": totals.rows, "nulls": totals.nulls, **_sides(lister, totals)}
 
 
 def _sides(lister: Optimizing, found: Totals) -> dict[str, dict[str, Any]]:
@@ -136,10 +136,10 @@ def _top(
         return None
     type = lister.type_of(column)
     key = SortKey(column, asked["descending"], asked["nulls_first"], type)
-    found = lister.threshold(asked["query"], predicate, key, asked["top"])
-    if found is None:
+    bound = lister.threshold(asked["query"], predicate, key, asked["top"])
+    if bound is None:
         return None
-    return _bound(found, type, is_low=asked["descending"])
+    return _bound(bound, type, is_low=asked["descending"])
 
 
 _ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
@@ -164,10 +164,10 @@ def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
             if is_low:
                 return key.decode(errors="ignore").encode().hex()
             return None
-    told = _value(key, type)
-    if told == "NaN":
+    value = _value(key, type)
+    if value == "NaN":
         return None
-    return told
+    return value
 
 
 def _value(key: bytes | None, type: pa.DataType) -> Any:

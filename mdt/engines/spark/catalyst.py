@@ -125,11 +125,11 @@ def _is_null(node: Node, columns: Collection[str]) -> Predicate:
 
 
 def _in(node: Node, columns: Collection[str]) -> Predicate:
-    first, *rest = node["children"]
+    first, *literals = node["children"]
     if node["op"] == "InSet":
         values = [_value(raw, first["type"]) for raw in node["values"]]
     else:
-        values = [_literal(child, first["type"]) for child in rest]
+        values = [_literal(child, first["type"]) for child in literals]
     return Leaf(_column(first, columns), "in", tuple(values))
 
 
@@ -193,8 +193,10 @@ def _names(node: Node, columns: Collection[str]) -> list[str]:
         names.append(str(node["name"]))
         node = node["children"][0]
     names.append(str(node.get("name")))
-    known = node["op"] == "AttributeReference" and not node["metadata"] and node["name"] in columns
-    if not known or (len(names) > 1 and any("." in name for name in names)):
+    is_column = (
+        node["op"] == "AttributeReference" and not node["metadata"] and node["name"] in columns
+    )
+    if not is_column or (len(names) > 1 and any("." in name for name in names)):
         raise _NotUnderstood
     return names
 

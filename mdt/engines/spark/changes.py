@@ -65,11 +65,11 @@ def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
     statistics, indexes and the kind of change, and tasks read the rest.
     """
     named_in_queries(changes.metadata.storage.uri("").rstrip("/"))
-    asked = _Asked(changes)
-    columns = spark_schema(asked.schema).json()
+    relation = _Asked(changes)
+    columns = spark_schema(relation.schema).json()
     factory = factory_of(classic(spark).sparkContext)
     return private.frame_in(
-        spark, factory.asked(asked, private.java_session(spark), columns, _bytes(changes))
+        spark, factory.asked(relation, private.java_session(spark), columns, _bytes(changes))
     )
 
 
@@ -115,12 +115,14 @@ class _Asked:
         pieces = self._pieces.made(filters, lambda: self._found(json.loads(filters)))
         schema = pa.schema([self.schema.field(name) for name in names or CHANGE.names[:1]])
         of_rows = [name for name in schema.names if name not in CHANGE.names]
-        work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
+        tasks_frame = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
         if sum(map(len, pieces)) > _SPREAD_BYTES_MAX:
-            work = work.repartition(len(pieces))  # runs a job during planning
+            tasks_frame = tasks_frame.repartition(len(pieces))  # runs a job during planning
         columns = spark_schema(schema)
         return map_in_arrow(
-            work, partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema), columns
+            tasks_frame,
+            partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema),
+            columns,
         )
 
     def _read_as(
@@ -131,13 +133,15 @@ class _Asked:
 
     def _found(self, filters: list[Any]) -> list[bytes]:
         """Return the changes that may satisfy the conditions, encoded for tasks."""
-        told = [one for one in conjuncts_of(predicate_of(filters, CHANGE.names)) if _is_known(one)]
+        label_conditions = [
+            part for part in conjuncts_of(predicate_of(filters, CHANGE.names)) if _is_known(part)
+        ]
         changes = self._changes
         if filters:
             changes = replace(changes, hint=predicate_of(filters, self._kept))
         segments = changes.of.view.segment_ids
-        found = (_matching(changes, changed, told) for changed in changes.changes())
-        return [_encoded(changed, segments) for changed in found if len(changed)]
+        matching = (_matching(changes, changed, label_conditions) for changed in changes.changes())
+        return [_encoded(changed, segments) for changed in matching if len(changed)]
 
 
 def _is_known(predicate: Predicate) -> bool:
@@ -192,9 +196,9 @@ class _Place:
         """Return the history range, or None if it belongs to another table or another copy of this
         table.
         """
-        found = history_range(metadata, self.since, self.until)
-        if self.source.is_of(found.view):
-            return found
+        history = history_range(metadata, self.since, self.until)
+        if self.source.is_of(history.view):
+            return history
         return None
 
 
@@ -206,18 +210,18 @@ def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
     raised. Raises Expired if the range was cleaned, Unsupported if this worker finds another table,
     or none.
     """
-    metadata, found = tasks.kept(place.source), None
+    metadata, history = tasks.kept(place.source), None
     with suppress(MdtError):
-        found = place.range_of(metadata)
-    if found is None:
+        history = place.range_of(metadata)
+    if history is None:
         metadata = tasks.kept(place.source, anew=True)
         try:
-            found = place.range_of(metadata)
+            history = place.range_of(metadata)
         except Invalid as error:
             raise tasks.elsewhere(place.source) from error
-    if found is None:
+    if history is None:
         raise tasks.elsewhere(place.source)
-    return metadata, found
+    return metadata, history
 
 
 def _read(
@@ -230,9 +234,9 @@ def _read(
         changes = ChangedRows(*_opened(place), *asked)
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                matching, found = _found_in(changes, piece, place)
+                matching, rows = _found_in(changes, piece, place)
                 labels = dict(zip(CHANGE.names, changes.labels(matching), strict=True))
-                columns = [labels[name] if name in labels else found[name] for name in schema.names]
+                columns = [labels[name] if name in labels else rows[name] for name in schema.names]
                 converted = [
                     _converted(column, field.type)
                     for column, field in zip(columns, schema, strict=True)

@@ -80,12 +80,14 @@ def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Colum
     if not _lacks(given, known):
         return column
     if pa.types.is_struct(given):
-        own = {field.name: field.type for field in known}
+        missing = {field.name: field.type for field in known}
         fields = [
-            with_fields(column.getField(f.name), f.type, own.pop(f.name, f.type)).alias(f.name)
+            with_fields(column.getField(f.name), f.type, missing.pop(f.name, f.type)).alias(f.name)
             for f in given
         ]
-        fields += [sf.lit(None).cast(spark_type(type)).alias(name) for name, type in own.items()]
+        fields += [
+            sf.lit(None).cast(spark_type(type)).alias(name) for name, type in missing.items()
+        ]
         return sf.when(column.isNotNull(), sf.struct(*fields))
     if pa.types.is_map(given):
         return sf.transform_values(
@@ -99,8 +101,10 @@ def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Colum
 def _lacks(given: pa.DataType, known: pa.DataType) -> bool:
     """Return True if a struct in ``given`` lacks a field of ``known``."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
-        own = {field.name: field.type for field in given}
-        return any(field.name not in own or _lacks(own[field.name], field.type) for field in known)
+        types = {field.name: field.type for field in given}
+        return any(
+            field.name not in types or _lacks(types[field.name], field.type) for field in known
+        )
     if pa.types.is_map(given) and pa.types.is_map(known):
         return _lacks(given.item_type, known.item_type)
     return is_list(given) and is_list(known) and _lacks(given.value_type, known.value_type)
@@ -163,14 +167,14 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
             f"the filter {test.text!r} is about times in UTC, and the session is in {zone}",
             hint="set spark.sql.session.timeZone to UTC, or filter the DataFrame",
         )
-    left, right = (_value(side, schema) for side in (test.left, test.right))
+    first, second = (_value(side, schema) for side in (test.left, test.right))
     if test.op == "<=>":
-        found = left.eqNullSafe(right)
+        column = first.eqNullSafe(second)
     else:
-        found = _COMPARISONS[test.op](left, right)
+        column = _COMPARISONS[test.op](first, second)
     if test.is_negated:
-        return ~found
-    return found
+        return ~column
+    return column
 
 
 def _is_about_times(test: Compared, schema: pa.Schema) -> bool:
@@ -195,10 +199,10 @@ def _value(expression: Expression, schema: pa.Schema) -> Column:
         case Constant(scalar):
             return sf.lit(scalar.as_py()).cast(spark_type(scalar.type))
         case Chain(_, rest):
-            found = values[0]
+            column = values[0]
             for (sign, _), value in zip(rest, values[1:], strict=True):
-                found = _SIGNS[sign](found, value)
-            return found
+                column = _SIGNS[sign](column, value)
+            return column
         case Apply("negative"):
             return -values[0]
         case Apply(function):
@@ -210,7 +214,9 @@ def _value(expression: Expression, schema: pa.Schema) -> Column:
         case Cast(_, type):
             return values[0].cast(spark_type(type))
         case Shift(_, intervals):
-            return reduce(operator.add, (sf.expr(_interval(one)) for one in intervals), values[0])
+            return reduce(
+                operator.add, (sf.expr(_interval(interval)) for interval in intervals), values[0]
+            )
         case Among():
             return values[0].isin(*values[1:])
     raise Unsupported(f"{expression!r} cannot be handed to Spark")
@@ -223,12 +229,12 @@ def _case(
     schema: pa.Schema,
 ) -> Column:
     tests = [to_column(test, schema) for test, _ in branches]
-    found = sf.when(tests[0], values[0])
+    column = sf.when(tests[0], values[0])
     for test, value in zip(tests[1:], values[1:], strict=False):
-        found = found.when(test, value)
+        column = column.when(test, value)
     if otherwise is None:
-        return found
-    return found.otherwise(values[-1])
+        return column
+    return column.otherwise(values[-1])
 
 
 def _interval(interval: Interval) -> str:
@@ -249,10 +255,10 @@ def _call(call: Call, schema: pa.Schema) -> Column:
     assert isinstance(call.value, tuple), "a call has a tuple of arguments"
     columns = [_path(paths.names(schema, column)) for column in call.columns]
     types = [paths.type_at(schema, column) for column in call.columns]
-    found = evaluated(function, columns, call.value, types)
+    test = evaluated(function, columns, call.value, types)
     if call.is_negated:
-        return ~found
-    return found
+        return ~test
+    return test
 
 
 def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
@@ -265,16 +271,16 @@ def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     if leaf.value is None:
         return sf.lit(False)
     if leaf.op in ("like", "not like"):
-        found = column.like(_pattern(leaf.value))
+        test = column.like(_pattern(leaf.value))
         if leaf.op == "like":
-            return found
-        return ~found
+            return test
+        return ~test
     if leaf.op in ("match", "not match"):
         text, tokenizer = match_query(leaf)
-        found = match(column, text, tokenizer.spec)
+        test = match(column, text, tokenizer.spec)
         if leaf.op == "match":
-            return found
-        return ~found
+            return test
+        return ~test
     if leaf.op == "starts with":
         return column.startswith(sf.lit(leaf.value))
     return _comparison(leaf, column, type)
@@ -291,20 +297,22 @@ def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
         op = {"<": "<=", ">=": ">"}.get(op, op)
     elif place.tie < 0:
         op = {"<=": "<", ">": ">="}.get(op, op)
-    found: Column = _COMPARISONS[op](column, _literal(place.value, type))
-    return found
+    test: Column = _COMPARISONS[op](column, _literal(place.value, type))
+    return test
 
 
 def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     assert isinstance(leaf.value, tuple), "the parser makes a tuple of it"
-    wanted = members(leaf.value, type)
-    found = [
+    values_of_type = members(leaf.value, type)
+    literals = [
         _literal(value, type)
-        for value in (wanted.to_pylist() if isinstance(wanted, pa.Array) else wanted)
+        for value in (
+            values_of_type.to_pylist() if isinstance(values_of_type, pa.Array) else values_of_type
+        )
     ]
     among = sf.lit(False)
-    if found:
-        among = column.isin(*found)
+    if literals:
+        among = column.isin(*literals)
     if leaf.op == "in":
         return among
     if None in leaf.value:
@@ -330,10 +338,10 @@ def _pattern(value: object) -> str:
     """Return a LIKE pattern with backslashes only where Spark allows them: before a wildcard or a
     backslash.
     """
-    found = ""
+    pattern = ""
     for part in parse_like(str(value)):
         if part is None:
-            found += "%"
+            pattern += "%"
         else:
-            found += quote_like(part) or "_"
-    return found
+            pattern += quote_like(part) or "_"
+    return pattern

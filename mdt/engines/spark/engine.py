@@ -97,8 +97,8 @@ class SparkEngine:
         """Return the rows of ``table`` in a few partitions per processor."""
         parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
         ends = [len(table) * (part + 1) // parts for part in range(parts)]
-        some = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
-        blocks = [block({"from": [part, 0]}, rows) for part, rows in enumerate(some)]
+        slices = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
+        blocks = [block({"from": [part, 0]}, rows) for part, rows in enumerate(slices)]
         return self.session.sparkContext.parallelize(blocks, parts)
 
     def joined(self, rows: Rows, more: Rows) -> Rows:
@@ -115,10 +115,10 @@ class SparkEngine:
     ) -> Rows:
         """Return the rows that ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
-            found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
+            blocks = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
         else:
-            found = self._of_frame(rows, function, tuple(key))
-        return found.persist(StorageLevel.MEMORY_AND_DISK)
+            blocks = self._of_frame(rows, function, tuple(key))
+        return blocks.persist(StorageLevel.MEMORY_AND_DISK)
 
     def _of_frame(self, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
         """Map the rows of a frame with ``function``. Rows with grouping columns are shuffled by
@@ -150,12 +150,12 @@ class SparkEngine:
             each = heads.mapPartitions(_entries).reduceByKey(added)
         else:
             each = heads.mapPartitions(_entries)
-        found: dict[tuple[Any, ...], tuple[int, int]] = {}
+        totals: dict[tuple[Any, ...], tuple[int, int]] = {}
         with in_driver():
             for values, count in each.collect():
-                found[values] = added(found.get(values, (0, 0)), count)
-        columns = [*zip(*found, strict=True)] or [()] * len(by)
-        numbers = [*zip(*found.values(), strict=True)] or [(), ()]
+                totals[values] = added(totals.get(values, (0, 0)), count)
+        columns = [*zip(*totals, strict=True)] or [()] * len(by)
+        numbers = [*zip(*totals.values(), strict=True)] or [(), ()]
         types = [COUNTED.field(name).type for name in by]
         arrays = [pa.array(column, type) for column, type in zip(columns, types, strict=True)]
         return pa.table(
@@ -175,14 +175,14 @@ class SparkEngine:
         """Return CONTROL columns of the rows whose values are in ``chosen``, at most ``rows_max``
         rows.
         """
-        wanted = {name: list(values) for name, values in chosen.items()}
+        allowed = {name: list(values) for name, values in chosen.items()}
         blocks = _blocks(rows)
-        if all(kind >= DROPPED for kind in wanted.get("__mdt_kind", [INSERT])):
+        if all(kind >= DROPPED for kind in allowed.get("__mdt_kind", [INSERT])):
             blocks = of_java(blocks, factory_of(self.session.sparkContext).told)
-        found = mapped_bytes(blocks, partial(_chosen, wanted, tuple(names)))
+        matches = mapped_bytes(blocks, partial(_chosen, allowed, tuple(names)))
         schema = pa.schema([CONTROL.field(name) for name in names])
         with in_driver():
-            parts = found.collect() if rows_max is None else found.take(rows_max)
+            parts = matches.collect() if rows_max is None else matches.take(rows_max)
         return pa.Table.from_batches(rows_of(parts), schema).slice(0, rows_max)
 
     def sampled(
@@ -193,8 +193,8 @@ class SparkEngine:
         """
         marks = self._heads(rows).mapPartitions(partial(marks_in, sorted(partitions)))
         with in_driver():
-            found = marks.sample(False, min(1.0, share * MARK_ROWS), 0).collect()
-        columns = [*zip(*found, strict=True)] or [(), ()]
+            sample = marks.sample(False, min(1.0, share * MARK_ROWS), 0).collect()
+        columns = [*zip(*sample, strict=True)] or [(), ()]
         return pa.table(
             [pa.array(column, field.type) for column, field in zip(columns, SAMPLED, strict=True)],
             schema=SAMPLED,
@@ -220,8 +220,8 @@ class SparkEngine:
         # Jobs of RDDs bypass the optimizer.
         parts = self.session.sparkContext.parallelize(shares, len(shares))
         with in_driver("run its tasks"):
-            found: list[T] = parts.mapPartitions(partial(_each, function)).collect()
-        return found
+            results: list[T] = parts.mapPartitions(partial(_each, function)).collect()
+        return results
 
 
 def _blocks(rows: Rows) -> RDD[bytes]:
@@ -311,5 +311,5 @@ def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes
 def _each(function: Callable[[S, int], T], shares: Iterable[S]) -> Iterator[T]:
     """Call ``function`` in a task for each of its shares."""
     with in_task():
-        found = [function(share, _attempt()) for share in shares]
-    yield from found
+        results = [function(share, _attempt()) for share in shares]
+    yield from results

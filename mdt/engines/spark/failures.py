@@ -44,8 +44,8 @@ def in_task() -> Iterator[None]:
     try:
         yield
     except MdtError as error:
-        told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-        raise TaskFailed(_MARK + json.dumps(told)) from error
+        fields = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        raise TaskFailed(_MARK + json.dumps(fields)) from error
 
 
 @contextmanager
@@ -58,15 +58,15 @@ def in_driver(doing: str = "") -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        found = _made_again(str(error))
-        if found is None and doing:
-            found = Unavailable(
+        restored = _made_again(str(error))
+        if restored is None and doing:
+            restored = Unavailable(
                 f"Spark could not {doing}: {_last_line(str(error))}",
                 hint="nothing was committed; try again",
             )
-        if found is None:
+        if restored is None:
             raise
-        raise found from error
+        raise restored from error
 
 
 def named_in_queries(root: str) -> None:
@@ -81,10 +81,10 @@ def named_in_queries(root: str) -> None:
 
 def _gone(text: str) -> Missing | None:
     """Return the error for a query whose files were deleted after it was planned, or None."""
-    found = _LACKED.search(text)
-    if found is None or not ("FILE_NOT_EXIST" in text or "FileNotFoundException" in text):
+    match = _LACKED.search(text)
+    if match is None or not ("FILE_NOT_EXIST" in text or "FileNotFoundException" in text):
         return None
-    root = next((root for root in _roots().values() if root in found[1]), None)
+    root = next((root for root in _roots().values() if root in match[1]), None)
     if root is None:
         return None
     return Missing(
@@ -110,15 +110,15 @@ def _marked(text: str) -> MdtError | None:
     at = text.find(_MARK + "{")
     if at < 0:
         return None
-    told = json.JSONDecoder().raw_decode(text, at + len(_MARK))[0]
-    kind: type[MdtError] = getattr(errors, told["kind"])
-    return kind(told["message"], hint=told["hint"])
+    fields = json.JSONDecoder().raw_decode(text, at + len(_MARK))[0]
+    kind: type[MdtError] = getattr(errors, fields["kind"])
+    return kind(fields["message"], hint=fields["hint"])
 
 
 def _made_again(text: str) -> MdtError | None:
-    found = _marked(text)
-    if found is not None:
-        return found
+    restored = _marked(text)
+    if restored is not None:
+        return restored
     lacking = _LACKING.search(text)
     if lacking is None:
         return None

@@ -231,7 +231,7 @@ class _Planner:
             files = self._files_of(asked["version"], asked["query"])
             return _sent(_dead(files.dead(asked["dead"])))
         if "each" in asked:
-            return _sent(json.dumps([_told(one) for one in asked["each"]]).encode())
+            return _sent(json.dumps([_told(question) for question in asked["each"]]).encode())
         if answers.is_question(asked):
             return _sent(json.dumps(self.told(asked)).encode())
         _release(asked["gone"])
@@ -264,12 +264,12 @@ class _Planner:
         known.
         """
         with self._lock:
-            kept = [
+            candidates = [
                 (number, self._files[number])
                 for number in sorted(known, reverse=True)
                 if number in self._files
             ]
-        for number, before in kept:
+        for number, before in candidates:
             changes = files.since(before)
             if changes is not None:
                 return number, changes
@@ -338,20 +338,20 @@ def _reply(
     ``is_known``: True if the JVM has the files. ``changes``: their difference from a version that
     the JVM has, or None to send all files.
     """
-    keep, wanted = listing.keep, listing.wanted
+    keep, bitmaps = listing.keep, listing.wanted
     count = -1 if keep is None else len(keep)
     with_snapshot = not is_known and changes is None
     flags = (
         with_snapshot
-        | (wanted is not None) << 1
+        | (bitmaps is not None) << 1
         | bool(listing.figures) << 2
         | (not is_known and not with_snapshot) << 3
     )
     parts = [np.array([number, flags, count], "<i4").tobytes()]
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
-    if wanted is not None:
-        parts.append(_lengths_and(wanted))
+    if bitmaps is not None:
+        parts.append(_lengths_and(bitmaps))
     if listing.figures:
         parts.append(_figures(listing.figures))
     if with_snapshot:
@@ -363,8 +363,8 @@ def _reply(
 
 def _lengths_and(bitmaps: Sequence[bytes | None]) -> bytes:
     """Encode bitmaps after their lengths, -1 for none."""
-    lengths = np.array([-1 if one is None else len(one) for one in bitmaps], "<i4")
-    return b"".join((lengths.tobytes(), *(one for one in bitmaps if one is not None)))
+    lengths = np.array([-1 if bitmap is None else len(bitmap) for bitmap in bitmaps], "<i4")
+    return b"".join((lengths.tobytes(), *(bitmap for bitmap in bitmaps if bitmap is not None)))
 
 
 def _dead(rows: DeadRows) -> bytes:

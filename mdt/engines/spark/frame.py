@@ -82,14 +82,14 @@ def read(
     """
     definition = (pinned or metadata.newest()).definition
 
-    def made() -> private.PlannedAnew:
+    def make_frame() -> private.PlannedAnew:
         files = _files(spark, metadata, pinned, reads)
         files.seen = view
         return _frame(spark, files, definition, shown(definition))
 
     if relations is None or pinned is not None:
-        return made()
-    return relations.frame(classic(spark), (view, reads), definition, made)
+        return make_frame()
+    return relations.frame(classic(spark), (view, reads), definition, make_frame)
 
 
 class Relations:
@@ -120,17 +120,17 @@ class Relations:
         """
         key = name(spark), how
         with self._lock:
-            known = self._kept.get(key)
-            if known is not None:
+            cached = self._kept.get(key)
+            if cached is not None:
                 self._kept.move_to_end(key)
-        if known is not None and known[0] == definition:
-            return again(spark, known[1])
-        made = make()
+        if cached is not None and cached[0] == definition:
+            return again(spark, cached[1])
+        relation = make()
         with self._lock:
-            self._kept[key] = definition, made
+            self._kept[key] = definition, relation
             while len(self._kept) > RELATIONS_OF_TABLE_MAX:
                 self._kept.popitem(last=False)
-        return made
+        return relation
 
     def forget_stopped(self) -> None:
         """Remove the relations of stopped sessions."""
@@ -160,9 +160,9 @@ def open_files(
 
 def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
     """Return a frame with ``columns`` whose every action fails with ``error``."""
-    told = sf.raise_error(sf.lit(f"{type(error).__name__}: {error}")).cast("boolean")
+    failure = sf.raise_error(sf.lit(f"{type(error).__name__}: {error}")).cast("boolean")
     nothing = [sf.lit(None).cast(field.dataType).alias(field.name) for field in columns]
-    return classic(spark).range(1).where(told).select(*nothing)
+    return classic(spark).range(1).where(failure).select(*nothing)
 
 
 def shown(definition: TableDefinition) -> pa.Schema:
@@ -224,11 +224,11 @@ def _frame(
     root = files.metadata.storage.uri("").rstrip("/")
     named_in_queries(root)
     columns = spark_schema(schema)
-    placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
+    has_affinity = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
     does = [
         *files.reads.optimize,
         *(["told"] if files.reads.explain else []),
-        *(["placed"] if placed else []),
+        *(["placed"] if has_affinity else []),
         *(["far"] if files.is_far else []),
     ]
     return relation(
@@ -251,14 +251,14 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
     """
     if predicate is None:
         return None
-    found = tuple(
+    conditions = tuple(
         part
         for part in conjuncts_of(predicate)
         if any(isinstance(leaf, Call) for leaf in leaves(part))
     )
-    if not found:
+    if not conditions:
         return None
-    return And(found)
+    return And(conditions)
 
 
 @dataclass
@@ -330,8 +330,8 @@ class _Files(Lister):
             scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
         else:
             scans = [SegmentScan(file) for file in files.tolist()]
-        keep, wanted = view.keep(scans)
-        return Listing(view.version, view, keep, wanted, pinned.figures.get(predicate, ()))
+        keep, bitmaps = view.keep(scans)
+        return Listing(view.version, view, keep, bitmaps, pinned.figures.get(predicate, ()))
 
     def estimate(
         self,
@@ -344,7 +344,7 @@ class _Files(Lister):
     ) -> TableEstimate:
         """Return the estimate after pruning. See :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
-        asked = (
+        key = (
             snapshot.seq,
             snapshot.checkpoint.seq,
             predicate,
@@ -353,7 +353,7 @@ class _Files(Lister):
             tuple(keys),
         )
         return self._estimates.made(
-            asked, lambda: self._estimated(snapshot, predicate, columns, histograms, keys)
+            key, lambda: self._estimated(snapshot, predicate, columns, histograms, keys)
         )
 
     def _estimated(
@@ -364,11 +364,11 @@ class _Files(Lister):
         histograms: bool,
         keys: Sequence[str],
     ) -> TableEstimate:
-        wanted, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
-        if wanted == _EVERYTHING:
+        filters, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
+        if filters == _EVERYTHING:
             return estimate(snapshot, columns, distinct, histograms=histograms, keys=keys)
-        found = self._planned(snapshot, wanted)
-        return estimate(found, columns, distinct, histograms=histograms, keys=keys)
+        planned = self._planned(snapshot, filters)
+        return estimate(planned, columns, distinct, histograms=histograms, keys=keys)
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return aggregates over the matching rows. See
@@ -382,10 +382,10 @@ class _Files(Lister):
         """Return a bound of the first ``count`` rows. See
         :class:`mdt.engines.spark.answers.Optimizing`.
         """
-        kept = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
-        found = proofs.threshold(kept, key, count)
-        if found is not None and proofs.behind(kept, key, found) >= _BEHIND_MIN:
-            return found
+        retained = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
+        bound = proofs.threshold(retained, key, count)
+        if bound is not None and proofs.behind(retained, key, bound) >= _BEHIND_MIN:
+            return bound
         return None
 
     def type_of(self, column: str) -> pa.DataType:
@@ -400,12 +400,14 @@ class _Files(Lister):
         if snapshot.definition.key == (column,):
             return int((snapshot.rows - snapshot.dead_rows).sum())
         key = snapshot.seq, column
-        known = self._distinct_values.get(key)
-        if known is None:
-            found = statistics.summary(self.metadata, snapshot, column)
-            told = self._samples.distinct(snapshot, column) if found is None else found.distinct
-            known = self._distinct_values.put(key, told)
-        return known
+        count = self._distinct_values.get(key)
+        if count is None:
+            summary = statistics.summary(self.metadata, snapshot, column)
+            value = (
+                self._samples.distinct(snapshot, column) if summary is None else summary.distinct
+            )
+            count = self._distinct_values.put(key, value)
+        return count
 
     def _kept(self, snapshot: Snapshot, predicate: Predicate) -> Kept:
         if predicate == _EVERYTHING:
@@ -417,11 +419,11 @@ class _Files(Lister):
         query both need it.
         """
         key = snapshot.seq, snapshot.checkpoint.seq, predicate
-        found = self._plans.get(key)
-        if found is None:
-            wanted = predicate if predicate != _EVERYTHING else None
-            found = self._plans.put(key, plan(self.metadata, snapshot, wanted, self._tasks))
-        return found
+        made_plan = self._plans.get(key)
+        if made_plan is None:
+            filters = predicate if predicate != _EVERYTHING else None
+            made_plan = self._plans.put(key, plan(self.metadata, snapshot, filters, self._tasks))
+        return made_plan
 
     def _with_hidden(self, predicate: Predicate) -> Predicate:
         if self.hidden is None:
@@ -436,13 +438,13 @@ class _Files(Lister):
     def query(self, key: str) -> _Query:
         """Return the state of a query. Equal keys get the same state until they are released."""
         with self._lock:
-            found = self._queries.get(key)
-            if found is None:
-                found = _Query(self._snapshot())
-                self._require_same(found.snapshot.definition)
+            state = self._queries.get(key)
+            if state is None:
+                state = _Query(self._snapshot())
+                self._require_same(state.snapshot.definition)
                 if not key.startswith(_UNPINNED):
-                    self._queries[key] = found
-            return found
+                    self._queries[key] = state
+            return state
 
     def _snapshot(self) -> Snapshot:
         if self._pinned is not None:
@@ -460,10 +462,10 @@ class _Files(Lister):
         """Raise Invalid if the frame's table was replaced by another table. ``met``: the error that
         occurred.
         """
-        made, now = self.definition, None
+        original, now = self.definition, None
         with suppress(MdtError):
             now = Metadata(self.metadata.storage).newest().definition
-        if made is not None and now is not None and now.table_id != made.table_id:
+        if original is not None and now is not None and now.table_id != original.table_id:
             raise Invalid(
                 f"the table at {self.metadata.storage.url} was replaced by another one since this"
                 " DataFrame was made",
@@ -472,11 +474,11 @@ class _Files(Lister):
 
     def _require_same(self, now: TableDefinition) -> None:
         """Raise Invalid if the columns were altered since the frame was made."""
-        made = self.definition
+        original = self.definition
         if (
-            made is not None
+            original is not None
             and now.versions
-            and (now.version.ids, now.declared) != (made.version.ids, made.declared)
+            and (now.version.ids, now.declared) != (original.version.ids, original.declared)
         ):
             raise Invalid(
                 "the table's columns were altered since this DataFrame was made", hint=_ANEW
@@ -506,18 +508,18 @@ class _Files(Lister):
     def plan(self, query: _Query, predicate: Predicate) -> ScanPlan:
         """Return the plan of a query for ``predicate``. It is made and counted once per query."""
         with query.lock:
-            found = query.plans.get(predicate)
-            if found is None:
+            made_plan = query.plans.get(predicate)
+            if made_plan is None:
                 before = self._cache_counts(query)
-                found = self._planned(query.snapshot, predicate)
+                made_plan = self._planned(query.snapshot, predicate)
                 if (
                     not query.plans
                     and self.metadata.options(query.snapshot.definition).usage_counts
                 ):
-                    self.metadata.usage.record(counts_of(self.metadata, found))
-                query.plans[predicate] = found
-                self._tell(query, predicate, found, before)
-            return found
+                    self.metadata.usage.record(counts_of(self.metadata, made_plan))
+                query.plans[predicate] = made_plan
+                self._tell(query, predicate, made_plan, before)
+            return made_plan
 
     def _everything(self, query: _Query) -> Sequence[Figure]:
         """Explain once, if requested, that a query reads everything; return its figures."""
@@ -539,15 +541,17 @@ class _Files(Lister):
         """
         if not query.explains:
             return
-        told = explain(found, caches=hit_rates(self.metadata))
+        explained = explain(found, caches=hit_rates(self.metadata))
         if "log" in query.explains and self.log is not None:
-            self.log(f"{self.metadata.storage.url}: {told.line()}")
+            self.log(f"{self.metadata.storage.url}: {explained.line()}")
         hits, misses = self._cache_counts(query)
-        known = [
+        cache_figures = [
             Figure("found in caches", max(0, hits - before[0])),
             Figure("not found in caches", max(0, misses - before[1])),
         ]
-        query.figures[predicate] = [*told.figures(), *known] if "metrics" in query.explains else []
+        query.figures[predicate] = (
+            [*explained.figures(), *cache_figures] if "metrics" in query.explains else []
+        )
 
     def _cache_counts(self, query: _Query) -> tuple[int, int]:
         """Return this process's cache hits and misses for the table."""

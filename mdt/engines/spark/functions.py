@@ -50,7 +50,7 @@ def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
         mdt.read(spark, path).where(match("note", "fast car")).count()
     """
     texts = sf.col(column) if isinstance(column, str) else column
-    return reduce(and_, [texts.rlike(one) for one in patterns_of(text, tokenizer)])
+    return reduce(and_, [texts.rlike(regex) for regex in patterns_of(text, tokenizer)])
 
 
 def patterns_of(text: str, tokenizer: str = "word") -> list[str]:
@@ -98,7 +98,9 @@ def call(name: str, *given: Any) -> Column:
     except ValueError as error:
         raise Invalid(f"{function.name}: {error}") from error
     return evaluated(
-        function, [sf.col(one) if isinstance(one, str) else one for one in columns], arguments
+        function,
+        [sf.col(column) if isinstance(column, str) else column for column in columns],
+        arguments,
     )
 
 
@@ -127,8 +129,8 @@ def evaluated(
             " no Arrow arrays",
             hint="install PySpark 4.1 or newer, or leave the function out of the filter",
         )
-    found: Column = sf.arrow_udf(run, BooleanType())(*columns)
-    return found
+    column: Column = sf.arrow_udf(run, BooleanType())(*columns)
+    return column
 
 
 def _told(

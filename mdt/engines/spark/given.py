@@ -66,18 +66,21 @@ def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
     if names == frame.columns:
         return frame
     if is_case_sensitive(frame.sparkSession):
-        others = [
-            f"{name} for {own}"
-            for name, own in zip(frame.columns, names, strict=True)
-            if name != own
+        mismatches = [
+            f"{name} for {table_name}"
+            for name, table_name in zip(frame.columns, names, strict=True)
+            if name != table_name
         ]
         raise Invalid(
             "columns differ in case from those of the table, and spark.sql.caseSensitive is true:"
-            f" {', '.join(others)}",
+            f" {', '.join(mismatches)}",
             hint="rename them, or set spark.sql.caseSensitive to false",
         )
     return frame.select(
-        *(quoted(name).alias(own) for name, own in zip(frame.columns, names, strict=True))
+        *(
+            quoted(name).alias(table_name)
+            for name, table_name in zip(frame.columns, names, strict=True)
+        )
     )
 
 
@@ -150,14 +153,14 @@ class GivenFrame:
         """Return the frame with null columns and struct fields added for those that only the table
         has. New columns without a type are dropped.
         """
-        known = {field.name: field.type for field in definition.declared}
+        declared = {field.name: field.type for field in definition.declared}
         types = {
             field.name: field.type
             for field in self.schema
-            if field.name in known or not pa.types.is_null(field.type)
+            if field.name in declared or not pa.types.is_null(field.type)
         }
         columns = [
-            with_fields(quoted(name), type, known.get(name, type)).alias(name)
+            with_fields(quoted(name), type, declared.get(name, type)).alias(name)
             for name, type in types.items()
         ]
         missing = [field for field in definition.declared if field.name not in types]

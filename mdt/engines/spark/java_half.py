@@ -39,13 +39,13 @@ def java_sources() -> dict[str, str]:
     """Return the Java sources: file name -> text. All folders form a single Java package, so file
     names are unique.
     """
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for room in resources.files(__package__).joinpath("java").iterdir():
         for file in room.iterdir() if room.is_dir() else ():
             if file.name.endswith(".java"):
-                assert file.name not in found, "two classes of one name"
-                found[file.name] = file.read_text("utf-8")
-    return found
+                assert file.name not in sources, "two classes of one name"
+                sources[file.name] = file.read_text("utf-8")
+    return sources
 
 
 def factory_of(context: SparkContext) -> Any:
@@ -92,10 +92,10 @@ def _made(context: SparkContext) -> Any:
     """Return a Factory from the cached JAR. Compiles if there is none or if it cannot be used."""
     sources, platform = java_sources(), private.platform(context)
     name = jar_name(sources, platform)
-    kept = KEPT.get(name) if platform else None
-    if kept is not None:
+    cached = KEPT.get(name) if platform else None
+    if cached is not None:
         try:
-            return _loaded(context, kept)
+            return _loaded(context, cached)
         except (Unsupported, BadZipFile, KeyError):
             # This session may still find the dropped classes first, the next one will not.
             KEPT.drop(name)

@@ -90,22 +90,22 @@ class SnapshotFiles:
         if not isinstance(before, SnapshotFiles) or not self._goes_on_from(before):
             return None
         stays = np.isin(before.numbers, self.numbers, assume_unique=True)
-        more = self.numbers[~np.isin(self.numbers, before.numbers, assume_unique=True)]
-        kept = before.numbers[stays]
-        if len(kept) and len(more) and more[0] < kept[-1]:
+        added = self.numbers[~np.isin(self.numbers, before.numbers, assume_unique=True)]
+        remaining = before.numbers[stays]
+        if len(remaining) and len(added) and added[0] < remaining[-1]:
             return None
-        known, now = (view.snapshot.vectors_since.flat() for view in (before, self))
-        others = [
+        older, now = (view.snapshot.vectors_since.flat() for view in (before, self))
+        differing = [
             n
-            for n in known.keys() | now.keys()
-            if known.get(n) is not now.get(n) and known.get(n) != now.get(n)
+            for n in older.keys() | now.keys()
+            if older.get(n) is not now.get(n) and older.get(n) != now.get(n)
         ]
-        changed = kept[np.isin(kept, np.array(others, np.int64))]
+        changed = remaining[np.isin(remaining, np.array(differing, np.int64))]
         return Changes(
             np.flatnonzero(~stays).astype(np.int32),
             np.searchsorted(before.numbers, changed).astype(np.int32),
             self.snapshot.dead_rows[changed] > 0,
-            self._native(more),
+            self._native(added),
         )
 
     def _goes_on_from(self, before: SnapshotFiles) -> bool:
@@ -167,20 +167,20 @@ class SnapshotFiles:
         is_small = (stored.length <= INLINE_VECTOR_BYTES_MAX) & (
             stored.page_bytes <= INLINE_VECTORS_PAGE_BYTES_MAX
         )
-        found = DeadRows.here(
+        rows = DeadRows.here(
             [_serialized(snapshot.vectors_since.get(number)) for number in numbers.tolist()]
         )
         far, near = old[~is_small], old[is_small]
-        found.rows[far] = columns.numpy("dead")[numbers[far]]
+        rows.rows[far] = columns.numpy("dead")[numbers[far]]
         for name in ("object", "offset", "length", "crc"):
-            getattr(found, name)[far] = getattr(stored, name)[~is_small]
-        bitmaps = list(found.bitmaps)
+            getattr(rows, name)[far] = getattr(stored, name)[~is_small]
+        bitmaps = list(rows.bitmaps)
         for i, data in zip(near.tolist(), columns.vector_bytes(numbers[near]), strict=True):
             bitmaps[i] = (
                 data if bitmaps[i] is None else _serialized(snapshot.vector(int(numbers[i])))
             )
         objects = [(_encoded(self._storage.uri(path)), size) for path, size in stored.objects]
-        return replace(found, bitmaps=bitmaps, objects=objects)
+        return replace(rows, bitmaps=bitmaps, objects=objects)
 
     def keep(
         self, scans: Sequence[SegmentScan]
@@ -190,16 +190,20 @@ class SnapshotFiles:
         """
         files = np.array([scan.file for scan in scans], np.int64)
         at = np.searchsorted(self.numbers, files)
-        known = at < len(self.numbers)
-        known[known] = self.numbers[at[known]] == files[known]
-        kept = [scan for scan, is_known in zip(scans, known.tolist(), strict=True) if is_known]
-        wanted: list[bytes | None] = []
-        left = WANTED_BYTES_MAX
-        for scan in kept:
-            rows = self._wanted(scan) if left > 0 else None
-            left -= 0 if rows is None else len(rows)
-            wanted.append(rows)
-        return at[known].astype(np.int32), None if all(rows is None for rows in wanted) else wanted
+        is_listed = at < len(self.numbers)
+        is_listed[is_listed] = self.numbers[at[is_listed]] == files[is_listed]
+        listed = [
+            scan for scan, is_known in zip(scans, is_listed.tolist(), strict=True) if is_known
+        ]
+        bitmaps: list[bytes | None] = []
+        bytes_left = WANTED_BYTES_MAX
+        for scan in listed:
+            rows = self._wanted(scan) if bytes_left > 0 else None
+            bytes_left -= 0 if rows is None else len(rows)
+            bitmaps.append(rows)
+        return at[is_listed].astype(np.int32), None if all(
+            rows is None for rows in bitmaps
+        ) else bitmaps
 
     def _wanted(self, scan: SegmentScan) -> bytes | None:
         """Return the bitmap of the candidate positions, or None if reading the whole file is
@@ -214,15 +218,15 @@ class SnapshotFiles:
             if len(row_groups) == len(rows):
                 return None
             positions = rows_in(rows, row_groups)
-        found = BitMap(positions)
-        found.run_optimize()
-        return found.serialize()
+        bitmap = BitMap(positions)
+        bitmap.run_optimize()
+        return bitmap.serialize()
 
 
 def _encoded(uri: str) -> str:
     """Percent-encode a URI of the storage."""
-    scheme, _, rest = uri.partition("://")
-    return f"{scheme}://{quote(rest, safe='/=')}"
+    scheme, _, path = uri.partition("://")
+    return f"{scheme}://{quote(path, safe='/=')}"
 
 
 def _serialized(vector: BitMap | None) -> bytes | None:
@@ -237,9 +241,9 @@ def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
     if not definition.versions and not definition.has_other_names:
         return np.full(snapshot.numbered, -1, np.int32)
     versions = definition.versions or (definition.version,)
-    found = numbers_of(versions, snapshot.segment_ids)
-    is_newest = found == (len(versions) if definition.has_other_names else len(versions) - 1)
-    return np.where(is_newest, -1, found).astype(np.int32)
+    numbers = numbers_of(versions, snapshot.segment_ids)
+    is_newest = numbers == (len(versions) if definition.has_other_names else len(versions) - 1)
+    return np.where(is_newest, -1, numbers).astype(np.int32)
 
 
 def forms_text(definition: TableDefinition) -> str:
@@ -252,7 +256,7 @@ def forms_text(definition: TableDefinition) -> str:
         return ""
     versions, newest = definition.versions or (definition.version,), definition.version
     older = versions if definition.has_other_names else versions[:-1]
-    told = {
+    forms = {
         "newest": _version(newest, local(newest.declared, newest.schema)),
         "older": [
             _version(version, in_files(local(version.declared, version.schema)))
@@ -260,7 +264,7 @@ def forms_text(definition: TableDefinition) -> str:
         ],
         "defaults": {str(id): _text(value) for id, value in newest.defaults.items()},
     }
-    return json.dumps(told)
+    return json.dumps(forms)
 
 
 def _version(version: SchemaVersion, columns: pa.Schema) -> dict[str, Any]:

@@ -45,53 +45,53 @@ def require(spark: SparkSession, packages: Sequence[str]) -> None:
     with _verified() as verified:
         if not names or names in verified.get(spark.sparkContext, ()):
             return
-        here = _versions_here(names)
+        versions = _versions_here(names)
         engine = SparkEngine(spark)
-        engine.each(partial(_compare, here), range(_TASKS_A_PROCESSOR * engine.processors))
+        engine.each(partial(_compare, versions), range(_TASKS_A_PROCESSOR * engine.processors))
         verified.setdefault(spark.sparkContext, set()).add(names)
 
 
 def _versions_here(names: Sequence[str]) -> Mapping[str, str]:
     """Return the version of each distribution."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = _loaded(name)
+            versions[name] = _loaded(name)
         except PackageNotFoundError:
             hint = (
                 "spark.mdt.indexes.packages takes names as pip installs them, separated by commas"
             )
             raise Invalid(f"the package {name!r} is not installed", hint=hint) from None
-    return found
+    return versions
 
 
 def _loaded(name: str) -> str:
     """Load the indexes of a distribution; return its version. Raises PackageNotFoundError, Invalid,
     and errors of the loaded code.
     """
-    found = distribution(name)
-    announced = found.entry_points.select(group=ENTRY_POINT_GROUP)
+    package = distribution(name)
+    announced = package.entry_points.select(group=ENTRY_POINT_GROUP)
     if not announced:
         raise Invalid(
             f"the package {name!r} announces no index",
             hint=f"its entry points need a group {ENTRY_POINT_GROUP}",
         )
-    for one in announced:
-        one.load()
-    return found.version
+    for entry_point in announced:
+        entry_point.load()
+    return package.version
 
 
 def _compare(expected: Mapping[str, str], share: int, attempt: int) -> None:
     """Raise Unsupported, in a task, if a distribution differs from the driver's."""
-    here = f"the Python of an executor on {socket.gethostname()}"
+    place = f"the Python of an executor on {socket.gethostname()}"
     for name, version in expected.items():
         try:
-            found = _loaded(name)
+            installed = _loaded(name)
         except PackageNotFoundError:
-            raise Unsupported(f"{here} has no package {name!r}", hint=_HINT) from None
+            raise Unsupported(f"{place} has no package {name!r}", hint=_HINT) from None
         except Exception as error:  # any error of third-party code
             raise Unsupported(
-                f"{here} cannot load {name!r}: {type(error).__name__}: {error}", hint=_HINT
+                f"{place} cannot load {name!r}: {type(error).__name__}: {error}", hint=_HINT
             ) from error
-        if found != version:
-            raise Unsupported(f"{here} has {name!r} {found}, the driver {version}", hint=_HINT)
+        if installed != version:
+            raise Unsupported(f"{place} has {name!r} {installed}, the driver {version}", hint=_HINT)

@@ -43,9 +43,9 @@ def query_of(regex: str) -> tuple[str, str] | None:
         return None
     for token, whole_word in ((letters, False), ([letters[0], *letters[2:]], True)):
         query = "".join(map(str, token)), "word" if whole_word else f"ngram({len(token)})"
-        known = whole_word or len(token) <= NGRAM_MAX
+        is_valid = whole_word or len(token) <= NGRAM_MAX
         if (
-            known
+            is_valid
             and token_pattern(query[0], whole_word) == regex
             and find(query[1]).query(query[0]) == [query[0]]
         ):

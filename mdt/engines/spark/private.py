@@ -128,8 +128,8 @@ def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
     has_large = (
         frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
     )
-    wanted: dict[str, Any] = {**_IN_UTC, **({"prefers_large_types": True} if has_large else {})}
-    schema = to_arrow_schema(frame.schema, **wanted)
+    arguments: dict[str, Any] = {**_IN_UTC, **({"prefers_large_types": True} if has_large else {})}
+    schema = to_arrow_schema(frame.schema, **arguments)
     return RDD(java_frame(frame).toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer()), schema
 
 
@@ -243,15 +243,15 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
     PySpark converts JVM errors with a function that cannot be extended. It is replaced, once per
     process.
     """
-    known = captured.convert_exception
-    if getattr(known, "is_of_mdt", False):
+    convert = captured.convert_exception
+    if getattr(convert, "is_of_mdt", False):
         return
 
     def convert_exception(e: Any) -> Any:
-        found = None if e is None else made(_whole_text(e))
-        if found is None:
-            return known(e)
-        return found
+        error = None if e is None else made(_whole_text(e))
+        if error is None:
+            return convert(e)
+        return error
 
     convert_exception.is_of_mdt = True  # type: ignore[attr-defined]
     captured.convert_exception = convert_exception
@@ -282,16 +282,23 @@ def platform(context: SparkContext) -> str:
     if not _loader_of_spark(classes).equals(classes.java.lang.ClassLoader.getSystemClassLoader()):
         return ""
     built = classes.org.apache.spark.SparkBuildInfo
-    said = [pyspark.__version__, context.version, built.spark_revision(), built.spark_build_date()]
+    versions = [
+        pyspark.__version__,
+        context.version,
+        built.spark_revision(),
+        built.spark_build_date(),
+    ]
     names = ("java.vendor", "java.version", "java.vm.version", "java.class.path")
-    return "\n".join([*said, *(str(classes.java.lang.System.getProperty(name)) for name in names)])
+    return "\n".join(
+        [*versions, *(str(classes.java.lang.System.getProperty(name)) for name in names)]
+    )
 
 
 def _loader_of_spark(classes: Any) -> Any:
     """Return the JVM's class loader that has Spark's classes but not an application's classes."""
-    here = classes.java.lang.Thread.currentThread().getContextClassLoader()
+    loader = classes.java.lang.Thread.currentThread().getContextClassLoader()
     return classes.java.lang.Class.forName(
-        "org.apache.spark.SparkContext", False, here
+        "org.apache.spark.SparkContext", False, loader
     ).getClassLoader()
 
 
@@ -305,11 +312,11 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
     connection = gateway(context)
     ensure_callback_server_started(connection)
     classes = connection.jvm
-    made = classes.java.util.HashMap()
-    made.put("mdt/spark/Jar.class", first)
+    files = classes.java.util.HashMap()
+    files.put("mdt/spark/Jar.class", first)
     try:
         maker = (
-            _loader_of(classes, made, _loader_of_spark(classes))
+            _loader_of(classes, files, _loader_of_spark(classes))
             .loadClass("mdt.spark.Jar")
             .newInstance()
         )
@@ -342,10 +349,10 @@ def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, An
     files = connection.new_array(resources.Resource, len(sources))
     for number, (name, text) in enumerate(sources.items()):
         files[number] = resources.StringResource(name, text)
-    made = classes.java.util.HashMap()
+    class_files = classes.java.util.HashMap()
     compiler = classes.org.codehaus.janino.Compiler()
     compiler.setIClassLoader(classes.org.codehaus.janino.ClassLoaderIClassLoader(parent))
-    compiler.setClassFileCreator(resources.MapResourceCreator(made))
+    compiler.setClassFileCreator(resources.MapResourceCreator(class_files))
     compiler.setDebugLines(True)
     compiler.setDebugSource(True)
     try:
@@ -353,4 +360,4 @@ def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, An
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage()
         raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
-    return _loader_of(classes, made, parent), made
+    return _loader_of(classes, class_files, parent), class_files

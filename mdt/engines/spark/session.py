@@ -58,10 +58,10 @@ def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
     ``spark.conf.getAll`` makes a call per setting and ends with an error, about 0.1 s in all. This
     makes a single call.
     """
-    found: dict[str, str] = json.loads(
+    values: dict[str, str] = json.loads(
         factory_of(spark.sparkContext).settings(private.java_session(spark), prefix)
     )
-    return found
+    return values
 
 
 def name(spark: SparkSession) -> str:

@@ -87,12 +87,12 @@ class _Function:
 
         An error is the text of an mdt error, or an exception of the JVM.
         """
-        what, session, options, text, more = request
+        name, session, options, text, extra = request
         try:
-            asked = Request(private.session_of_java(session), json.loads(options), text, more)
-            found = self._answers[what](asked)
-            if isinstance(found, pa.Table):
-                found = asked.spark.createDataFrame(found)
+            parsed = Request(private.session_of_java(session), json.loads(options), text, extra)
+            answer = self._answers[name](parsed)
+            if isinstance(answer, pa.Table):
+                answer = parsed.spark.createDataFrame(answer)
         except MdtError as error:
             return _SEPARATOR.join(
                 (type(error).__name__, error.getCondition(), error.getSqlState(), str(error))
@@ -102,11 +102,11 @@ class _Function:
             if java is None:
                 raise
             return java
-        if isinstance(found, DataFrame):
-            return private.java_frame(found)
-        if isinstance(found, Mapping):
-            return _Function(found)
-        return "=" + _SEPARATOR.join(map(str, found))
+        if isinstance(answer, DataFrame):
+            return private.java_frame(answer)
+        if isinstance(answer, Mapping):
+            return _Function(answer)
+        return "=" + _SEPARATOR.join(map(str, answer))
 
 
 @for_life
@@ -128,7 +128,7 @@ def enable(spark: SparkSession, answers: Answers) -> bool:
         factory = factory_of(spark.sparkContext)
         function = _Function({**answers, "match": lambda asked: patterns_of(*asked.more)})
         with refusals():
-            known = bool(factory.enable(private.java_session(spark), function))
-        if known:
+            is_enabled = bool(factory.enable(private.java_session(spark), function))
+        if is_enabled:
             enabled.add(spark)
-    return known
+    return is_enabled

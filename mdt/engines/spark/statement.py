@@ -74,8 +74,8 @@ class Statement:
         None if the edits lack them.
         """
         text = self._java.byKey(list(key), list(partition))
-        found: list[str] | None = None if text is None else json.loads(text)
-        return found
+        columns: list[str] | None = None if text is None else json.loads(text)
+        return columns
 
     def clauses(self, on: Sequence[str], fixed: Sequence[str], by_key: bool) -> list[EditClause]:
         """Return the clauses of the edits. ``on``: columns that identify a row. ``fixed``: columns
