@@ -71,7 +71,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Return the public names; the modules that the package has loaded for itself are not among
-    them.
-    """
+    """Return the public names, without the modules that the package itself imports."""
     return sorted([*__all__, "__version__"])

@@ -1,4 +1,4 @@
-"""``python -m mdt`` and the script ``mdt``."""
+"""Entry point of ``python -m mdt`` and of the script ``mdt``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mdt.cli.main import app
 
 
 def main() -> None:
-    """Run the command line; see :mod:`mdt.cli.commands` for its exit codes."""
+    """Run the command line. :mod:`mdt.cli.commands` documents the exit codes."""
     app()
 
 

@@ -1,6 +1,4 @@
-"""Arguments of public calls, checked at the door: a wrong type is an error of ours that names the
-argument.
-"""
+"""Checks of the arguments of public calls. A wrong type raises Invalid and names the argument."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ _COMPARED_CHARACTERS = 200
 
 
 def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
-    """Return one text, or an iterable of texts, as a tuple.  Raises Invalid, with ``example``, for
-    anything else.
+    """Return a text, or an iterable of texts, as a tuple. Raises Invalid for anything else, with
+    ``example`` as the hint.
 
     >>> texts("columns", "id", "['id']"), texts("columns", ["id", "ts"], "['id']")
     (('id',), ('id', 'ts'))
@@ -33,7 +31,9 @@ def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
 
 
 def one_text(argument: str, value: object, example: str) -> str:
-    """Return a text.  Raises Invalid, with ``example``, for anything else."""
+    """Return ``value`` if it is a text. Raises Invalid for anything else, with ``example`` as the
+    hint.
+    """
     if not isinstance(value, str):
         raise _wrong_type(argument, "text", value, f"write {argument}={example}")
     require_unicode(argument, value)
@@ -45,7 +45,7 @@ def _wrong_type(argument: str, noun: str, value: object, hint: str = "") -> Inva
 
 
 def require_unicode(argument: str, text: str) -> None:
-    """Raise Invalid for a text with lone surrogates, which no file can hold."""
+    """Raise Invalid for a text with lone surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -56,7 +56,7 @@ def require_unicode(argument: str, text: str) -> None:
 
 
 def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
-    """Return ``value`` if it is one of ``allowed``.  Raises Invalid otherwise."""
+    """Return ``value`` if ``allowed`` contains it. Raises Invalid otherwise."""
     if not isinstance(value, str) or value not in allowed:
         raise Invalid(
             f"{argument}={shown(value)} is not possible", hint=f"give one of {', '.join(allowed)}"
@@ -65,10 +65,11 @@ def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
 
 
 def own_spelling(name: str, known: Collection[str]) -> str | None:
-    """Return the one of ``known`` that a name means: the same, else the only one that differs in
-    case alone; None if there is none.
+    """Return the name in ``known`` that ``name`` means: an exact match, or the only match when case
+    is ignored.
 
-    Raises Invalid, naming them, if there are several.
+    Returns None if nothing matches. Raises Invalid and lists the candidates if several names match
+    when case is ignored.
 
     >>> own_spelling("FARE", ["id", "fare"]), own_spelling("price", ["id", "fare"])
     ('fare', None)
@@ -76,18 +77,18 @@ def own_spelling(name: str, known: Collection[str]) -> str | None:
     if name in known:
         return name
     fold = name.casefold()
-    found = [one for one in known if one.casefold() == fold]
-    if len(found) > 1:
+    matches = [candidate for candidate in known if candidate.casefold() == fold]
+    if len(matches) > 1:
         raise Invalid(
-            f"column {shown(name)} may be any of {', '.join(found)}",
+            f"column {shown(name)} may be any of {', '.join(matches)}",
             hint="write it as the schema does",
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def named_column(name: str, known: Sequence[str]) -> str:
-    """Return the column that a name means, as :func:`own_spelling` does.  Raises Invalid, with the
-    nearest, if there is none.
+    """Return the column that ``name`` means, as :func:`own_spelling` does. Raises Invalid, with the
+    nearest names, for an unknown column.
 
     >>> named_column("FARE", ["id", "fare"])
     'fare'
@@ -103,18 +104,18 @@ _LISTED = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,]*?))\s*(?:,|$)")
 
 
 def listed(text: str) -> list[str]:
-    """Return the names in a list that is written with commas; those in backquotes may hold commas,
-    and backquotes twice.
+    """Split a comma-separated list of names. Names in backquotes may contain commas and doubled
+    backquotes.
 
     >>> listed("id, city"), listed("trip id,`last, first`,")
     (['id', 'city'], ['trip id', 'last, first'])
     """
-    found = [quoted.replace("``", "`") or plain for quoted, plain in _LISTED.findall(text)]
-    return [name for name in found if name]
+    names = [quoted.replace("``", "`") or plain for quoted, plain in _LISTED.findall(text)]
+    return [name for name in names if name]
 
 
 def listing(names: Iterable[str]) -> str:
-    """Return names as the list that :func:`listed` reads.
+    """Join names into the list that :func:`listed` reads.
 
     >>> listing(["id", "last, first"])
     'id,`last, first`'
@@ -123,7 +124,7 @@ def listing(names: Iterable[str]) -> str:
 
 
 def backquoted(name: str) -> str:
-    """Return a name in backquotes, as Spark's SQL writes names of any characters.
+    """Quote a name with backquotes, as Spark SQL does for names with special characters.
 
     >>> backquoted("fare amount"), backquoted("a`b")
     ('`fare amount`', '`a``b`')
@@ -137,20 +138,20 @@ def _in_list(name: str) -> str:
 
 
 def by_column(argument: str, given: Mapping[Any, T], known: Sequence[str]) -> dict[str, T]:
-    """Return a mapping by columns, each by its own name (:func:`named_column`).  Raises Invalid for
-    one that is named twice.
+    """Return a mapping with its keys replaced by the table's own column names
+    (:func:`named_column`). Raises Invalid if two keys name the same column.
     """
-    found: dict[str, T] = {}
+    values: dict[str, T] = {}
     for name, value in given.items():
-        own = named_column(one_text(argument, name, "{'fare': …}"), known)
-        if own in found:
-            raise Invalid(f"{argument} names the column {own!r} twice")
-        found[own] = value
-    return found
+        column = named_column(one_text(argument, name, "{'fare': …}"), known)
+        if column in values:
+            raise Invalid(f"{argument} names the column {column!r} twice")
+        values[column] = value
+    return values
 
 
 def mapping(argument: str, value: object) -> Mapping[Any, Any]:
-    """Return a mapping, an empty one for None.  Raises Invalid for anything else."""
+    """Return a mapping, an empty one for None. Raises Invalid for anything else."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -159,7 +160,7 @@ def mapping(argument: str, value: object) -> Mapping[Any, Any]:
 
 
 def whole_number(argument: str, value: object) -> int:
-    """Return a number of any integer type.  Raises Invalid for anything else, a bool included."""
+    """Return an integer of any type as an int. Raises Invalid for anything else, bool included."""
     if not isinstance(value, bool) and hasattr(type(value), "__index__"):
         try:
             return operator.index(value)  # type: ignore[arg-type]
@@ -176,16 +177,16 @@ def flag(argument: str, value: object) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint to the few of ``known`` that an unknown name is like, in any case; empty if it
-    is like none.
+    """Return a hint that names the closest names in ``known``, ignoring case, or "" if none is
+    close.
     """
     by_fold = {each.casefold(): each for each in known}
-    near = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold)
-    if not near:
+    matches = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold)
+    if not matches:
         return ""
-    return f"did you mean {' or '.join(by_fold[fold] for fold in near)}?"
+    return f"did you mean {' or '.join(by_fold[fold] for fold in matches)}?"
 
 
 def shown(value: object) -> str:
-    """Return a short text of a value that is refused."""
+    """Return the repr of a rejected value, cut to 80 characters."""
     return repr(value)[:80]

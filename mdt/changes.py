@@ -1,6 +1,4 @@
-"""What changed between two states of a table: a stream of rows with what each of them was to its
-key.
-"""
+"""Streams of the row changes between two versions of a table."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ MODES = ("net", "all")
 
 
 class ChangeStream(ArrowStream):
-    """The changes of the commits after ``since`` up to and with ``until``; no row is read before it
-    is asked for.
+    """The row changes of the commits after ``since``, up to and including ``until``.
 
-    ``range``: the commits, with the rows that came and died in each.  It speaks the Arrow stream
-    protocol as :class:`mdt.query.Scan` does.
+    Nothing is read until rows are requested. The stream implements the Arrow stream protocol as
+    :class:`mdt.query.Scan` does. ``range`` lists the commits with the rows that each one inserted
+    and deleted.
 
     >>> changes = t.changes(0, 1, columns=["id"])
     >>> changes
@@ -60,8 +58,9 @@ class ChangeStream(ArrowStream):
         threads: int = 1,
         newest: Snapshot | None = None,
     ) -> None:
-        """``newest``: the newest snapshot, if it was looked for just now; the rest as for
-        :meth:`mdt.Table.changes`.
+        """Arguments are those of :meth:`mdt.Table.changes`.
+
+        newest: The newest snapshot, if the caller has just read it.
         """
         if since > until:
             raise Invalid(
@@ -81,32 +80,34 @@ class ChangeStream(ArrowStream):
         snapshot = self.range.view
         self.definition = snapshot.definition
         self.columns = checked_columns(snapshot, columns)
-        taken = set(self.columns) & set(CHANGE.names)
-        if taken:
+        reserved = set(self.columns) & set(CHANGE.names)
+        if reserved:
             raise Invalid(
-                f"the columns {sorted(taken)} have names of changes",
+                f"the columns {sorted(reserved)} have names of changes",
                 hint="name other columns in columns",
             )
         stored = with_meta(self.definition.schema)
-        of_rows = declared_columns(snapshot, self.columns)
+        declared = declared_columns(snapshot, self.columns)
         self._restoration = Restoration.of(
-            of_rows, pa.schema([stored.field(name) for name in self.columns])
+            declared, pa.schema([stored.field(name) for name in self.columns])
         )
-        self.schema = pa.schema([*CHANGE, *of_rows])
+        self.schema = pa.schema([*CHANGE, *declared])
         self.predicate: Predicate | None = None
         if where is not None or params:
             self.predicate = parse_where(where, stored, params)
         self.threads = threads
 
     def __repr__(self) -> str:
-        said = f"commits {self.since + 1} to {self.until}, {self.mode}: {len(self.columns)} columns"
-        return f"<mdt changes of {visible(self.definition.name)}, {said}>"
+        summary = (
+            f"commits {self.since + 1} to {self.until}, {self.mode}: {len(self.columns)} columns"
+        )
+        return f"<mdt changes of {visible(self.definition.name)}, {summary}>"
 
     def __reduce__(self) -> Any:
-        """A pickle is the table's place, the range and what was asked for."""
+        """Pickle the storage, the range and the arguments, not the rows."""
         table = self.metadata.storage, dict(self.metadata.overrides)
-        asked = self.since, self.until, self.mode, self.columns, self.threads, self.before
-        return _again, (*table, *asked), {"predicate": self.predicate}
+        arguments = self.since, self.until, self.mode, self.columns, self.threads, self.before
+        return _again, (*table, *arguments), {"predicate": self.predicate}
 
     def _rows(self) -> ChangedRows:
         is_net = self.mode == "net"
@@ -121,10 +122,13 @@ class ChangeStream(ArrowStream):
         )
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes as record batches, streamed.
+        """Stream the changes as record batches.
 
-        Mode ``all``: commits in their order, of each first what died.  Mode ``net``: first what
-        died, then what came.
+        In mode ``all`` the commits follow each other in order, deleted rows first within each. In
+        mode ``net`` all pre-images come before all post-images.
+
+        >>> [batch.num_rows for batch in t.changes(0).to_batches()]
+        [3]
         """
         rows = self._rows()
         for changed, read in rows.tables():
@@ -134,19 +138,30 @@ class ChangeStream(ArrowStream):
             )
 
     def to_arrow(self) -> pa.Table:
-        """Return the changes as one table."""
+        """Return the changes as a table.
+
+        >>> t.changes(0, columns=["id"]).to_arrow().column_names
+        ['_change', '_seq', '_instant', 'id']
+        """
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def count(self) -> int:
-        """Return how many rows the stream has; without a filter only keys are read."""
+        """Return the number of changes. Without a filter only keys are read.
+
+        >>> t.changes(0).count(), t.changes(0, where="fare > 5").count()
+        (3, 2)
+        """
         rows = self._rows()
         if self.predicate is None:
             return sum(map(len, rows.changes()))
         return sum(len(changed) for changed, _ in rows.tables())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """Return the changes as a Spark DataFrame, whose tasks read the rows; which they are is
-        found out here.
+        """Return the changes as a Spark DataFrame.
+
+        The changed rows are located in the driver and read by Spark tasks.
+
+        >>> t.changes(0).to_spark(spark).show()  # doctest: +SKIP
         """
         return late.spark_changes.frame(spark, self._rows())
 
@@ -161,8 +176,6 @@ def _again(
     threads: int,
     before: bool,
 ) -> ChangeStream:
-    """Return a stream as it was pickled, but for its predicate.  Raises Expired if its range was
-    cleaned.
-    """
+    """Unpickle a stream, without its predicate. Raises Expired if its range was cleaned."""
     metadata = Metadata(storage, overrides)
     return ChangeStream(metadata, since, until, mode, None, columns, before=before, threads=threads)

@@ -1,12 +1,12 @@
-"""All options: one table with the name, scope, type, default, Hudi's names and meaning of each.
+"""All options, with name, scope, type, default, Hudi's names and meaning.
 
-:class:`Options` are those of a table and of the program that opens it; :class:`CallOptions` those
-of one read or write by name on Spark; :class:`SparkSettings` those of a Spark session.  Every
-reader of options and the reference in docs/options.md are derived from these three classes.
+:class:`Options` has the options of a table and of the program that opens it, :class:`CallOptions`
+those of a read or write by name on Spark, and :class:`SparkSettings` those of a Spark session. All
+code that reads options, and docs/options.md, derive from these three classes.
 
-Values may be text, as they come from Spark and from ``hoodie.properties``.  An unknown name, a
-wrong type or a value out of range is refused.  Only options of the scope ``table``
-(:data:`mdt.option.Scope`) are written into a table or read from one.
+Values may be text, as in Spark and ``hoodie.properties``. Unknown names, wrong types and values out
+of range are refused. Only options of the scope ``table`` (:data:`mdt.option.Scope`) are written
+into a table or read from it.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ INDEX_TYPES: Mapping[str, tuple[str, str]] = {
     "GLOBAL_RECORD_LEVEL_INDEX": ("record", "table"),
     "RECORD_LEVEL_INDEX": ("record", "partition"),
 }
-"""Hudi's names of indexes, each with the key index and the scope that it stands for."""
+"""Hudi's index names, each with its key index and scope here."""
 
 IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
-"""Options in place of ``key_index`` and ``scope``; a table keeps these two instead."""
+"""Options that replace ``key_index`` and ``scope``. A table stores the latter instead."""
 
 OPTIMIZES = ("joins", "statistics", "top", "totals")
-"""Uses of a table by Spark's planner beside pruning by filters.
+"""Uses of a table by Spark's planner besides pruning by filters.
 
-"joins": the values of one side of a join prune the other.  "statistics": the optimizer gets the
-size that is left after pruning.  "top": the first rows of an order are read where they may be.
-"totals": count, min and max come from the metadata table where they are exact.  The last two do
-not hold for a batch of a stream: Spark adds them up over all its batches.
+"joins": Values of one side of a join prune the other side. "statistics": The optimizer gets the
+size that remains after pruning. "top": For ORDER BY with LIMIT, only files that may contain the
+first rows are read. "totals": Count, min and max come from the metadata table where they are exact.
+
+The last two do not apply to batches of a stream, because Spark aggregates over all batches.
 """
 _OF_STREAMS = ("joins", "statistics")
 
@@ -78,9 +79,9 @@ _machine = partial(option, scope="machine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of a table and of the program that opens it; made by :func:`parse_options`.
+    """Options of a table and of the program that opens it, made by :func:`parse_options`.
 
-    The name of an option is its field with dots: ``page_bytes`` is ``mdt.page.bytes``.
+    An option's name is its field with dots: ``page_bytes`` is ``mdt.page.bytes``.
     """
 
     table_name: str = _fixed(
@@ -392,8 +393,8 @@ class Options:
         return threads or int(pa.cpu_count())
 
     def to_mapping(self, scope: Scope | None = None) -> dict[str, str]:
-        """Return all options, or those of one scope, as text under their mdt names; parse_options
-        takes it back.
+        """Return all options, or those of a scope, as text by their mdt names.
+        :func:`parse_options` reads the result.
         """
         texts = {}
         for member, declared in OPTIONS.options.items():
@@ -404,9 +405,9 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class CallOptions:
-    """Options of one read or write by name on Spark, None where none is given.
+    """Options of a read or write by name on Spark, None if not given.
 
-    Fixed ones describe the table, as :func:`mdt.create` takes them.
+    Fixed options describe the table, as the arguments of :func:`mdt.create` do.
     """
 
     as_of: int | str | None = option(None, "read the state at this point", POINT, "as.of.instant")
@@ -501,7 +502,9 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Settings of a Spark session for all tables that it names, beside ``spark.mdt.<option>``."""
+    """Settings of a Spark session for all tables that it names, in addition to
+    ``spark.mdt.<option>``.
+    """
 
     indexes_build: str = option(
         "off",
@@ -550,7 +553,7 @@ class SparkSettings:
     )
 
     def of_stream(self) -> Self:
-        """Return the same for the batches of a stream."""
+        """Return the same settings for the batches of a stream."""
         return replace(self, optimize=tuple(use for use in _OF_STREAMS if use in self.optimize))
 
 
@@ -559,17 +562,16 @@ CALL_OPTIONS = OptionTable(CallOptions)
 SPARK_SETTINGS = OptionTable(SparkSettings, "spark.mdt.")
 
 declaration = OPTIONS.find
-"""Returns the declaration of an option by its name, ours or Hudi's.  Raises Invalid, with the
-nearest names, if there is none.
+"""Returns the declaration of an option by its mdt or Hudi name. Raises Invalid, with the nearest
+names, for an unknown option.
 """
 
 
 def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
-    """Return the options in ``mapping`` (names of ours or Hudi's), defaults for the rest.
+    """Return the options in ``mapping``, by their mdt or Hudi names, with defaults for the rest.
 
-    Raises ``errors.Invalid``: unknown name (with the nearest known ones), wrong type, out of range,
-    or the same option under two names with different values.  Without a small-file limit of its
-    own, a smaller file size lowers it too.
+    Raises Invalid for an unknown name, a wrong type, a value out of range, or an option given twice
+    with different values. A small maximum file size also lowers the default small-file limit.
 
     >>> parse_options({"mdt.row.group.rows": "1000"}).row_group_rows
     1000
@@ -599,15 +601,13 @@ def _options(values: Mapping[str, Any]) -> Options:
 
 @memo(64)
 def options_of(texts: tuple[tuple[str, str], ...]) -> Options:
-    """Return :func:`parse_options` of (name, text) pairs; every commit needs those of its table."""
+    """Return :func:`parse_options` of (name, text) pairs, cached because each commit needs it."""
     return parse_options(dict(texts))
 
 
 def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
-    """Return the options in ``mapping`` as text under their mdt names, as :func:`parse_options`
-    takes them back.
-
-    Raises ``errors.Invalid`` as :func:`parse_options` does.
+    """Return the options in ``mapping`` as text by their mdt names. Raises Invalid as
+    :func:`parse_options` does.
 
     >>> canonical({"hoodie.parquet.max.file.size": 1 << 20})
     {'mdt.max.file.bytes': '1048576'}
@@ -618,7 +618,7 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
 
 
 def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of ``options`` that a table keeps, and unknown ones, which :func:`parse_options`
+    """Return the options that a table stores, plus unknown names, which :func:`parse_options`
     refuses.
 
     >>> of_table({"mdt.compression": "zstd", "mdt.cache.dir": "pages"})
@@ -632,11 +632,11 @@ def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_options(options: Mapping[str, object] | None) -> dict[str, str | None]:
-    """Return changes of a table's options as text under their mdt names, None for those that go
-    back to their defaults.
+    """Return changes of a table's options as text by their mdt names, None for a reset to the
+    default.
 
-    Raises Invalid for an unknown name, a value that is not possible, an option that is fixed at
-    creation, and one that a table does not keep.
+    Raises Invalid for an unknown name, an invalid value, an option that is fixed at creation, and
+    an option that a table does not store.
 
     >>> changed_options({"hoodie.parquet.compression.codec": "zstd", "mdt.page.bytes": None})
     {'mdt.compression': 'zstd', 'mdt.page.bytes': None}
@@ -680,7 +680,7 @@ def options_list(table: OptionTable = OPTIONS) -> list[dict[str, Any]]:
 
 
 def options_table(table: OptionTable = OPTIONS) -> str:
-    """Return a Markdown table of every option of ``table``, for the documentation."""
+    """Return every option of ``table`` as a Markdown table."""
     lines = ["| option | default | allowed | scope | meaning |", "|---|---|---|---|---|"]
     for row in options_list(table):
         names = "<br>".join(f"`{name}`" for name in (row["name"], *row["aliases"]))
@@ -691,7 +691,7 @@ def options_table(table: OptionTable = OPTIONS) -> str:
 
 
 def options_reference() -> str:
-    """Return the end of docs/options.md: tables of all options, by the places that take them."""
+    """Return the tables at the end of docs/options.md."""
     return (
         f"{options_table()}\n## Options of Spark's readers and writers\n\n"
         f"{options_table(CALL_OPTIONS)}\n## Settings of a Spark session\n\n"

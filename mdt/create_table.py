@@ -1,4 +1,4 @@
-"""Check the settings of a new table and write commit record 0."""
+"""Validate the settings of a new table and write commit record 0."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import Storage, open_storage
 
 _BEHIND_ALL = "\U0010ffff"
-"""Sorts behind every name."""
+"""Sorts after every name."""
 
 
 def place(
     path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None
 ) -> Storage:
-    """Return the storage of a new table.  Raises Invalid or Unsupported if no table can be written
-    there like that.
+    """Return the storage for a new table. Raises Invalid or Unsupported if a table cannot be
+    written there.
     """
     parsed = parse_options(options)
     storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
@@ -59,8 +59,8 @@ def define(
     indexes: Sequence[str],
     options: Mapping[str, Any] | None,
 ) -> TableDefinition:
-    """Return the definition of a new table.  Raises Invalid or Unsupported, naming what does not
-    fit.
+    """Return the definition of a new table. Raises Invalid or Unsupported for settings that do not
+    fit together.
     """
     key = texts("key", key, "['id']")
     partition_by = texts("partition_by", partition_by, "['city']")
@@ -71,15 +71,15 @@ def define(
         )
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     parsed = parse_options(options)
-    wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parsed)
-    scope = one_of("scope", wanted_scope, ("partition", "table"))
+    index_name, scope_name = key_indexes.chosen(key_index, scope, parsed)
+    scope = one_of("scope", scope_name, ("partition", "table"))
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
     key, partition_by = _own("key", key, stored), _own("partition_by", partition_by, stored)
     if ordering is not None:
         (ordering,) = _own("ordering", (ordering,), stored)
-    key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parsed, key)
+    key_index = key_indexes.with_buckets(key_indexes.named(index_name), parsed, key)
     # Types that cannot be keys or partition values are refused for the first row; here there is
     # none.
     record_keys.record_keys(stored.empty_table(), key)
@@ -96,11 +96,11 @@ def define(
     _refuse_text_order(parsed, ordering, stored)
     if key_indexes.has_buckets(key_index):
         _refuse_buckets(parsed, scope)
-    named = tuple(
+    index_specs = tuple(
         named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']")
     )
     key_hash = MultilinearHash(bytes.fromhex(storage.random_hex(SECRET_BYTES)))
-    found = TableDefinition(
+    definition = TableDefinition(
         storage.random_hex(16),
         _name(storage, parsed),
         table_type,
@@ -112,20 +112,20 @@ def define(
         key_index,
         scope,
         key_hash,
-        named,
+        index_specs,
         _kept(storage, key_index, options),
         hudi_version=parsed.table_version,
-        packages=packages_of([key_index, *named]),
+        packages=packages_of([key_index, *index_specs]),
     )
-    layout_of(found)
-    return found
+    layout_of(definition)
+    return definition
 
 
 def _check_partitions(
     options: Options, stored: pa.Schema, key: Sequence[str], partition_by: Sequence[str]
 ) -> None:
-    """Raise Invalid for columns that make no partition paths, Unsupported for what Hudi's key
-    generator of times does not know.
+    """Raise Invalid for columns that cannot form partition paths, and Unsupported for settings that
+    Hudi's TimestampBasedKeyGenerator lacks.
     """
     pattern = options.partition_time_pattern
     if not pattern:
@@ -142,7 +142,7 @@ def _check_partitions(
 
 
 def _refuse_buckets(options: Options, scope: str) -> None:
-    """Raise Unsupported for tables in which a key's bucket does not say where it lives."""
+    """Raise Unsupported if a key's bucket does not determine its partition and file group."""
     if scope == "table":
         raise Unsupported(
             "buckets are those of a partition, so keys cannot be unique in the table",
@@ -156,8 +156,8 @@ def _refuse_buckets(options: Options, scope: str) -> None:
 
 
 def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
-    """Raise Invalid for what leaves open which partition a row stays in, or what it is compared
-    with there.
+    """Raise Invalid for options that leave open a row's partition or the value it is compared
+    with.
     """
     if options.delete_keeps_ordering and (ordering is None or options.keys_repeat):
         raise Invalid(
@@ -192,8 +192,8 @@ def _refuse_together(options: Options, ordering: str | None, partition_by: Seque
 
 
 def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema) -> None:
-    """Raise Invalid where ordering values are compared by their words alone, and these are those of
-    text.
+    """Raise Invalid if the ordering field is text but the options compare 64-bit ordering words
+    only.
     """
     compared_alone = options.keys_repeat or options.delete_keeps_ordering
     if ordering is not None and compared_alone and not has_whole_words(stored.field(ordering).type):
@@ -205,44 +205,48 @@ def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema
 
 
 def _name(storage: Storage, options: Options) -> str:
-    """Return the name that the options give, or the last part of the place where the table lies."""
+    """Return the name given in the options, or the last part of the table's path."""
     folder = storage.url.rstrip("/").rpartition("/")[2]
     return options.table_name or re.sub(r"\W", "_", folder) or "table"
 
 
 def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the options that a new table keeps, with those that it has because of its key index
-    and of where it lies.
+    """Return the options that a new table stores, with defaults that depend on its key index and
+    storage.
 
-    Hudi's Bloom index reads filters from footers only.  Objects are stored, and come over a
-    network, by the byte: there zstd is worth its time.  What says what the key index is, is kept as
-    that.  Options of the session and of the machine are not kept.
+    Tables with the Bloom key index write footer filters, the only place where Hudi's Bloom index
+    reads them. Tables on object storage use zstd, because they pay for each byte stored and
+    transferred. Options that choose the key index are stored as ``key_index`` instead. Options of
+    the scopes session and machine are not stored.
     """
-    found = (
+    defaults = (
         {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
     )
     if storage.is_remote:
-        found["mdt.compression"] = "zstd"
-    given = of_table(canonical(options))
-    return {**found, **{name: value for name, value in given.items() if name not in IN_KEY_INDEX}}
+        defaults["mdt.compression"] = "zstd"
+    chosen = of_table(canonical(options))
+    return {
+        **defaults,
+        **{name: value for name, value in chosen.items() if name not in IN_KEY_INDEX},
+    }
 
 
 def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
-    """Return columns by the names that the schema has for them."""
+    """Return columns as the schema spells them."""
     missing = [name for name in names if own_spelling(name, stored.names) is None]
     if missing:
         raise Invalid(
             f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}"
         )
-    found = tuple(named_column(name, stored.names) for name in names)
-    if len(set(found)) != len(found):
+    columns = tuple(named_column(name, stored.names) for name in names)
+    if len(set(columns)) != len(columns):
         raise Invalid(f"{role}: a column is named twice in {list(names)}")
-    return found
+    return columns
 
 
 def create(storage: Storage, definition: TableDefinition) -> None:
-    """Write commit record 0 and what Hudi needs for an empty table.  Raises Invalid if a table
-    exists already.
+    """Write commit record 0 and Hudi's files of an empty table. Raises Invalid if a table
+    exists.
     """
     refuse_to_create(storage)
     header = {
@@ -263,15 +267,15 @@ def create(storage: Storage, definition: TableDefinition) -> None:
 
 
 def take_back(storage: Storage) -> None:
-    """Remove a table that was made for rows which did not come, and nothing that is not of a table.
-    It stays if somebody has committed to it.
+    """Remove a table whose first write failed, and no files besides. It stays if another writer has
+    committed to it.
     """
     if [one.path for one in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
         return
-    ours = [info.path for info in storage.list("") if _is_of_table(info.path)]
+    files = [info.path for info in storage.list("") if _is_of_table(info.path)]
     storage.delete(paths.commit(0))  # from here on it is no table
-    storage.delete_many(ours)
-    folders = {path[:end] for path in ours for end in range(len(path)) if path[end] == "/"}
+    storage.delete_many(files)
+    folders = {path[:end] for path in files for end in range(len(path)) if path[end] == "/"}
     for folder in sorted(folders, reverse=True):  # those inside come first
         storage.drop_directories(folder.rpartition("/")[0], _BEHIND_ALL)
 

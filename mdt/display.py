@@ -1,7 +1,7 @@
-"""What notebooks and prompts show: a line of text, or small HTML tables.
+"""Text and HTML for notebooks and prompts.
 
-Names, values and paths are somebody else's: here they are text, never markup, without control
-characters and cut to a length that people read.
+Names, values and paths are untrusted input. They are shown as text, never as markup, without
+control characters and cut to a readable length.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from itertools import islice
 import pyarrow as pa
 
 TEXT_CHARACTERS_MAX = 200
-"""Characters of a value that are shown; a filter may be megabytes long."""
+"""Characters of a value that are shown. A filter may have megabytes."""
 ROWS_MAX = 100
-"""Rows of an HTML table; notebooks keep what they show."""
+"""Rows of an HTML table. Notebooks store their output."""
 
 _UNSEEN = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
-"""Control characters, marks without width and those that turn the direction of text."""
+"""Control characters, zero-width characters and marks that change the direction of text."""
 
 
 def visible(value: object) -> str:
-    r"""Return ``value`` as one line of harmless text of bounded length.
+    r"""Return ``value`` as a single line without control characters, at most 200 characters long.
 
     >>> visible("a\nb\x1b[31m")
     'a\\x0ab\\x1b[31m'
@@ -39,10 +39,12 @@ def visible(value: object) -> str:
 
 
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return an HTML table of the first ROWS_MAX ``rows``; all texts are escaped."""
-    left = iter(rows)
-    shown = ["".join(f"<td>{escaped(cell)}</td>" for cell in row) for row in islice(left, ROWS_MAX)]
-    more = sum(1 for _ in left)
+    """Return an HTML table of the first ROWS_MAX ``rows``, escaped."""
+    remaining = iter(rows)
+    shown = [
+        "".join(f"<td>{escaped(cell)}</td>" for cell in row) for row in islice(remaining, ROWS_MAX)
+    ]
+    more = sum(1 for _ in remaining)
     if more:
         shown.append(f'<td colspan="{len(header)}">… and {more:,} more</td>')
     head = "".join(f"<th>{escaped(name)}</th>" for name in header)
@@ -52,7 +54,7 @@ def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def html_facts(caption: str, facts: Mapping[str, object]) -> str:
-    """Return an HTML table of names and values; all texts are escaped."""
+    """Return an HTML table of names and values, escaped."""
     body = "".join(
         f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>"
         for name, value in facts.items()
@@ -67,7 +69,7 @@ def html_columns(schema: pa.Schema) -> str:
 
 
 def escaped(value: object) -> str:
-    """Return ``value`` as :func:`visible` does, and harmless in HTML and XML."""
+    """Return :func:`visible` text, escaped for HTML and XML."""
     # its tables of entities take a millisecond to load, which every import of mdt would pay
     from html import escape
 

@@ -1,8 +1,8 @@
-"""Every error that mdt raises on purpose.
+"""All errors that mdt raises on purpose.
 
-One base class and seven kinds; a kind exists only where a caller would act differently.  The
-message says what happened, ``hint`` says what to do next, ``retryable`` says whether the same call
-may succeed later unchanged.
+A base class and seven kinds. A kind exists only where a caller would act differently. ``message``
+describes the problem, ``hint`` the next step, and ``retryable`` is True if the same call may
+succeed later.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 
 
 class MdtError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
-    ``hint`` (str) is the next step for the person who reads it, or empty.
+    ``hint`` (str) is the next step for the user, or empty.
 
     >>> print(Invalid("there is no column 'fair'", hint="did you mean fare?"))
     there is no column 'fair'
@@ -32,21 +32,28 @@ class MdtError(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     def getCondition(self) -> str:
-        """Return the name of the kind as an error condition of Spark.
+        """Return Spark's error condition for this kind.
 
-        >>> Invalid("there is no column 'fair'").getCondition(), Invalid("").getSqlState()
-        ('MDT_INVALID', '22023')
+        >>> Invalid("there is no column 'fair'").getCondition()
+        'MDT_INVALID'
         """
         return "MDT" + re.sub("[A-Z]", lambda letter: f"_{letter[0]}", type(self).__name__).upper()
 
     def getSqlState(self) -> str:
-        """Return the SQLSTATE of the kind, five characters of which the first two are its class."""
+        """Return the five-character SQLSTATE of this kind.
+
+        >>> Invalid("there is no column 'fair'").getSqlState()
+        '22023'
+        """
         return self.sqlstate
 
 
 class Conflict(MdtError):
-    """Another transaction changed what this one read or wrote; a retry on the newest snapshot may
-    succeed.
+    """Another transaction changed data that this one read or wrote. A retry on the newest snapshot
+    may succeed.
+
+    >>> Conflict("another writer changed city=Oslo").retryable
+    True
     """
 
     sqlstate = "40001"
@@ -54,8 +61,10 @@ class Conflict(MdtError):
 
 
 class Unavailable(MdtError):
-    """The storage did not do what was asked; the outcome may be unknown; the same call may succeed
-    later.
+    """The storage failed. The outcome may be unknown, and the same call may succeed later.
+
+    >>> Unavailable("the request timed out").retryable
+    True
     """
 
     sqlstate = "58030"
@@ -63,16 +72,28 @@ class Unavailable(MdtError):
 
 
 class Invalid(MdtError, ValueError):
-    """The caller's data, schema, options or SQL are not acceptable; nothing was changed."""
+    """The caller's data, schema, options or SQL are not acceptable. Nothing was changed.
+
+    >>> try:
+    ...     t.scan("fair > 4")
+    ... except mdt.Invalid as error:
+    ...     print(error.hint)
+    did you mean fare?
+    """
 
     sqlstate = "22023"
 
 
 class Corrupt(MdtError):
-    """Bytes on storage are not what was written.
+    """Stored bytes differ from the bytes that were written.
 
-    ``path`` names the object, ``offset`` the byte where the trouble was found (-1: unknown),
-    ``expected`` and ``got`` what was compared.
+    path: The object.
+    offset: The byte where the damage was found, or -1 if unknown.
+    expected, got: The values that were compared.
+
+    >>> error = Corrupt("bad checksum", path="a.parquet", offset=4, expected="1f", got="2e")
+    >>> print(error)
+    bad checksum [a.parquet at byte 4] (expected 1f, got 2e)
     """
 
     sqlstate = "XX001"
@@ -97,21 +118,27 @@ class Corrupt(MdtError):
 
 
 class Missing(Corrupt):
-    """An object that should exist does not."""
+    """An object that must exist is absent.
+
+    >>> Missing("a data file is missing", path="a.parquet").path
+    'a.parquet'
+    """
 
     sqlstate = "58P01"
 
 
 class CorruptInput(Corrupt):
-    """A file whose rows are to be written is not what it says of itself.  Raised before a commit,
-    never after one.
-    """
+    """An input file contradicts its own metadata. Raised before a commit, never after it."""
 
 
 class Expired(MdtError):
-    """The past state or range that was asked for was cleaned; the hint says what can still be read.
+    """The requested snapshot or change range was cleaned. The hint names the readable snapshots.
 
-    ``oldest`` and ``newest``: seqs of the states that can be read, -1 if unknown.
+    oldest, newest: Commit numbers of the readable snapshots, or -1 if unknown.
+
+    >>> print(Expired("commit 2 was cleaned", oldest=5, newest=9))
+    commit 2 was cleaned
+      hint: the states after commits 5 to 9 can be read
     """
 
     sqlstate = "72000"
@@ -125,10 +152,18 @@ class Expired(MdtError):
 
 
 class Unsupported(MdtError):
-    """The request is meaningful, but this version, storage or table cannot do it."""
+    """The request is valid, but this version, storage or table does not support it.
+
+    >>> issubclass(Unsupported, MdtError), Unsupported("").retryable
+    (True, False)
+    """
 
     sqlstate = "0A000"
 
 
 class Internal(MdtError):
-    """A mistake in mdt itself; please report it."""
+    """A bug in mdt. Please report it.
+
+    >>> Internal("positions are not sorted").getCondition()
+    'MDT_INTERNAL'
+    """

@@ -1,5 +1,6 @@
-"""Processes that are forked while other threads run, as ``multiprocessing`` does it on Linux before
-Python 3.14.
+"""Locks and caches that survive a fork while other threads run.
+
+``multiprocessing`` forks by default on Linux before Python 3.14.
 """
 
 from __future__ import annotations
@@ -19,31 +20,30 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property(functools.cached_property):
-        """That of Python 3.12: in 3.11 all objects of a class share a lock while one is computed,
-        and a forked child may find it held for ever.
+        """``functools.cached_property`` of Python 3.12.
 
-        Of threads that compute it at the same time all get what the first one has.
+        In Python 3.11 all objects of a class share a lock while a value is computed, and a forked
+        child may find it locked forever. Threads that compute a value at the same time all get the
+        first result.
         """
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
-            """Return what was computed for ``instance``."""
+            """Return the cached value of ``instance``, computed at the first call."""
             if instance is None:
                 return self
-            kept, name = instance.__dict__, self.attrname
-            return kept[name] if name in kept else kept.setdefault(name, self.func(instance))
+            values, name = instance.__dict__, self.attrname
+            return values[name] if name in values else values.setdefault(name, self.func(instance))
 
 
 at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)
-"""Register what is called before and after forks, as ``os.register_at_fork`` does where processes
-can be forked.
-"""
+"""``os.register_at_fork``, or a no-op on platforms without fork."""
 
 
 def free_in_children() -> Any:
-    """Return a lock, for the life of the process, that a forked child finds free: no other thread
-    holds it while a fork is made.
+    """Return a lock, for the life of the process, that is free in forked children.
 
-    Who holds an ordinary lock then has no thread in the child that would ever release it.
+    It is held during each fork, so no other thread can hold it then. An ordinary lock would stay
+    locked in the child, because the thread that holds it does not exist there.
 
     >>> with free_in_children():
     ...     print("held")
@@ -55,8 +55,10 @@ def free_in_children() -> Any:
 
 
 class OwnLock:
-    """A lock of an object that may go, which a forked child finds free, too.  What it guards may be
-    seen there between any two steps of its holder.
+    """A lock with the life of an object, free in forked children.
+
+    Unlike :func:`free_in_children`, a fork does not wait for its holder. The child may see the
+    guarded state in the middle of a change.
 
     >>> with OwnLock():
     ...     print("held")
@@ -83,8 +85,8 @@ def _free_own_locks() -> None:
 
 
 def _wait_for_imports() -> None:
-    """Wait until the modules of ours are there that other threads are importing: a child would wait
-    for these threads for ever.
+    """Wait until other threads have finished importing modules of ours. A child would wait for
+    these threads forever.
     """
     for name in [
         name for name in list(sys.modules) if name.partition(".")[0] in ("mdt", "indexes")
@@ -94,7 +96,7 @@ def _wait_for_imports() -> None:
 
 
 def this_process() -> int:
-    """Return what tells this process from those that it was forked from, or forks."""
+    """Return the id of this process, which differs in parents and forked children."""
     return os.getpid()
 
 

@@ -1,8 +1,8 @@
-"""Modules that only some programs need: each is loaded when its name here is first used.
+"""Modules that are imported when their name here is first used.
 
 ``import mdt`` and ``mdt.open`` take a few milliseconds because writers, services, planners and
-engines are reached through this module, e.g. ``late.compaction.Compaction``.  The mechanism is the
-module function ``__getattr__`` of PEP 562; type checkers see ordinary imports.
+engines are reached through this module, e.g. ``late.compaction.Compaction``. It uses the module
+function ``__getattr__`` of PEP 562. Type checkers see ordinary imports.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Load the module that is called ``name`` here, once."""
+    """Import the module called ``name`` here, once."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(_MODULES[name])

@@ -1,21 +1,21 @@
-"""What mdt tells Python's ``logging``: the loggers below ``mdt``, and one line for each commit and
-each run of a service.
+"""Loggers below ``mdt`` in Python's ``logging``, with a line for each commit and each run of a
+service.
 
 ========================  ==========================================================================
-``mdt.commit``            INFO: each commit of this process; WARNING: conflicts that are tried
-                          again, what a commit left undone
+``mdt.commit``            INFO: each commit of this process; WARNING: conflicts that are retried,
+                          steps that a commit left undone
 ``mdt.service``           INFO: each run of compaction, of an index build, of check
-``mdt.recovery``          INFO: what dead writers left and was published or removed; WARNING: claims
-                          that make no sense
-``mdt.plan``              DEBUG: what each plan reads and what each index did; WARNING, once:
-                          indexes that are damaged or not installed
-``mdt.metadata``          INFO: each checkpoint; WARNING: compacted metadata that are damaged, and
-                          were made again from the log
+``mdt.recovery``          INFO: published or removed files of crashed writers; WARNING: claims
+                          that cannot be read
+``mdt.plan``              DEBUG: files that each plan reads, and the effect of each index; WARNING,
+                          once: damaged or missing indexes
+``mdt.metadata``          INFO: each checkpoint; WARNING: damaged checkpoints that were rebuilt
+                          from the log
 ========================  ==========================================================================
 
-A line is ``table: operation name=value …``; the values are also in the attribute ``mdt`` of the
-record, a dict.  No handler but a NullHandler is installed, and with a logger switched off nothing
-is computed.  Neither rows nor secrets are logged.
+A line is ``table: operation name=value …``. The attribute ``mdt`` of the log record has the same
+values as a dict. The only handler is a NullHandler, and disabled loggers cost nothing. Rows and
+secrets are never logged.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ logging.getLogger("mdt").addHandler(logging.NullHandler())
 
 
 def started(logger: logging.Logger, storage: Storage) -> int:
-    """Return the time in microseconds for :func:`ended`; 0, without a look at the clock, if
-    ``logger`` does not tell it.
-    """
+    """Return the start time in microseconds for :func:`ended`, or 0 if ``logger`` is disabled."""
     return storage.now_us() if logger.isEnabledFor(logging.INFO) else 0
 
 
@@ -64,24 +62,24 @@ def ended(
     facts: Mapping[str, object],
     since: int,
 ) -> None:
-    """Log one line about what began at ``since``, as :func:`started` returned it."""
+    """Log a line about an operation that began at ``since``, the result of :func:`started`."""
     if not since:
         return
-    told: dict[str, Any] = {**facts, "ms": (storage.now_us() - since) // 1000}
-    line = " ".join(f"{name}={value}" for name, value in told.items())
+    values: dict[str, Any] = {**facts, "ms": (storage.now_us() - since) // 1000}
+    line = " ".join(f"{name}={value}" for name, value in values.items())
     logger.info(
         "%s: %s %s",
         table,
         operation,
         line,
-        extra={"mdt": {"table": table, "operation": operation, **told}},
+        extra={"mdt": {"table": table, "operation": operation, **values}},
     )
 
 
 @contextmanager
 def service(storage: Storage, table: str, operation: str) -> Iterator[dict[str, object]]:
-    """Log one line about a service when the block has ended well, with the facts that it puts into
-    the dict.
+    """Log a line about a service after the block has succeeded, with the facts that the block puts
+    into the dict.
     """
     since = started(SERVICE, storage)
     facts: dict[str, object] = {}
@@ -90,7 +88,7 @@ def service(storage: Storage, table: str, operation: str) -> Iterator[dict[str, 
 
 
 def warn_once(logger: logging.Logger, said: set[str], key: str, text: str, *values: object) -> None:
-    """Log a warning unless ``key`` is among those that were ``said``."""
+    """Log a warning unless ``said`` contains ``key``, then add it."""
     if key not in said:
         said.add(key)
         logger.warning(text, *values)

@@ -1,7 +1,7 @@
-"""How options are declared and read: their types, and the names that a class of options answers to.
+"""Declaration and parsing of options.
 
-Options are the fields of a dataclass, declared with :func:`option`.  :class:`OptionTable` finds
-them by their names and reads their values, which may be text.
+Options are fields of a dataclass, declared with :func:`option`. :class:`OptionTable` finds them by
+name and parses their values, which may be text.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mdt.errors import Invalid
 from mdt.limits import OPTION_BYTES_MAX
 
 Scope = Literal["table", "session", "machine"]
-"""``table``: kept with the table, whoever opens it.  ``session``: of whoever opens it, never kept.
-``machine``: likewise; it names directories, memory or threads of the computer, which nothing that
-comes with a table may choose.
+"""``table``: stored with the table. ``session``: belongs to the program that opens the table and is
+never stored. ``machine``: as session, for directories, memory and threads of the computer, which
+data in a table must not choose.
 """
 
 ALL_COLUMNS = "*"
@@ -33,9 +33,8 @@ _SPEC = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
 class Kind:
     """A type of options.
 
-    parse: Returns the value that a text, or a value of the type, stands for.  Raises TypeError or
-        ValueError.
-    allowed: What may be given, in words.
+    parse: Converts a text, or a value of the type. Raises TypeError or ValueError.
+    allowed: A description of valid values.
     """
 
     parse: Callable[[Any], Any]
@@ -49,7 +48,8 @@ def _text(value: object) -> str:
 
 
 def choice(*texts: str, **others: Any) -> Kind:
-    """Return the kind of ``texts``, in upper or lower case; each of ``others`` stands for a value.
+    """Return the kind of the choices ``texts``, ignoring case. ``others`` maps further texts to
+    values.
 
     >>> choice("lz4", none="uncompressed").parse("NONE")
     'uncompressed'
@@ -57,17 +57,16 @@ def choice(*texts: str, **others: Any) -> Kind:
     values = {text.lower(): text for text in texts} | others
 
     def parse(value: object) -> Any:
-        known = _text(value).lower()
-        if known not in values:
-            raise ValueError(f"{known} is not a choice")
-        return values[known]
+        word = _text(value).lower()
+        if word not in values:
+            raise ValueError(f"{word} is not a choice")
+        return values[word]
 
     return Kind(parse, "one of " + ", ".join([*texts, *others]))
 
 
 def some_of(*texts: str, **groups: tuple[str, ...]) -> Kind:
-    """Return the kind of one or more of ``texts`` separated by commas; each of ``groups`` stands
-    for several.
+    """Return the kind of comma-separated lists of ``texts``. Each of ``groups`` stands for several.
 
     >>> some_of("log", "metrics", none=()).parse("log, metrics")
     ('log', 'metrics')
@@ -84,12 +83,12 @@ def some_of(*texts: str, **groups: tuple[str, ...]) -> Kind:
 
 
 def whole(low: int, high: int) -> Kind:
-    """Return the kind of whole numbers from ``low`` to ``high``."""
+    """Return the kind of integers from ``low`` to ``high``."""
     return _numbers(int, "a whole number", low, high)
 
 
 def real(low: float, high: float) -> Kind:
-    """Return the kind of numbers from ``low`` to ``high``."""
+    """Return the kind of floats from ``low`` to ``high``."""
     return _numbers(float, "a number", low, high)
 
 
@@ -168,9 +167,9 @@ SOME_COLUMNS = Kind(
     _parse_some_columns, f"column {COLUMNS.allowed}, or {ALL_COLUMNS} for all scalar columns"
 )
 POINT = Kind(_parse_point, "a commit's number, an instant, a time, a tag, or earliest")
-"""Points in the history of a table: few digits are the number of a commit."""
+"""Points in a table's history. Up to ten digits are a commit number."""
 SPECS = Kind(_parse_specs, "indexes separated by semicolons")
-"""Semicolons in quotes belong to names."""
+"""Index specifications. A semicolon in quotes is part of a name."""
 PARTITIONS = Kind(_parse_partitions, "a path, city=Oslo, or JSON")
 """Partitions as :meth:`mdt.Table.delete_partition` takes them."""
 
@@ -179,11 +178,12 @@ _KINDS: Mapping[type, Kind] = {bool: FLAG, str: TEXT}
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The declaration of one option.
+    """The declaration of an option.
 
-    member: The field of the class that declares it.
-    hudi: Names of other systems for the same option.
-    fixed: Whether it decides what the data mean or where they lie: it is set at creation and stays.
+    member: The field that declares it.
+    hudi: Names of the same option in Hudi and Spark.
+    fixed: True if it is set at creation and cannot change, because it decides the meaning or
+        location of the data.
     """
 
     member: str
@@ -197,12 +197,13 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the option, ours first."""
+        """All names of the option, the mdt name first."""
         return (self.name, *self.hudi)
 
     def parse(self, value: object, given_as: str) -> Any:
-        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is allowed.
-        ``given_as``: The name under which it was given.
+        """Return ``value`` converted to the option's type. Raises Invalid with the allowed values.
+
+        given_as: The name that the caller used.
         """
         try:
             parsed = self.kind.parse(value)
@@ -220,7 +221,7 @@ class Option:
         return parsed
 
     def default_text(self) -> str:
-        """Return the default as text, empty where there is none."""
+        """Return the default as text, or "" without a default."""
         if self.default is None and self.kind is not SOME_COLUMNS:
             return ""
         return to_text(self.default)
@@ -235,8 +236,10 @@ def option(
     scope: Scope = "session",
     fixed: bool = False,
 ) -> Any:
-    """Return a field of a dataclass that is an option.  ``kind`` follows from a default that is a
-    text or a bool; ``hudi``: names separated by spaces.
+    """Return a dataclass field that declares an option.
+
+    kind: Defaults to the kind of a bool or text ``default``.
+    hudi: Other names, separated by spaces.
     """
     declared = {
         "doc": doc,
@@ -249,10 +252,9 @@ def option(
 
 
 class OptionTable:
-    """The options that a dataclass declares, by their names.
+    """The options that a dataclass declares, by name.
 
-    The name of an option is ``prefix`` and its field, with dots in the place of underscores if
-    there is a prefix: ``mdt.page.bytes``.
+    With a prefix, an option's name is the prefix and the field with dots: ``mdt.page.bytes``.
     """
 
     def __init__(self, owner: type, prefix: str = "") -> None:
@@ -270,12 +272,12 @@ class OptionTable:
         return name in self._named
 
     def __iter__(self) -> Iterator[str]:
-        """Yield every name, ours and Hudi's."""
+        """Yield all names, including Hudi's."""
         return iter(self._named)
 
     def find(self, name: str) -> Option:
-        """Return the option of this name.  Raises Invalid, with the nearest names, if there is
-        none.
+        """Return the option called ``name``. Raises Invalid, with the nearest names, for an unknown
+        name.
         """
         if name not in self._named:
             hint = nearest(str(name), self) or "mdt.config.options_table() lists them all"
@@ -287,27 +289,27 @@ class OptionTable:
         given: Mapping[str, object],
         parse: Callable[[Option, object, str], Any] = Option.parse,
     ) -> dict[str, Any]:
-        """Return the values of ``given`` options by their fields.
+        """Return the parsed values of ``given`` options by field.
 
-        Raises Invalid: an unknown name, a value that is not possible, one option under two names
-        with different values.
+        Raises Invalid for an unknown name, an invalid value, and an option given twice with
+        different values.
         """
         values: dict[str, Any] = {}
         names: dict[str, str] = {}
         for name, value in given.items():
-            known = self.find(name)
-            parsed = parse(known, value, name)
-            if values.setdefault(known.member, parsed) != parsed:
+            declared = self.find(name)
+            parsed = parse(declared, value, name)
+            if values.setdefault(declared.member, parsed) != parsed:
                 raise Invalid(
-                    f"{names[known.member]} and {name} are one option, with different values",
+                    f"{names[declared.member]} and {name} are one option, with different values",
                     hint="give one of them",
                 )
-            names[known.member] = name
+            names[declared.member] = name
         return values
 
 
 def to_text(value: object) -> str:
-    """Return a value of an option as its :class:`Kind` takes it back."""
+    """Return an option's value as text that its :class:`Kind` can parse."""
     if value is None:
         return ALL_COLUMNS
     if isinstance(value, bool):

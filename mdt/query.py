@@ -1,4 +1,4 @@
-"""A scan: a plan over one snapshot and the ways to run it."""
+"""Scans of a snapshot."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
-"""Types of queries."""
+"""Query types."""
 
 Where = str | Sequence[tuple[str, str, object]] | Predicate | None
-"""SQL text, or tests (column, operator, value) that must all hold, or None for every row."""
+"""SQL text, or tests (column, operator, value) joined by AND, or None for all rows."""
 
 
 def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming
-    the nearest, for an unknown one.
+    """Return the columns to read, all data columns for None. Raises Invalid, with the nearest
+    names, for an unknown column.
     """
     if columns is None:
         return tuple(snapshot.definition.schema.names)
@@ -54,8 +54,8 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
 
 
 def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
-    """Return what makes of a snapshot what a query of this type reads.  Raises Invalid for an
-    unknown type.
+    """Return the function that maps a snapshot to the view for ``query_type``. Raises Invalid for
+    an unknown type.
     """
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
         return _as_it_is
@@ -69,7 +69,7 @@ def _as_it_is(snapshot: Snapshot) -> Snapshot:
 def _written_since(
     metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None
 ) -> Predicate:
-    """Return ``predicate`` for rows alone that commits after ``since`` wrote."""
+    """Return ``predicate`` restricted to rows that commits after ``since`` wrote."""
     if since < 0:
         raise Invalid(f"there is no commit {since}", hint=f"commits 0 to {snapshot.seq} exist")
     if since > snapshot.seq:
@@ -84,35 +84,38 @@ def _written_since(
 
 
 def declared_columns(snapshot: Snapshot, names: Sequence[str]) -> pa.Schema:
-    """Return the columns ``names`` as they were declared; Hudi's meta columns may be among them."""
+    """Return the declared fields of ``names``, which may include Hudi's meta columns."""
     declared = with_meta(snapshot.definition.declared)
     return pa.schema([declared.field(name) for name in names])
 
 
 class ArrowStream(ABC):
-    """Rows with a schema, streamed from the beginning as often as they are asked for."""
+    """Rows with a schema that can be streamed any number of times."""
 
     schema: pa.Schema
 
     @abstractmethod
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches, streamed."""
+        """Stream the rows as record batches."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows, streamed as by :meth:`to_batches`; errors of ours pass
-        through it as they are.
+        """Return a reader that streams the rows as :meth:`to_batches` does.
+
+        It raises mdt's errors unchanged.
+
+        >>> t.scan(columns=["id"]).to_reader().read_all().num_rows
+        3
         """
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the rows as an Arrow C stream, from the beginning at every call.
+        """Return the rows as an Arrow C stream that starts at the first row.
 
-        The first rows are read here, so that errors of ours are raised as they are, as that of a
-        state which was cleaned.  An error while more rows are read ends the stream: its consumer
-        raises an error of its own with our text.
+        The first batch is read here, so that mdt's errors are raised as they are. A later error
+        ends the stream, and its consumer raises an error with our message.
         """
         batches = self.to_batches()
         first = list(islice(batches, 1))
@@ -126,17 +129,17 @@ class ArrowStream(ABC):
             ) from error
 
     def __arrow_c_schema__(self) -> object:
-        """Return the schema of the rows as an Arrow C schema; nothing is read."""
+        """Return the schema as an Arrow C schema, without reading rows."""
         return self.schema.__arrow_c_schema__()
 
 
 class Scan(ArrowStream):
-    """The rows of one snapshot that match a filter; nothing is read before it is asked for.
+    """The rows of a snapshot that match a filter. Nothing is read until rows are requested.
 
-    It speaks the Arrow stream protocol, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")``,
-    ``pa.table(scan)`` and ``pa.RecordBatchReader.from_stream(scan)`` take it as it is, and as often
-    as they like; iterating over it yields record batches.  How many rows there are is known by
-    reading: :meth:`count`, there is no ``len``.
+    A scan implements the Arrow stream protocol. ``pl.DataFrame(scan)``,
+    ``duckdb.sql("from scan")``, ``pa.table(scan)`` and ``pa.RecordBatchReader.from_stream(scan)``
+    accept it, any number of times. Iterating over it yields record batches. It has no ``len``,
+    because the number of rows requires a read: use :meth:`count`.
 
     >>> scan = t.scan("fare > 4", columns=["id", "fare"], order_by="fare desc", limit=2)
     >>> scan
@@ -184,30 +187,30 @@ class Scan(ArrowStream):
         )
 
     def __repr__(self) -> str:
-        asked = [f"{len(self.columns)} columns"]
-        asked += [f"where {self._where_text()}"] if self._where is not None else []
-        asked += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
-        asked += [] if self.limit is None else [f"limit {self.limit:,}"]
-        asked += [] if self.since is None else [f"written after commit {self.since}"]
-        asked += [] if self.query_type == SNAPSHOT else [self.query_type]
-        said = ", ".join(map(visible, asked))
+        details = [f"{len(self.columns)} columns"]
+        details += [f"where {self._where_text()}"] if self._where is not None else []
+        details += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
+        details += [] if self.limit is None else [f"limit {self.limit:,}"]
+        details += [] if self.since is None else [f"written after commit {self.since}"]
+        details += [] if self.query_type == SNAPSHOT else [self.query_type]
+        summary = ", ".join(map(visible, details))
         return (
             f"<mdt scan of {visible(self.snapshot.definition.name)} at commit {self.snapshot.seq}:"
-            f" {said}>"
+            f" {summary}>"
         )
 
     def _repr_html_(self) -> str:
         try:
-            shown: Mapping[str, object] = self.explain().facts()
+            facts: Mapping[str, object] = self.explain().facts()
         except MdtError as error:
-            shown = {"cannot be planned": error}
-        return html_facts(f"mdt scan of {self.snapshot.definition.name}", shown) + html_columns(
+            facts = {"cannot be planned": error}
+        return html_facts(f"mdt scan of {self.snapshot.definition.name}", facts) + html_columns(
             self.schema
         )
 
     def __reduce__(self) -> Any:
-        """A pickle is the table's place, the snapshot's number and what was asked for; who loads it
-        reads the same rows.
+        """Pickle the storage, the snapshot number and the arguments. The copy reads the same
+        rows.
         """
         table = self._metadata.storage, dict(self._metadata.overrides), self.snapshot.seq
         parsed = {
@@ -220,37 +223,41 @@ class Scan(ArrowStream):
 
     @cached_property
     def plan(self) -> ScanPlan:
-        """What will be read; with an order or a filter and a limit, what may be read.  Raises
-        Expired if the state was cleaned.
+        """The files and row groups to read. With a limit and an order or a filter, some of them may
+        be skipped at run time. Raises Expired if the snapshot was cleaned.
         """
         with self._metadata.reading(self.snapshot):
-            found = late.planner.plan(self._metadata, self.snapshot, self.predicate)
+            plan = late.planner.plan(self._metadata, self.snapshot, self.predicate)
         if self.limit is None or self.order or self.predicate is not None:
-            return found
-        return late.scan_top.within(found, self.limit)
+            return plan
+        return late.scan_top.within(plan, self.limit)
 
     def explain(self, spark: SparkSession | None = None) -> Explanation:
-        """Return what is read and skipped, and what each index did; ``print`` it for people.
+        """Return what the scan reads and skips, and the effect of each index. Print it for a
+        summary.
 
-        ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
+        spark: Plan as a query of this session does. Its tasks may read large index summaries.
+
+        >>> print(t.scan("fare > 8").explain())  # doctest: +ELLIPSIS
+        scan of ...
         """
         engine = late.choice.engine_of(spark)
-        found = self.plan if engine is None else self._plan_on(engine)
-        told = late.planner.explain(
-            found, where=self._where_text(), caches=late.planner.hit_rates(self._metadata)
+        plan = self.plan if engine is None else self._plan_on(engine)
+        explanation = late.planner.explain(
+            plan, where=self._where_text(), caches=late.planner.hit_rates(self._metadata)
         )
         return replace(
-            told,
+            explanation,
             order_by=", ".join(map(str, self.order)),
             limit=self.limit,
-            stops=self._stops(found),
+            stops=self._stops(plan),
         )
 
     def _where_text(self) -> str:
         return self._where if isinstance(self._where, str) else str(self._where or "")
 
     def _stops(self, found: ScanPlan) -> str:
-        """Return when reading ends, for the explanation."""
+        """Return the explanation's text on when reading stops."""
         if self.limit is None:
             return "all rows that match are read, then sorted" if self.order else ""
         if not self.order:
@@ -259,9 +266,9 @@ class Scan(ArrowStream):
                 if self.predicate is None
                 else "reading stops when as many rows are found"
             )
-        known = late.scan_top.known_bounds(found, self.order[0])
+        bounded_files = late.scan_top.known_bounds(found, self.order[0])
         return (
-            f"read by best bound of {self.order[0].column}, known for {known:,} of"
+            f"read by best bound of {self.order[0].column}, known for {bounded_files:,} of"
             f" {len(found.segments):,} files; stops when nothing that is left can hold a better row"
         )
 
@@ -271,10 +278,12 @@ class Scan(ArrowStream):
             return late.planner.plan(self._metadata, self.snapshot, self.predicate, tasks)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches, streamed: a few row groups are in memory at a time.
+        """Stream the rows as record batches, with a few row groups in memory at a time.
 
-        With ``order_by`` the result is made first: without ``limit`` all rows that match are in
-        memory then.
+        With ``order_by`` but no ``limit``, all matching rows are loaded before the first batch.
+
+        >>> [batch.num_rows for batch in t.scan("fare > 5").to_batches()]
+        [2]
         """
         if not self.columns:
             for table in self._tables([self._cheapest()], ordered=False):
@@ -286,63 +295,75 @@ class Scan(ArrowStream):
             yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
 
     def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
-        """Return the rows as one table; in no particular order unless ``order_by`` says one.
+        """Return the rows as a table. Their order is undefined without ``order_by``.
 
-        ``progress``: a function that takes the number of tasks that are done and of all (with a
-        limit that ends reading early, of files), or True for a bar on the terminal.
+        progress: Called with (done, total) counts of tasks, or of files if a limit may stop reading
+            early. True shows a bar on the terminal.
+
+        >>> t.scan("id = 'b'").to_arrow().to_pylist()
+        [{'id': 'b', 'city': 'Rome', 'fare': 4.0, 'ts': 1}]
         """
         if not self.columns:
             rows = self.count(progress=progress)
             # Arrow's concat_tables would forget the rows
             return pa.table({"": pa.nulls(rows)}).select([])
-        with shown(progress, "scan") as told:
-            tables = list(self._declared(told))
+        with shown(progress, "scan") as callback:
+            tables = list(self._declared(callback))
         return pa.concat_tables(tables) if tables else without_rows(self.schema)
 
     def count(self, *, progress: ProgressOption = None) -> int:
-        """Return how many rows match, ``limit`` at most.
+        """Return the number of matching rows, at most ``limit``.
 
-        Without a filter no data file is read: the count is that of the commit records, also where a
-        data file is damaged or gone, which :meth:`mdt.Table.check` finds.
+        Without a filter the count comes from the metadata and no data file is read, even if a file
+        is damaged or missing. :meth:`mdt.Table.check` finds such files.
+
+        >>> t.scan().count(), t.scan("city = 'Oslo'").count()
+        (3, 2)
         """
-        with shown(progress, "count") as told:
+        with shown(progress, "count") as callback:
             if self.predicate is not None:
-                return sum(map(len, self._tables([self._cheapest()], ordered=False, progress=told)))
+                return sum(
+                    map(len, self._tables([self._cheapest()], ordered=False, progress=callback))
+                )
             rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
             return rows if self.limit is None else min(rows, self.limit)
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans; Spark
-        sorts and limits.
+        """Return the rows of this snapshot as a Spark DataFrame over native Parquet scans.
+
+        Spark applies the order and the limit.
+
+        >>> t.scan("fare > 4").to_spark(spark).show()  # doctest: +SKIP
         """
-        found = late.spark_frame.scan(
+        frame = late.spark_frame.scan(
             spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order
         )
         if self.limit is None or self.limit >= self.snapshot.rows.sum():
-            return found
+            return frame
         if self.limit > SPARK_LIMIT_MAX:
             raise Unsupported(
                 f"Spark takes no limit above {SPARK_LIMIT_MAX:,}",
                 hint="leave limit out, or use to_batches()",
             )
-        return found.limit(self.limit)
+        return frame.limit(self.limit)
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata table that the scan reads from."""
+        """The metadata table that the scan reads."""
         return self._metadata
 
     def _declared(self, progress: Progress | None = None) -> Iterator[pa.Table]:
-        """Yield the rows as their columns were declared."""
+        """Yield the rows with their declared types."""
         return map(self._restoration.restored, self._tables(self.columns, progress=progress))
 
     def _tables(
         self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not
-        matter, only how many.
+        """Yield the columns ``names`` of the rows.
 
-        Raises Expired if the state is cleaned meanwhile.
+        ordered: False if only the number of rows matters.
+
+        Raises Expired if the snapshot is cleaned while it is read.
         """
         with self._metadata.reading(self.snapshot):
             yield from self._read(names, ordered, progress)
@@ -354,18 +375,18 @@ class Scan(ArrowStream):
             self._metadata.usage.record(late.scan_use.counts_of(self._metadata, self.plan))
         if self.limit == 0:
             return iter(())
-        least = FAR_FILES_READ_AT_ONCE if self._metadata.storage.is_remote else 1
-        threads = self._options.reader_threads or max(least, pa.cpu_count())
+        threads_min = FAR_FILES_READ_AT_ONCE if self._metadata.storage.is_remote else 1
+        threads = self._options.reader_threads or max(threads_min, pa.cpu_count())
         if self.order and ordered:
             return iter((self._in_order(names, threads, progress),))
         if self.limit is None or self.predicate is None:
-            wanted = (
+            plan = (
                 late.scan_top.within(self.plan, self.limit)
                 if self.order and self.limit is not None
                 else self.plan
             )
             return late.scan_reader.read(
-                self._metadata, wanted, names, threads=threads, progress=progress
+                self._metadata, plan, names, threads=threads, progress=progress
             )
         return late.scan_top.first_matches(
             self._metadata, self.plan, names, self.limit, threads=threads, progress=progress
@@ -387,16 +408,14 @@ class Scan(ArrowStream):
         )
 
     def _cheapest(self) -> str:
-        """Return a column to read where only the number of rows is wanted: one that is tested,
-        hence read anyway.
-        """
+        """Return a column to read for a count. A column of the filter is read anyway."""
         schema = self.snapshot.definition.schema
-        tested = (
+        filter_columns = (
             top_levels(with_meta(schema), columns_of(self.predicate))
             if self.predicate is not None
             else ()
         )
-        return min(tested, default=schema.names[0])
+        return min(filter_columns, default=schema.names[0])
 
 
 def _at(
@@ -407,8 +426,8 @@ def _at(
     limit: int | None,
     query_type: str,
 ) -> Scan:
-    """Return a scan as it was pickled, but for what was parsed.  Raises Invalid if its snapshot is
-    gone.
+    """Unpickle a scan, without its filter and order. Raises Invalid if its snapshot does not
+    exist.
     """
     metadata = Metadata(storage, overrides)
     snapshot = metadata.at(seq)
@@ -417,7 +436,7 @@ def _at(
 
 
 def _row_count(limit: object) -> int:
-    """Return ``limit`` as a number.  Raises Invalid for what is no number of rows."""
+    """Return ``limit`` as an int. Raises Invalid for anything but a number of rows."""
     if isinstance(limit, bool) or not hasattr(limit, "__index__"):
         raise Invalid(
             f"limit takes a number of rows, not a value of type {type(limit).__name__}",

@@ -1,12 +1,12 @@
-"""The state that this process keeps between calls.  One :class:`Session` owns it.
+"""State that this process keeps between calls, owned by one :class:`Session`.
 
-A module that keeps something for the process marks the function that makes it with
-:func:`in_session`; a function whose results are remembered is marked with :func:`memo`.  So no
-module has a global that changes, and :meth:`Session.clear` makes a process as good as new.
+A module that keeps process state marks its factory with :func:`in_session`. :func:`memo` marks
+functions whose results are cached. No module has a mutable global, and :meth:`Session.clear` resets
+a process.
 
-A cache (:class:`Recent`) has a limit of its own and drops its oldest values.  Caches that hold
-bytes share a :class:`Budget` besides, whichever tables they belong to: a process that has opened a
-thousand tables keeps no more in memory than one that has opened one.
+A cache (:class:`Recent`) has a size limit and evicts its least recently used values. Caches that
+hold bytes also share a :class:`Budget` across tables, so a thousand open tables use no more memory
+than a single table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A value that a cache keeps; ``owner``: that cache, as long as somebody has it."""
+    """A cached value, with a weak reference to its cache."""
 
     key: Any
     value: Any
@@ -41,15 +41,14 @@ class _Entry:
 
 
 class Budget:
-    """A limit that caches share: what was used longest ago goes, in whichever of them it is; safe
-    for many threads.
+    """A size limit shared by several caches, with LRU eviction across them. Thread-safe.
 
-    ``size``: of all that they keep together.  What a cache kept goes when nobody has the cache any
-    more.
+    ``size`` is the total of all entries. The entries of a cache are released when the cache is
+    garbage-collected.
     """
 
     def __init__(self, size_max: int, lock: Any = None) -> None:
-        """``lock``: that of all its caches, None for one of its own."""
+        """lock: Shared with all its caches. None makes a new lock."""
         self.size_max = size_max
         self.size = 0
         self.lock = Lock() if lock is None else lock
@@ -57,14 +56,14 @@ class Budget:
         self._left: deque[Iterable[_Entry]] = deque()
 
     def limit(self, size_max: int) -> None:
-        """Keep at most ``size_max`` from now on."""
+        """Change the limit to ``size_max``, evicting entries if necessary."""
         with self.lock:
             self.size_max = size_max
             self._make_room()
 
     def check(self) -> None:
-        """Raise AssertionError if the size is not that of the entries, or beyond the limit without
-        need.
+        """Raise AssertionError if the size differs from the sum of the entries or exceeds the
+        limit.
         """
         with self.lock:
             self._give_back()
@@ -76,7 +75,7 @@ class Budget:
             )
 
     def _add(self, entry: _Entry) -> None:
-        """Count a new entry, the newest; under the lock, as all that follows."""
+        """Add an entry as the most recent. The caller holds the lock, as for all methods below."""
         self._entries[entry] = None
         self.size += entry.size
         self._make_room()
@@ -108,8 +107,9 @@ class Budget:
             owner._forget(oldest)
 
     def _lost(self, entries: Iterable[_Entry]) -> None:
-        """Take back what a cache kept that nobody has any more.  The interpreter may call this
-        within any line, one of those above too.
+        """Release the entries of a garbage-collected cache.
+
+        The interpreter may call this at any point, even inside the methods above.
         """
         self._left.append(entries)
         if self.lock.acquire(blocking=False):
@@ -125,11 +125,11 @@ class Budget:
 
 
 class Recent(Generic[K, V]):
-    """Values by key, the oldest of which go when their sizes exceed ``size_max`` together; safe for
-    many threads.
+    """An LRU cache whose values have sizes, with the limit ``size_max`` for their sum. Thread-safe.
 
-    ``budget``: a further limit, which it shares with other caches.  ``hits``, ``misses``: how often
-    :meth:`get` found something, and how often not.  ``dropped``: values that had to go.
+    budget: A second limit, shared with other caches.
+
+    ``hits`` and ``misses`` count calls of :meth:`get`, and ``dropped`` counts evictions.
     """
 
     def __init__(self, size_max: int, budget: Budget | None = None) -> None:
@@ -149,65 +149,65 @@ class Recent(Generic[K, V]):
         return len(self._found)
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, which is the newest then, or None."""
+        """Return the value of ``key`` and mark it as most recent, or return None."""
         with self._lock:
-            known = self._found.get(key)
-            self.hits += known is not None
-            self.misses += known is None
-            if known is None:
+            entry = self._found.get(key)
+            self.hits += entry is not None
+            self.misses += entry is None
+            if entry is None:
                 return None
             self._found.move_to_end(key)
             if self._budget is not None:
-                self._budget._use(known)
-            value: V = known.value
+                self._budget._use(entry)
+            value: V = entry.value
             return value
 
     def has(self, key: K) -> bool:
-        """Return whether there is a value of ``key``; nothing is counted, and nothing gets
-        newer.
-        """
+        """Return True if ``key`` has a value, without counting it as a use."""
         return key in self._found
 
     def values(self) -> list[V]:
-        """Return all values, the oldest first."""
+        """Return all values, least recent first."""
         with self._lock:
             return [entry.value for entry in self._found.values()]
 
     def put(self, key: K, value: V, size: int = 1) -> V:
-        """Keep ``value`` unless ``key`` has one already; return what is kept.  One value is kept
-        whatever its size.
+        """Cache ``value`` unless ``key`` has a value, and return the cached value.
+
+        The newest value stays even if it is larger than the limit.
         """
         with self._lock:
-            known = self._found.get(key)
-            if known is None:
-                known = self._found[key] = _Entry(key, value, size, self._self)
+            entry = self._found.get(key)
+            if entry is None:
+                entry = self._found[key] = _Entry(key, value, size, self._self)
                 self._size += size
                 if self._budget is not None:
-                    self._budget._add(known)
+                    self._budget._add(entry)
             while self._size > self._size_max and len(self._found) > 1:
                 oldest = next(iter(self._found.values()))
                 self._forget(oldest)
                 if self._budget is not None:
                     self._budget._remove(oldest)
-            kept: V = known.value
-            return kept
+            cached: V = entry.value
+            return cached
 
     def made(self, key: K, make: Callable[[], V], size: int = 1) -> V:
-        """Return the value of ``key``; without one, the one that ``make`` returns is kept.  Several
-        threads may make it, and all get the same.
+        """Return the value of ``key``, calling ``make`` if it is absent.
+
+        Several threads may call ``make`` at the same time. All get the same value.
         """
-        found = self.get(key)
-        return self.put(key, make(), size) if found is None else found
+        value = self.get(key)
+        return self.put(key, make(), size) if value is None else value
 
     def _forget(self, entry: _Entry) -> None:
-        """Drop an entry; under the lock."""
+        """Drop an entry. The caller holds the lock."""
         del self._found[entry.key]
         self._size -= entry.size
         self.dropped += 1
 
 
 class Guarded(Generic[V]):
-    """A ``value`` that threads use in turns.
+    """A value that threads access in turns.
 
     >>> with Guarded([1, 2]) as numbers:
     ...     numbers.append(3)
@@ -228,14 +228,15 @@ class Guarded(Generic[V]):
 
 
 class Session:
-    """The state of one process: parts that modules own by name, results of functions, and the
-    memory that all caches share.  Safe for threads.
+    """The state of a process: parts that modules own, cached function results, and the memory
+    budget of all caches. Thread-safe.
 
-    ``memory``: the budget of the caches of all tables (option ``mdt.cache.memory.max``); ``memos``:
-    functions that remember results; ``numbers``: numbers of which each is used once.
+    memory: The budget of the caches of all tables (option ``mdt.cache.memory.max``).
+    memos: Functions with cached results.
+    numbers: A counter of process-wide unique numbers.
 
-    A forked child has none of the parent's threads and must not use its files.  So it begins
-    without parts.
+    A forked child starts without parts, because it has none of the parent's threads and must not
+    use its open files.
     """
 
     def __init__(self) -> None:
@@ -247,19 +248,21 @@ class Session:
         at_fork(after_in_child=self._forget_parts)
 
     def part(self, make: Callable[[], V], *, lasts: bool = False) -> V:
-        """Return what ``make`` has returned at the first call; ``lasts``: see :func:`for_life`.
+        """Return the result of the first call of ``make``.
 
-        Threads may call ``make`` at the same time, and all get the result of one call.
+        Several threads may call ``make`` at the same time. All get the same result.
+
+        lasts: See :func:`for_life`.
         """
         parts = self._lasting if lasts else self._parts
-        found: V | None = parts.get(make)
-        if found is None:
-            found = parts.setdefault(make, make())
-        return found
+        part: V | None = parts.get(make)
+        if part is None:
+            part = parts.setdefault(make, make())
+        return part
 
     def clear(self) -> None:
-        """Forget what can be made again, so that a test begins as in a new process.  Tables that
-        somebody holds go on.
+        """Drop everything that can be recreated, so that a test starts as in a new process. Open
+        tables keep working.
         """
         self._forget_parts()
         for memo in self.memos:
@@ -279,7 +282,7 @@ def session() -> Session:
 
 
 def in_session(make: Callable[[], V]) -> Callable[[], V]:
-    """Return a function that returns a part of the session, which ``make`` makes at the first call.
+    """Return a function that returns a part of the session, made by ``make`` at the first call.
 
     >>> @in_session
     ... def lengths() -> Recent[str, int]:
@@ -291,14 +294,14 @@ def in_session(make: Callable[[], V]) -> Callable[[], V]:
 
 
 def for_life(make: Callable[[], V]) -> Callable[[], V]:
-    """Return the like of :func:`in_session` for facts about the process, which are true after
-    :meth:`Session.clear` and in forked children, too.
+    """Return the same as :func:`in_session`, for facts that survive :meth:`Session.clear` and
+    forks.
     """
     return partial(_SESSION.part, make, lasts=True)
 
 
 def memo(entries: int) -> Callable[[Callable[..., V]], _lru_cache_wrapper[V]]:
-    """Return a decorator of functions whose last results the session remembers.
+    """Return a decorator that caches the last results of a function in the session.
 
     >>> @memo(2)
     ... def square(number: int) -> int:
@@ -308,8 +311,8 @@ def memo(entries: int) -> Callable[[Callable[..., V]], _lru_cache_wrapper[V]]:
     """
 
     def remembered(function: Callable[..., V]) -> _lru_cache_wrapper[V]:
-        found = lru_cache(maxsize=entries)(function)
-        _SESSION.memos.append(found)
-        return found
+        cached = lru_cache(maxsize=entries)(function)
+        _SESSION.memos.append(cached)
+        return cached
 
     return remembered

@@ -1,5 +1,5 @@
-"""Spark: what lets a session know ``format("mdt")``, and functions for queries that a table's
-indexes understand.
+"""Spark support: ``format("mdt")`` for a session, and SQL functions that a table's indexes
+understand.
 """
 
 from mdt.engines.spark import functions
