@@ -1,4 +1,4 @@
-"""What users see: create and open a table, write to it, scan it, look after it."""
+"""Tables: create, open, read, write and maintain them."""
 
 from mdt.table.table import Table, create, open, repair
 

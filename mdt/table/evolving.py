@@ -1,4 +1,6 @@
-"""What ``evolve=True`` does before an upsert: the table is altered so that it takes the data."""
+"""Schema evolution for ``evolve=True``: alter the table before an upsert so that it accepts the
+data.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +24,29 @@ if TYPE_CHECKING:
 
 
 def evolved(table: Handle, data: Any) -> Any:
-    """Alter the table so that it takes ``data``, as far as that can be; return them with all of its
-    columns.
+    """Alter the table to accept ``data``, as far as possible. Return the data with all columns of
+    the table.
     """
     table._before_rows()
     given = table._given(data)
     if given is not None:
         return given.completed(_altered_for(table, given.evolved_schema(table.schema)))
-    found = pieces(data, table.schema, typed)
-    if found is None:
+    parts = pieces(data, table.schema, typed)
+    if parts is None:
         data = typed(data, table.schema)
         return completed(data, _altered_for(table, data.schema))
     if tells_columns(data):
-        first = next(found)
-        return completed_pieces(chain([first], found), _altered_for(table, first.schema))
-    given, found = late.spilling.looked_through(found, late.spilling.engine_of(table.options))
-    return completed_pieces(found, _altered_for(table, given))
+        first = next(parts)
+        return completed_pieces(chain([first], parts), _altered_for(table, first.schema))
+    given, parts = late.spilling.looked_through(parts, late.spilling.engine_of(table.options))
+    return completed_pieces(parts, _altered_for(table, given))
 
 
 def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:
-    """Alter the table so that it takes rows with these columns, as far as that can be; return what
-    it is then.
+    """Alter the table to accept rows of schema ``given``, as far as possible. Return the new
+    definition.
 
-    Log files that stand in the way of a new field inside a column are compacted before.
+    Log files that block a new struct field are compacted first.
     """
     refuse_repeated(given.names)
     metadata, attempts = table.metadata, table.options.commit_attempts
@@ -63,5 +65,5 @@ def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:
 
 
 def _is_in_the_way(table: Handle, given: pa.Schema) -> bool:
-    seen = table.metadata.newest()
-    return in_the_way(seen, evolution(given, seen.definition))
+    snapshot = table.metadata.newest()
+    return in_the_way(snapshot, evolution(given, snapshot.definition))

@@ -1,6 +1,4 @@
-"""An open table, before it reads or writes: where it is, what it is, and how an operation is
-committed.
-"""
+"""An open table without its operations: location, definition, and the commit of an operation."""
 
 from __future__ import annotations
 
@@ -46,16 +44,16 @@ def _batch_id(batch: object) -> int | str:
                 hint="t.once('orders', '2024-01-31')",
             )
         return batch
-    found = whole_number("batch", batch)
-    if not 0 <= found <= COUNT_MAX:
-        raise Invalid(f"batches are numbered from 0 on, not {found}")
-    return found
+    number = whole_number("batch", batch)
+    if not 0 <= number <= COUNT_MAX:
+        raise Invalid(f"batches are numbered from 0 on, not {number}")
+    return number
 
 
 class Handle:
-    """An open table; :class:`mdt.table.Table` is all that follows from it.
+    """An open table, the base class of the parts of :class:`mdt.table.Table`.
 
-    ``as_of``: the past state that it shows; None for the newest one, whenever it is asked.
+    as_of: The past snapshot to show, or None to follow the newest snapshot.
     """
 
     def __init__(
@@ -80,12 +78,12 @@ class Handle:
 
     @property
     def path(self) -> str:
-        """Where the table is: local path or URL."""
+        """Local path or URL of the table."""
         return self._storage.url
 
     @property
     def storage(self) -> Storage:
-        """The storage below the table."""
+        """The storage of the table."""
         return self._storage
 
     @property
@@ -95,26 +93,30 @@ class Handle:
 
     @property
     def definition(self) -> TableDefinition:
-        """What the table is; fixed at creation."""
+        """The table's definition: key, partitions, ordering, type, columns, indexes and options."""
         return (self._pinned or self._metadata.newest(watched=False)).definition
 
     @property
     def schema(self) -> pa.Schema:
-        """The data columns as they were declared, without Hudi's meta columns."""
+        """The data columns as declared, without Hudi's meta columns."""
         return self.definition.declared
 
     @property
     def options(self) -> Options:
-        """The options kept with the table, overridden by those it was opened with."""
+        """The options stored with the table, overridden by those passed to :func:`mdt.open`."""
         return self._metadata.options((self._pinned or self._metadata.known()).definition)
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:
-        """Return the newest snapshot (of a table that was opened as of a point, the one there), or
-        a past one.
+        """Return the newest snapshot, the pinned snapshot of a table opened with ``as_of``, or a
+        past snapshot.
 
-        ``as_of``: the seq of a commit, an instant, or a time: a datetime or ISO text, UTC unless it
-        has a zone; it means the newest commit whose instant is not after it.  Raises Invalid if
-        there is no such commit, Expired if its state was cleaned.
+        as_of: A commit number, a tag, an instant, or a time (datetime or ISO text, UTC unless it
+            has a zone). A time selects the newest commit at or before it.
+
+        Raises Invalid if there is no such commit, Expired if its snapshot was cleaned.
+
+        >>> t.snapshot().seq, t.snapshot(0).seq
+        (1, 0)
         """
         if as_of is None:
             return self._pinned or self._metadata.newest()
@@ -122,26 +124,30 @@ class Handle:
         return self._metadata.at(late.as_of.seq_at(newest, as_of), newest=newest)
 
     def resting_on(self, seq: int) -> Self:
-        """Return the same table for writes that follow from what was read at the state ``seq``.
+        """Return this table for writes based on rows that were read at commit ``seq``.
 
-        Whatever others have committed since then conflicts with them as if they had begun there:
-        they raise Conflict, and nothing is written, if a row that they change, or a key that they
-        found absent, is another one now.
+        A write checks all later commits, as if it had begun at ``seq``. It raises Conflict and
+        writes nothing if a row that it changes, or a key that it found absent, has changed since.
+
+        >>> t.resting_on(1).delete({"id": ["a"]}, dry_run=True).deleted
+        1
         """
         return self._twin(_rests_on=seq)
 
     def once(self, stream: str, batch: int | str) -> Self:
-        """Return the same table for one write that happens once, however often it is tried: batch
-        ``batch`` of ``stream``.
+        """Return this table for an idempotent write: batch ``batch`` of ``stream``, written once
+        however often it is tried.
 
-        Which batch it is stands in the commit.  If the table has it, a write changes nothing: its
-        result counts no row and has the instant "".
+        The commit records the batch. If the table has it already, a write changes nothing, its
+        result counts no rows, and its instant is "".
 
-        ``batch``: a number from 0 on, or a text id.  Numbers rise: a smaller one than the newest of
-        the stream is not written, and the result warns of it.  Text ids have no order, so a
-        backfill writes an older day with one; the table remembers the 4,096 that were written last,
-        and the newest numbers of 1,024 streams.  ``stream``: printable text.  Services, and what
-        alters columns, are as ever.
+        stream: Printable text.
+        batch: A number from 0, or a text id. Numbers increase: a number below the newest of the
+            stream is not written, and the result has a warning. Text ids have no order, so a
+            backfill can write an older day.
+
+        The table remembers the last 4,096 text ids and the newest numbers of 1,024 streams.
+        Services and schema changes ignore the batch.
 
         >>> import pyarrow as pa
         >>> from mdt import create
@@ -158,35 +164,39 @@ class Handle:
         return self._twin(_batch=(stream, _batch_id(batch)))
 
     def anew(self) -> Self:
-        """Return the table as it is now, opened anew with the same options: for another thread."""
+        """Open the table again, with the same options, for another thread.
+
+        >>> t.anew().scan().count()
+        3
+        """
         return type(self)(self._storage, self._metadata.overrides)
 
     def _twin(self, **terms: Any) -> Self:
-        """Return the same open table once more, with other ``terms`` for its writes: what is known
-        of it is known to both, and nothing is opened, as a copy would be.
+        """Return a copy of this open table with other attributes for its writes. Both share caches,
+        and nothing is opened.
         """
-        found = object.__new__(type(self))
+        twin = object.__new__(type(self))
         _ = self._upkeep  # one for both
-        vars(found).update(vars(self), **terms)
-        return found
+        vars(twin).update(vars(self), **terms)
+        return twin
 
     def __repr__(self) -> str:
         d = self.definition
-        past = () if self._pinned is None else (f"as of commit {self._pinned.seq}",)
-        said = (d.name, d.table_type, f"key={','.join(d.key)}", f"at {self.path}", *past)
-        return f"<mdt table {' '.join(map(visible, said))}>"
+        pinned = () if self._pinned is None else (f"as of commit {self._pinned.seq}",)
+        details = (d.name, d.table_type, f"key={','.join(d.key)}", f"at {self.path}", *pinned)
+        return f"<mdt table {' '.join(map(visible, details))}>"
 
     def _repr_html_(self) -> str:
         return late.overview.table_html(self.path, self.snapshot())
 
     def _given(self, data: Any) -> Given[Any] | None:
-        """Return ``data`` as rows of the engine that holds them, None if the calling thread takes
-        them.
+        """Return ``data`` as rows of the engine that holds them, or None for data in this
+        process.
         """
         return late.choice.given(data, self._metadata.known().definition.schema.names)
 
     def _engine(self, spark: Any) -> Engine[Any] | None:
-        """Return the engine of a session, None for the calling thread."""
+        """Return the engine of a Spark session, or None."""
         return late.choice.engine_of(spark)
 
     def _commit(
@@ -201,7 +211,9 @@ class Handle:
     def _commit_rows(
         self, operation: Operation[Any], begun: Snapshot | None = None
     ) -> CommitResult[Any]:
-        """Commit what writes rows, as :meth:`resting_on` and :meth:`once` have said."""
+        """Commit an operation that writes rows, with the conditions of :meth:`resting_on` and
+        :meth:`once`.
+        """
         if self._rests_on is not None:
             operation = late.snapshot_bound.Resting(operation, self._metadata, self._rests_on)
         if self._batch is not None:
@@ -209,25 +221,23 @@ class Handle:
         return self._commit(operation, begun)
 
     def _planned(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
-        """Return how an operation would end on ``snapshot``, of which nothing is written."""
+        """Return the planned result of an operation on ``snapshot``, without writing."""
         plan = operation.prepare(snapshot, self._storage.random_hex(16))
         plan.close()
         return late.transaction.CommitResult(snapshot, None, plan, 0, plan.warnings)
 
     def _dry(self, dry_run: object) -> Self:
-        """Return the same table for what is only planned, or this one."""
+        """Return this table, or a copy for dry runs if ``dry_run`` is true."""
         if not flag("dry_run", dry_run):
             return self
         return self._twin(_is_dry=True)
 
     def _written(self, operation: Operation[Any], rows: int, begun: Snapshot) -> WriteResult:
-        """Commit a write of so many rows, which were made ready since ``begun``."""
+        """Commit a write of ``rows`` rows that was prepared on snapshot ``begun``."""
         return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, rows))))
 
     def _tidied(self, result: W) -> W:
-        """Let services that are due do some steps after a write; return its result with what went
-        wrong with them.
-        """
+        """Run due services after a write. Return the write's result with their warnings."""
         if self._is_dry:
             return result
         warnings = self._upkeep.after_write(self._metadata, self.options, result.seq)
@@ -240,38 +250,40 @@ class Handle:
         return upkeep
 
     def close(self) -> None:
-        """End the thread in which services run (``mdt.services.thread``) after the step that it is
-        doing; the next write begins another one.
+        """Stop the thread that runs services (``mdt.services.thread``) after its current step. The
+        next write starts a new thread.
+
+        >>> t.close()
         """
         self._upkeep.close()
 
     def _before_rows(self) -> Snapshot:
-        """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
+        """Prepare a write that finds rows by key. Raises if the key index is missing."""
         return self._before_write(by_key=True)
 
     def _before_write(self, *, roll_back: bool = True, by_key: bool = False) -> Snapshot:
-        """Refuse what cannot be written safely, then finish or remove what crashed writers left
-        (with ``roll_back``).
+        """Refuse unsafe writes, then finish or remove the leftovers of crashed writers. Return the
+        newest snapshot.
 
-        Returns the newest snapshot.  ``by_key``: whether rows are found by the key index, which
-        then must be there. What is only planned leaves everything as it stands.
+        roll_back: False skips the leftovers, as a dry run does.
+        by_key: True requires the key index.
         """
         self._refuse_the_past()
         roll_back = roll_back and not self._is_dry
         self._storage.require_conditional_put()
         self._upkeep.begin_write(self._storage.now_us())
         if roll_back:
-            snapshot, found = self._storage.together(
+            snapshot, claims = self._storage.together(
                 self._metadata.newest, partial(late.claims.read_all, self._storage)
             )
         else:
-            snapshot, found = self._metadata.newest(), None
+            snapshot, claims = self._metadata.newest(), None
         if by_key:
             self._metadata.key_index(snapshot)
         self._metadata.watch.refuse_to_write()
         if roll_back:
             late.recovery.recover(
-                self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=found
+                self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=claims
             )
         return snapshot
 
@@ -285,9 +297,7 @@ class Handle:
 
 
 def takes_dry_run(method: _Method) -> _Method:
-    """Return a method that, with its argument ``dry_run``, runs on the table for what is only
-    planned; its body need not look at it.
-    """
+    """Return ``method`` with support for the argument ``dry_run``, which its body can ignore."""
 
     @wraps(method)
     def planned(self: Handle, *args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The skipping indexes of a table, and its statistics."""
+"""Skipping indexes and statistics of a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Indexes(Handle):
-    """What adds, builds, drops and reports indexes."""
+    """Methods that create, build, drop and report indexes."""
 
     @takes_metadata
     @takes_dry_run
@@ -36,38 +36,46 @@ class Indexes(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> BuildResult:
-        """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next
-        commit on.
+        """Create skipping indexes. All writers maintain them from the next commit on.
 
-        ``mode``: "sync" covers the existing files before it returns; "async" leaves that to
-        :meth:`build_indexes`, here or in another process (``mdt index build --watch``).  Files that
-        are not covered are read.  ``spark``: build in Spark tasks instead of this process.  An
-        index that the table has already is only caught up with.  ``dry_run``: the result has no
-        bytes, which are known when summaries are made.  Raises Invalid for an unknown kind, column
-        or option.
+        specs: Indexes such as ``"bitmap(status)"``.
+        mode: "sync" builds the index for existing files before the call returns. "async" leaves
+            that to :meth:`build_indexes`, here or in another process (``mdt index build --watch``).
+            Files without index data are always read.
+        spark: Build in tasks of this Spark session.
+        dry_run: The result has no bytes, because they are known only after the build.
+
+        An index that exists is only completed. Raises Invalid for an unknown kind, column or
+        option.
+
+        >>> t.create_index("bitmap(city)").summaries
+        1
         """
         one_of("mode", mode, ("sync", "async"))
-        with shown(progress, "create_index") as told:
-            wanted = late.index_builder.wanted_specs(self._metadata.newest(), specs)
+        with shown(progress, "create_index") as callback:
+            new_specs = late.index_builder.wanted_specs(self._metadata.newest(), specs)
             self._change_indexes(
-                late.index_builder.IndexChange(self._metadata, "create_index", added=wanted)
+                late.index_builder.IndexChange(self._metadata, "create_index", added=new_specs)
             )
             if mode == "async":
                 return late.index_builder.BuildResult()
-            return self._build(wanted, told, spark)
+            return self._build(new_specs, callback, spark)
 
     @takes_metadata
     @takes_dry_run
     def drop_index(
         self, specs: str | Sequence[str], *, dry_run: bool = False, metadata: CommitMetadata = None
     ) -> None:
-        """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there
-        is none.
+        """Drop indexes, named as in :meth:`indexes` or by their column. Raises Invalid if there is
+        no such index.
+
+        >>> _ = t.create_index("bitmap(city)")
+        >>> t.drop_index("bitmap(city)")
         """
-        named = texts("specs", specs, "'bitmap(status)', or a list of such")
-        gone = late.index_builder.known_specs(self._metadata.newest(), named)
+        names = texts("specs", specs, "'bitmap(status)', or a list of such")
+        dropped = late.index_builder.known_specs(self._metadata.newest(), names)
         self._change_indexes(
-            late.index_builder.IndexChange(self._metadata, "drop_index", dropped=gone)
+            late.index_builder.IndexChange(self._metadata, "drop_index", dropped=dropped)
         )
 
     @takes_metadata
@@ -82,21 +90,27 @@ class Indexes(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> BuildResult:
-        """Forget what indexes (default: all) cover and build it again, as after damage; see
-        :meth:`create_index`.
+        """Discard and rebuild the data of indexes, e.g. after damage.
 
-        Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
+        specs: The indexes, all by default.
+        mode, spark: As for :meth:`create_index`.
+
+        Raises Invalid for an unknown index or mode.
+
+        >>> _ = t.create_index("bitmap(city)")
+        >>> t.rebuild_index("bitmap(city)").summaries
+        1
         """
         one_of("mode", mode, ("sync", "async"))
-        with shown(progress, "rebuild_index") as told:
-            again = late.index_builder.known_specs(self._metadata.newest(), specs)
+        with shown(progress, "rebuild_index") as callback:
+            rebuilt = late.index_builder.known_specs(self._metadata.newest(), specs)
             self._change_indexes(
-                late.index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=again)
+                late.index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=rebuilt)
             )
             return (
                 late.index_builder.BuildResult()
                 if mode == "async"
-                else self._build(again, told, spark, anew=True)
+                else self._build(rebuilt, callback, spark, anew=True)
             )
 
     @takes_metadata
@@ -109,13 +123,19 @@ class Indexes(Handle):
         spark: SparkSession | None = None,
         dry_run: bool = False,
     ) -> BuildResult:
-        """Cover the files that indexes (default: all) do not cover yet; safe beside writers and
-        other builders.
+        """Build index data for files that lack it. Safe with concurrent writers and builders.
+
+        specs: The indexes, all by default.
+
+        >>> t.create_index("bitmap(ts)", mode="async").summaries
+        0
+        >>> t.build_indexes().summaries
+        1
         """
-        with shown(progress, "build_indexes") as told:
+        with shown(progress, "build_indexes") as callback:
             self._before_write()
             return self._build(
-                late.index_builder.known_specs(self._metadata.newest(), specs), told, spark
+                late.index_builder.known_specs(self._metadata.newest(), specs), callback, spark
             )
 
     def _build(
@@ -133,18 +153,24 @@ class Indexes(Handle):
         return late.index_builder.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:
-        """Return one row per index: kind, column, coverage in percent, bytes, use so far
+        """Return a row per index: kind, column, coverage in percent, bytes, and use
         (``index_report.INDEXES``).
+
+        >>> t.indexes().column_names[:4]
+        ['index', 'kind', 'column', 'coverage']
         """
         return late.index_report.index_table(self._metadata, self.snapshot())
 
     def advise(self) -> list[Advice]:
-        """Return indexes to create and to drop, with the bytes that they save queries and those
-        that they take.
+        """Return indexes to create or drop, with the bytes that they save in queries and take on
+        storage.
 
-        From the counts of all processes that have reported (each about once a minute); [] until
-        there are enough queries. They are counted where the table was created or opened with the
-        option ``mdt.usage.counts``; if none was, this is told.
+        The advice uses the query counts that processes report about once a minute, and is empty
+        until there are enough queries. Queries are counted if the table was created or opened with
+        the option ``mdt.usage.counts``. Otherwise the only item has the action "count".
+
+        >>> [advice.action for advice in t.advise()]
+        ['count']
         """
         return late.index_report.advise(self._metadata, self.snapshot())
 
@@ -157,10 +183,13 @@ class Indexes(Handle):
         spark: SparkSession | None = None,
         metadata: CommitMetadata = None,
     ) -> pa.Table:
-        """Keep distinct counts and most common values of ``columns`` (default: all scalar ones)
-        from here on.
+        """Create statistics on distinct and most common values of ``columns`` (default: all scalar
+        columns), and maintain them.
 
-        They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
+        They are indexes of the kind ``table_stats``. Returns :meth:`stats`.
+
+        >>> {row["column"]: row["distinct"] for row in t.analyze(["city"]).to_pylist()}["city"]
+        2
         """
         names = (
             late.statistics.analyzable(self.schema)
@@ -173,10 +202,13 @@ class Indexes(Handle):
         return self.stats()
 
     def stats(self) -> pa.Table:
-        """Return what is known of each column: counts, bounds, bytes and, if analyzed, distinct and
-        common values.
+        """Return the statistics of each column: counts, min, max, bytes and, if analyzed, distinct
+        and common values.
 
-        Schema ``statistics.STATISTICS``.
+        The schema is ``statistics.STATISTICS``.
+
+        >>> t.stats().select(["column", "min", "max"]).to_pylist()[2]
+        {'column': 'fare', 'min': '4.0', 'max': '9.5'}
         """
         return late.statistics.statistics(self._metadata, self.snapshot())
 

@@ -1,4 +1,4 @@
-"""A merge as one says it: a source, clauses, ``execute``."""
+"""The builder of a merge: a source, clauses, ``execute``."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
     from mdt.table.handle import Handle
 
 Runner: TypeAlias = Callable[[SaidMerge, pa.Schema, "Progress | None"], Merge]
-"""Makes the operation that carries out, in tasks, what was said to a table with these columns."""
+"""Makes the operation that runs the merge in tasks, for a table with this schema."""
 Whole: TypeAlias = "Callable[[], pa.Table]"
-"""Brings the rows of a large source into memory."""
+"""Loads the rows of a large source into memory."""
 Params = Mapping[str, object] | None
 
 
 def source_of(
     table: Handle, source: Any, *, looks: bool
 ) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return the rows of a merge, which are held in memory; of a large source its columns, what
-    merges it, and what brings it into memory.
+    """Return (rows, None, None) of a source in memory, or (empty table, runner, loader) of a large
+    source.
 
-    ``looks``: as for :meth:`mdt.engines.engine.Given.few`.
+    looks: As for :meth:`mdt.engines.engine.Given.few`.
     """
     given = table._given(source)
     if given is not None:
-        few = given.few(table.options, looks=looks)
-        if few is not None:
-            return few, None, None
+        small_source = given.few(table.options, looks=looks)
+        if small_source is not None:
+            return small_source, None, None
         of_source = (given.engine, table.metadata, table.options, given.rows, given.schema)
         merge = partial(late.merge_on_engine.merge, *of_source)
         return given.schema.empty_table(), merge, None
-    found = pieces(source, table.schema)
-    if found is None:
+    parts = pieces(source, table.schema)
+    if parts is None:
         return to_table(source, table.schema), None, None
     engine = late.spilling.engine_of(table.options)
-    rows = late.spilling.read_source(found, engine)
+    rows = late.spilling.read_source(parts, engine)
     if isinstance(rows, pa.Table):
         return rows, None, None
     runner = partial(late.spilling.merge_source, table.metadata, table.options, engine, rows)
@@ -66,12 +66,16 @@ def source_of(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Merging:
-    """A merge before it is carried out; each clause makes another one, and :meth:`execute` ends the
-    chain.
+    """A merge that has not been executed. Each clause returns a new merge, and :meth:`execute` runs
+    it.
 
-    Of the clauses of a kind the first one whose condition holds is taken; null is not true.
-    Columns are called ``source.fare`` and ``target.fare``.  ``params``: values for ``:name`` in a
-    condition, as for a filter.
+    For each row, the first clause of its kind whose condition is true applies. Columns are named
+    ``source.fare`` and ``target.fare``. ``params`` has values for ``:name`` in a condition.
+
+    >>> rows = {"id": ["a", "x"], "city": ["Oslo", "Rome"], "fare": [8.0, 3.0], "ts": [2, 2]}
+    >>> merge = t.merge(rows).when_matched("source.ts > target.ts").update("*")
+    >>> merge.when_not_matched().insert().execute(dry_run=True).inserted
+    1
     """
 
     _table: Handle
@@ -95,40 +99,54 @@ class Merging:
         dedupe: bool = False,
         ignore: Sequence[str] = (),
     ) -> Merging:
-        """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the
-        columns only.
+        """Return a merge without clauses.
 
-        ``whole``: what gives the rows where the merge cannot be carried out part by part; None: it
-        is refused then.
+        source: The rows, or only their schema if a ``runner`` has the rows.
+        whole: Loads the rows if the merge cannot run in parts. None refuses such a merge.
 
-        Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
+        Raises Invalid and Unsupported if ``on`` does not define how rows match.
         """
-        named = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
-        said = SaidMerge(pinned(on) if named is None else on, dedupe=flag("dedupe", dedupe))
+        column = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
+        said = SaidMerge(pinned(on) if column is None else on, dedupe=flag("dedupe", dedupe))
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))
         if unknown:
             raise Invalid(f"ignore names columns that the source lacks: {', '.join(unknown)}")
         if IS_DELETED in source.column_names:
             require_boolean(source.schema.field(IS_DELETED).type)
-        rows, by, _ = said.read(source, table.definition)
-        return cls(table, rows, by, said, (), runner, whole, ignored)._in_parts()
+        rows, matching, _ = said.read(source, table.definition)
+        return cls(table, rows, matching, said, (), runner, whole, ignored)._in_parts()
 
     def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
-        """Say what becomes of a row of the table that a row of the source matches."""
+        """Begin a clause for rows of the table that match a row of the source.
+
+        >>> rows = {"id": ["a"], "fare": [8.0]}
+        >>> clause = t.merge(rows).when_matched("source.fare < target.fare")
+        >>> clause.update({"fare": "source.fare"}).execute(dry_run=True).updated
+        1
+        """
         return Matched(*self._when(When.MATCHED, condition, params))
 
     def when_not_matched(
         self, condition: str | None = None, *, params: Params = None
     ) -> NotMatched:
-        """Say what becomes of a row of the source that matches none of the table."""
+        """Begin a clause for rows of the source without a match in the table.
+
+        >>> rows = {"id": ["a", "x"], "city": ["Oslo", "Rome"], "fare": [8.0, 3.0], "ts": [2, 2]}
+        >>> t.merge(rows).when_not_matched().insert().execute(dry_run=True).inserted
+        1
+        """
         return NotMatched(*self._when(When.NOT_MATCHED, condition, params))
 
     def when_not_matched_by_source(
         self, condition: str | None = None, *, params: Params = None
     ) -> Matched:
-        """Say what becomes of a row of the table that no row of the source matches; it has columns
-        ``target.…`` only.
+        """Begin a clause for rows of the table without a match in the source. Only ``target``
+        columns exist.
+
+        >>> clause = t.merge({"id": ["a"]}).when_not_matched_by_source("target.city = 'Oslo'")
+        >>> clause.delete().execute(dry_run=True).deleted
+        1
         """
         return Matched(*self._when(When.NOT_MATCHED_BY_SOURCE, condition, params))
 
@@ -140,12 +158,15 @@ class Merging:
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> MergeResult:
-        """Carry it out in one commit; with ``dry_run`` find out what would change, which files and
-        bytes, and write nothing.
+        """Run the merge in one commit. With ``dry_run``, return the counts, files and bytes without
+        writing.
 
-        Raises Invalid if a row of the table has two rows of the source, for new rows whose keys
-        exist, and for values that do not fit: nothing is written then.  Raises Conflict if other
-        writers were faster too often, or if the columns were altered since the merge was begun.
+        Raises Invalid, and writes nothing, if two source rows match the same row, if the key of an
+        inserted row exists, or if a value does not fit its column. Raises Conflict if concurrent
+        writers won too often, or if the columns were altered since the merge began.
+
+        >>> t.merge({"id": ["a"]}).when_matched().delete().execute(dry_run=True).deleted
+        1
         """
         if not self._clauses:
             raise Invalid(
@@ -154,7 +175,7 @@ class Merging:
         self._refuse_unused()
         if flag("dry_run", dry_run):
             return replace(self, _table=self._table._dry(dry_run)).execute(progress=progress)
-        with progress_of(progress, "merge") as told:
+        with progress_of(progress, "merge") as callback:
             storage = self._table.storage
             since = storage.now_us()
             self._table._before_rows()
@@ -163,11 +184,13 @@ class Merging:
                 raise Conflict(
                     "the columns of the table were altered meanwhile", hint="begin the merge again"
                 )
-            operation = self._operation(definition, told)
-            done = self._table._commit_rows(operation)
+            operation = self._operation(definition, callback)
+            committed = self._table._commit_rows(operation)
             # A batch that the table has is looked at by nobody.
-            looked = getattr(done.plan, "looked", Looked(0, 0, 0, 0))
-            return self._table._tidied(MergeResult.of_merge(done, looked, storage.now_us() - since))
+            looked = getattr(committed.plan, "looked", Looked(0, 0, 0, 0))
+            return self._table._tidied(
+                MergeResult.of_merge(committed, looked, storage.now_us() - since)
+            )
 
     def _operation(self, definition: TableDefinition, progress: Progress | None) -> Merge:
         if self._runner is not None:
@@ -194,22 +217,26 @@ class Merging:
 
     def _and(self, said: SaidClause) -> Merging:
         said = said.pinned()
-        more = said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
-        clauses = (*self._clauses, *(one.read(self._reader) for one in more))
+        requests = (
+            said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
+        )
+        clauses = (*self._clauses, *(text.read(self._reader) for text in requests))
         made = replace(
-            self, _clauses=clauses, _said=replace(self._said, clauses=(*self._said.clauses, *more))
+            self,
+            _clauses=clauses,
+            _said=replace(self._said, clauses=(*self._said.clauses, *requests)),
         )
         return made._in_parts()
 
     def _refuse_unused(self) -> None:
-        """Raise Invalid for columns of the source that the table lacks, if "*" leaves them out and
-        nothing else reads them.
+        """Raise Invalid for source columns that the table lacks, if "*" omits them and nothing else
+        uses them.
         """
         if all(clause.given != ALL for clause in self._said.clauses):
             return
         reads = [self._on.rest.names, *(clause.condition.names for clause in self._clauses)]
         reads += [clause.reads() for clause in self._clauses]
-        read = frozenset(name.partition(".")[2] for name in frozenset[str]().union(*reads)).union(
+        used = frozenset(name.partition(".")[2] for name in frozenset[str]().union(*reads)).union(
             self._on.equal.values()
         )
         known = {*self._table.definition.schema.names, *META_FIELDS, IS_DELETED, *self._ignored}
@@ -217,7 +244,7 @@ class Merging:
         unused = [
             name
             for name in unused
-            if not any(one == name or one.startswith(f"{name}.") for one in read)
+            if not any(one == name or one.startswith(f"{name}.") for one in used)
         ]
         if unused:
             raise Invalid(
@@ -227,8 +254,8 @@ class Merging:
             )
 
     def _in_parts(self) -> Merging:
-        """Return this merge, or one of rows in memory if it cannot be carried out part by part.
-        Raises Unsupported if they cannot be brought there.
+        """Return this merge, or a merge with its source in memory if it cannot run in parts. Raises
+        Unsupported if the source cannot be loaded.
         """
         if self._runner is None:
             return self
@@ -244,7 +271,7 @@ class Merging:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matched:
-    """What may become of a row of the table."""
+    """A clause for rows of the table: :meth:`update` or :meth:`delete` completes it."""
 
     _merge: Merging
     _when: When
@@ -252,18 +279,28 @@ class Matched:
     _params: Params
 
     def update(self, set: Mapping[str, Any] | str) -> Merging:
-        """Set columns; the others stay.
+        """Update columns. Other columns keep their values.
 
-        ``set``: column -> SQL text (``"source.v + target.v"``), ``mdt.col("source.v")``, or a value
-        of Python; "*" sets every column to that of the source with its name.  Columns of the key
-        cannot change, and those of the partition only under table scope: the row moves.
+        set: Maps columns to SQL text (``"source.v + target.v"``), to ``mdt.col("source.v")``, or to
+            a Python value. "*" sets every column to the source column of the same name.
+
+        Key columns cannot change. Partition columns can change only under table scope, and the row
+        then moves.
+
+        >>> clause = t.merge({"id": ["b"], "bonus": [1.5]}).when_matched()
+        >>> clause.update({"fare": "target.fare + source.bonus"}).execute(dry_run=True).updated
+        1
         """
         return self._merge._and(
             SaidClause(self._when, Action.UPDATE, self._condition, self._params, set)
         )
 
     def delete(self) -> Merging:
-        """Delete it."""
+        """Delete the rows.
+
+        >>> t.merge({"id": ["b"]}).when_matched().delete().execute(dry_run=True).deleted
+        1
+        """
         return self._merge._and(
             SaidClause(self._when, Action.DELETE, self._condition, self._params, None)
         )
@@ -271,7 +308,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NotMatched:
-    """What may become of a row of the source that is not in the table."""
+    """A clause for source rows that are not in the table: :meth:`insert` completes it."""
 
     _merge: Merging
     _when: When
@@ -279,8 +316,15 @@ class NotMatched:
     _params: Params
 
     def insert(self, values: Mapping[str, Any] | str = ALL) -> Merging:
-        """Insert a row; ``values`` as for :meth:`Matched.update`, and columns that are not named
-        are null.
+        """Insert a row.
+
+        values: As ``set`` of :meth:`Matched.update`. Columns that are not named are null.
+
+        >>> clause = t.merge({"id": ["x"], "price": [3.0]}).when_not_matched()
+        >>> clause.insert({"id": "source.id", "fare": "source.price"}).execute(
+        ...     dry_run=True
+        ... ).inserted
+        1
         """
         return self._merge._and(
             SaidClause(self._when, Action.INSERT, self._condition, self._params, values)

@@ -1,4 +1,4 @@
-"""Reading rows and what is known of a table: scans, rows by key, history, files."""
+"""Reading rows and metadata of a table: scans, rows by key, history, files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Reading(Handle):
-    """What reads a table."""
+    """Methods that read a table."""
 
     def scan(
         self,
@@ -40,23 +40,33 @@ class Reading(Handle):
         until: Point | None = None,
         query_type: str = "snapshot",
     ) -> Scan:
-        """Return a scan of the newest snapshot, or of a past one.
+        """Return a scan of the newest snapshot, or of a past snapshot.
 
-        ``where``: SQL text such as ``"status = 'done' and fare > 10"``, or a list of (column, op,
-        value) joined by AND. ``columns``: names to return, all data columns by default; Hudi's meta
-        columns may be named.  ``params``: values for ``:name`` in the text, lists for ``in
-        :names``.  ``limit``: rows at most.  ``order_by``: SQL text such as ``"ts desc, id"``, or a
-        list of (column, "asc" or "desc"[, "nulls first" or "nulls last"]); with a limit, what
-        cannot hold one of the first rows is not read.  ``as_of``: as for :meth:`snapshot`.
-        ``since``: incremental, only rows that commits after this point wrote, up to and with
-        ``until``, as the table was then.  ``query_type``: "snapshot", or "read_optimized": base
-        files only, without what log files say, deletes included, as Hudi has it. Raises Invalid for
-        unknown columns and SQL that does not parse.
+        where: SQL text such as ``"status = 'done' and fare > 10"``, or a list of (column, operator,
+            value) tests joined by AND.
+        columns: Names to return, all data columns by default. Hudi's meta columns are allowed.
+        params: Values for ``:name`` in the text, and lists for ``in :names``.
+        limit: Maximum number of rows.
+        order_by: SQL text such as ``"ts desc, id"``, or a list of (column, "asc" or "desc"[, "nulls
+            first" or "nulls last"]). With a limit, files that cannot contain the first rows are
+            skipped.
+        as_of: As for :meth:`snapshot`.
+        since: Return only rows that commits after this point wrote, an incremental read.
+        until: The last commit of an incremental read. Rows are read as of this commit.
+        query_type: "snapshot", or "read_optimized" for base files only, without the changes and
+            deletes in log files, as in Hudi.
+
+        Raises Invalid for unknown columns and SQL that does not parse.
+
+        >>> t.scan("city = :city", ["id", "fare"], params={"city": "Oslo"}).count()
+        2
+        >>> t.scan(order_by="fare desc", limit=1).to_arrow()["id"].to_pylist()
+        ['a']
         """
         if until is not None and (since is None or as_of is not None):
             raise Invalid("until is the end of a range", hint="give since, too, or as_of alone")
         snapshot = self.snapshot(as_of if until is None else until)
-        first = None if since is None else late.as_of.seq_at(self.snapshot(), since, "since")
+        since_seq = None if since is None else late.as_of.seq_at(self.snapshot(), since, "since")
         return Scan(
             self._metadata,
             snapshot,
@@ -66,7 +76,7 @@ class Reading(Handle):
             params=params,
             limit=limit,
             order_by=order_by,
-            since=first,
+            since=since_seq,
             query_type=query_type,
         )
 
@@ -81,25 +91,34 @@ class Reading(Handle):
         params: Mapping[str, object] | None = None,
         before: bool = True,
     ) -> ChangeStream:
-        """Return what changed after commit ``since``, up to and with ``until`` (default: the newest
-        commit).
+        """Return the row changes after commit ``since``, up to and including ``until`` (default:
+        the newest commit).
 
         Rows have the columns ``_change`` (insert, update_before, update_after or delete), ``_seq``
-        and ``_instant`` of the commit, and ``columns``, as for :meth:`scan`.  ``mode``: "net": one
-        change a key, from what it was after ``since`` to what it is after ``until``, with the
-        commit that changed it last; "all": every change of every commit.  ``where``, ``params``:
-        only rows that match, each as it was or is.  ``before=False``: no ``update_before``, and
-        what was deleted as it last was; most commits then cost what they wrote, where rows that
-        were replaced all over the table cost as much as a scan.  ``since``, ``until``: as for
-        :meth:`snapshot`.  What services moved has not changed.  Raises Invalid if there are no such
-        commits, Expired if the range begins before what is kept.
+        and ``_instant`` of the commit, and ``columns``. Rows that services moved are not changes.
+
+        since, until: As for :meth:`snapshot`.
+        mode: "net" returns a change per key, from its row after ``since`` to its row after
+            ``until``, with the last commit that changed it. "all" returns every change of every
+            commit.
+        where, params: Only rows that match, before or after the change.
+        columns: As for :meth:`scan`.
+        before: False omits ``update_before``, and returns deleted rows with their last values. Most
+            reads then cost as much as the commits wrote. With pre-images, replaced rows all over
+            the table cost as much as a scan.
+
+        Raises Invalid if the commits do not exist, Expired if the range begins before the retained
+        history.
+
+        >>> t.changes(0, columns=["id"]).to_arrow().select(["_change", "id"]).to_pylist()[0]
+        {'_change': 'insert', 'id': 'a'}
         """
         from mdt.changes import ChangeStream
 
-        seen = self.snapshot()
+        newest = self.snapshot()
         first, last = (
-            late.as_of.seq_at(seen, since, "since"),
-            (seen.seq if until is None else late.as_of.seq_at(seen, until, "until")),
+            late.as_of.seq_at(newest, since, "since"),
+            (newest.seq if until is None else late.as_of.seq_at(newest, until, "until")),
         )
         threads = self.options.threads("reader")
         return ChangeStream(
@@ -112,7 +131,7 @@ class Reading(Handle):
             params=params,
             before=before,
             threads=threads,
-            newest=None if self._pinned else seen,
+            newest=None if self._pinned else newest,
         )
 
     def get(
@@ -123,63 +142,67 @@ class Reading(Handle):
         missing: str = "null",
         as_of: Point | None = None,
     ) -> pa.Table | dict[str, Any] | None:
-        """Return rows by record key, without SQL: a dict for one key, a table in the order of the
-        keys for several.
+        """Return rows by record key: a dict for a single key, a table in the order of ``keys`` for
+        several.
 
-        ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy
-        or Arrow array, or Series of these; or a table with the key columns.  Dicts and tables may
-        name the partition columns, too: under partition scope a key may live in several partitions,
-        and Invalid is raised if it does and none was named.  ``columns``, ``as_of``: as for
-        :meth:`scan`.
+        keys: A value (with several key columns a tuple of values, or a dict); a list, array or
+            Series of these; or a table with the key columns. Dicts and tables may include the
+            partition columns. Under partition scope this is required for keys that exist in several
+            partitions, otherwise Invalid is raised.
+        columns, as_of: As for :meth:`scan`.
+        missing: For several keys, "null" returns a row of nulls for an absent key, key column
+            included, "skip" omits it, and "error" raises Invalid with the first absent keys. A
+            single absent key always returns None.
 
         In a dict, dates and timestamps outside the years 1 to 9999 are ``numpy.datetime64``, and
-        durations beyond ``timedelta`` ``numpy.timedelta64``.
-
-        A key that is not in the table: None for one key; for several ``missing`` says whether there
-        is a row of nulls in its place ("null"; its key column is null, too, which no row of the
-        table has), none ("skip"), or Invalid is raised and names the first keys ("error").
+        durations too large for ``timedelta`` are ``numpy.timedelta64``.
 
         >>> t.get("a"), t.get(["c", "z"], columns=["fare"], missing="skip").to_pylist()
         ({'id': 'a', 'city': 'Oslo', 'fare': 9.5, 'ts': 1}, [{'fare': 7.25}])
         """
         one_of("missing", missing, ("null", "skip", "error"))
         snapshot = self.snapshot(as_of)
-        asked = late.scan_keys.asked_keys(keys, snapshot.definition)
+        request = late.scan_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
         threads = self.options.threads("reader")
         with self._metadata.reading(snapshot):
-            found, rows = late.lookup.rows_of_keys(
-                self._metadata, snapshot, asked.table, names, threads=threads
+            positions, rows = late.lookup.rows_of_keys(
+                self._metadata, snapshot, request.table, names, threads=threads
             )
         if missing == "error":
-            late.lookup.require_all(snapshot, asked.table, found)
-        if missing == "null" and not asked.is_one:
-            rows = late.lookup.with_nulls(rows, found)
+            late.lookup.require_all(snapshot, request.table, positions)
+        if missing == "null" and not request.is_one:
+            rows = late.lookup.with_nulls(rows, positions)
         rows = rows.select(names)
         schema = declared_columns(snapshot, names)
         if missing == "null":
             schema = pa.schema([field.with_nullable(True) for field in schema])
         rows = Restoration.of(schema, rows.schema).restored(rows)
-        if not asked.is_one:
+        if not request.is_one:
             return rows
         return rows_of(rows)[0] if len(rows) else None
 
     def warm(
         self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None
     ) -> WarmResult:
-        """Load what plans and scans need into this process, so that the first queries are as fast
-        as later ones.
+        """Fill the caches of this process, so that the first queries are as fast as later ones.
 
-        Files, statistics of ``columns`` (default: all), indexes on them; footers, page maps and, if
-        all key columns are among them, key maps (28 bytes a row) of the newest files; each kind
-        until its cache is full.  ``progress``: a function that takes the number of summaries, maps
-        and footers that are loaded and of all, or True for a bar on the terminal.  What it loads
-        goes with this object; :func:`mdt.warm` is for queries of Spark.
+        It loads the file list, statistics and indexes of ``columns`` (default: all), footers and
+        page maps. If ``columns`` includes all key columns, it also loads the key maps (28 bytes a
+        row) of the newest files. Each kind is loaded until its cache is full.
+
+        progress: Called with (done, total) counts of summaries, maps and footers. True shows a bar
+            on the terminal.
+
+        The caches belong to this object. :func:`mdt.warm` is the equivalent for Spark queries.
+
+        >>> t.warm(["fare"]).seq
+        1
         """
         from mdt.table.warming import warm
 
-        with shown(progress, "warm") as told:
-            return warm(self, columns, late.scan_warm.KINDS, told)
+        with shown(progress, "warm") as callback:
+            return warm(self, columns, late.scan_warm.KINDS, callback)
 
     def show(
         self,
@@ -188,37 +211,48 @@ class Reading(Handle):
         before: Point | None = None,
         commits: int = 60,
     ) -> Picture:
-        """Return the table at a glance: ``print`` it, look at it in a notebook, or write its
-        ``svg()`` to a file.
+        """Return a summary of the table. Print it, display it in a notebook, or save its ``svg()``.
 
-        What was committed, sizes of file groups, the share of log files, what can be read, indexes,
-        which services are due; and, as a picture, the newest ``commits`` and the files as
-        rectangles over the ranges of two ``columns`` (default: those in which they overlap least),
-        beside the state ``before`` (default: the one before the newest clustering).  From the
-        metadata alone.  Raises Invalid for columns that have no order.
+        It lists commits, sizes of file groups, the share of log files, readable snapshots, indexes
+        and due services. The picture shows the newest ``commits`` and the files as rectangles over
+        the ranges of two columns. It reads only the metadata.
+
+        columns: The two columns, by default those whose ranges overlap least.
+        before: A snapshot to compare with, by default the one before the newest clustering.
+
+        Raises Invalid for columns without an order.
 
         >>> print(t.show())  # doctest: +ELLIPSIS
         trips: commit ...
         """
         snapshot = self.snapshot()
-        named = None if columns is None else texts("columns", columns, "['city', 'ts']")
+        names = None if columns is None else texts("columns", columns, "['city', 'ts']")
         older = None if before is None else late.as_of.seq_at(snapshot, before, "before")
-        found = late.summary.summary(
+        summary = late.summary.summary(
             self._metadata, snapshot, self.options, whole_number("commits", commits)
         )
-        return late.svg.picture(self._metadata, snapshot, found, columns=named, before=older)
+        return late.svg.picture(self._metadata, snapshot, summary, columns=names, before=older)
 
     def history(self) -> pa.Table:
-        """Return one row per commit, oldest first.
+        """Return a row per commit, oldest first.
 
-        ``time``: that of ``instant``, as a timestamp.  ``inserted``, ``updated``, ``deleted``,
-        ``late``: rows.  ``files``, ``rows``, ``bytes``: of the data files that the commit wrote,
-        null in records of older versions.  ``metadata``: what its user gave to it.
+        time: The instant as a timestamp.
+        inserted, updated, deleted, late: Numbers of rows.
+        files, rows, bytes: Totals of the data files that the commit wrote, null in records of older
+            versions.
+        metadata: The user's metadata of the commit.
+
+        >>> t.history().select(["operation", "inserted"]).to_pylist()[1]
+        {'operation': 'bulk_insert', 'inserted': 3}
         """
         return late.transactions.with_times(
             self._metadata.history().slice(0, self.snapshot().seq + 1)
         )
 
     def files(self) -> pa.Table:
-        """Return the live files with their file group, sizes (bytes) and rows."""
+        """Return the live files with their file group, size (bytes) and number of rows.
+
+        >>> t.files()["rows"].to_pylist()
+        [3]
+        """
         return self.snapshot().listing()

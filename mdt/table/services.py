@@ -1,4 +1,4 @@
-"""Looking after a table: compaction, clustering, rollback, check, names of states."""
+"""Maintenance of a table: compaction, clustering, cleaning, restore, check, repair and tags."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Services(Handle):
-    """What keeps a table in good order; rows stay as they are."""
+    """Methods that maintain a table."""
 
     @takes_metadata
     @takes_dry_run
@@ -48,33 +48,45 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Rewrite file groups with log files or deleted rows as base files; rows stay as they are.
-        ``spark``: in tasks of Spark.
+        """Rewrite file groups with log files or deleted rows as base files. The rows do not change.
 
-        ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.
-        ``budget_bytes``: bytes to read at most, but for the first file group; ``strategy`` says
-        which come first: "log_bytes" and "log_files" (those with most), "dead_share", "oldest"
-        (compacted longest ago), "newest_partitions", or a function, see
-        :mod:`mdt.services.layout.compaction_strategies`. Raises Invalid for another strategy and
-        for partitions that are not there.
+        strategy: Which file groups come first: "log_bytes" or "log_files" (those with most),
+            "dead_share", "oldest" (compacted longest ago), "newest_partitions", or a function, see
+            :mod:`mdt.services.layout.compaction_strategies`.
+        partitions: Paths such as ``"city=Oslo"``, with ``*`` as a wildcard. None for all.
+        budget_bytes: Maximum number of bytes to read. The first file group may exceed it.
+        spark: Run in tasks of this Spark session.
+
+        Raises Invalid for an unknown strategy or partition.
+
+        >>> t.upsert([{"id": "a", "city": "Oslo", "fare": 10.0, "ts": 2}]).updated
+        1
+        >>> t.compact().files_written
+        1
         """
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)
         with (
-            shown(progress, "compact") as told,
+            shown(progress, "compact") as callback,
             logs.service(self._storage, self.definition.name, "compact") as facts,
         ):
             self._before_write()
-            wanted = late.live_partitions.matching(self._metadata.newest(), partitions)
+            chosen_partitions = late.live_partitions.matching(self._metadata.newest(), partitions)
             engine = self._engine(spark)
             runner = self._rewriting_on(engine)
-            done = self._commit(
+            committed = self._commit(
                 late.compaction.Compaction(
-                    self._metadata, self.options, told, strategy, wanted, budget_bytes, runner
+                    self._metadata,
+                    self.options,
+                    callback,
+                    strategy,
+                    chosen_partitions,
+                    budget_bytes,
+                    runner,
                 )
             )
-            facts["file_groups"] = len(done.plan.groups)
-        return WriteResult.of(done, late.choice.name_of(engine))
+            facts["file_groups"] = len(committed.plan.groups)
+        return WriteResult.of(committed, late.choice.name_of(engine))
 
     @takes_metadata
     @takes_dry_run
@@ -89,22 +101,25 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> ClusterResult:
-        """Put rows in order by columns, so that queries on these read few files; small files are
-        joined.
+        """Sort rows by columns, so that queries on them read few files. Small files are joined.
 
-        ``by``: columns, at most eight, or "auto": those on which queries filtered most, as far as
-        they were counted (option ``mdt.usage.counts``).  ``curve``: "sort" by the first column,
-        then the next; "zorder" or "hilbert" keep ranges of all columns narrow.  Without one,
-        columns that were named are sorted by, and those of "auto" stand along Hilbert's curve.
-        ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.
-        ``spark``: read and write in its tasks.
+        by: At most eight columns, or "auto" for the columns that counted queries filter most
+            (option ``mdt.usage.counts``).
+        curve: "sort" by the first column, then the next. "zorder" and "hilbert" keep the ranges of
+            all columns narrow. The default is "sort" for named columns and "hilbert" for "auto".
+        partitions: Paths such as ``"city=Oslo"``, with ``*`` as a wildcard. None for all.
+        spark: Read and write in tasks of this Spark session.
 
-        Only file groups whose ranges overlap are looked at, and written if that pays.  Rows stay as
-        they are, with their commit times; writers may go on, and file groups that they change
-        meanwhile are left out.  Raises Invalid for columns that cannot be put in order, and for
-        "auto" where no query was counted.
+        Only file groups with overlapping ranges are considered, and rewritten if it pays. Rows keep
+        their values and commit times. Writers can continue, and file groups that they change
+        meanwhile are skipped.
+
+        Raises Invalid for columns without an order, and for "auto" without counted queries.
+
+        >>> t.cluster(["city", "fare"]).by
+        ('city', 'fare')
         """
-        with shown(progress, "cluster") as told:
+        with shown(progress, "cluster") as callback:
             self._before_write()
             runner = self._rewriting_on(self._engine(spark))
             return late.cluster_table.cluster(
@@ -113,13 +128,13 @@ class Services(Handle):
                 by,
                 curve=curve,
                 partitions=partitions,
-                progress=told,
+                progress=callback,
                 runner=runner,
                 commit=self._commit,
             )
 
     def _rewriting_on(self, engine: Engine[Any] | None) -> RewriteRunner:
-        """Return what writes rows anew: this process, or an engine."""
+        """Return the function that rewrites file groups, in this process or on an engine."""
         if engine is None:
             return late.rewriting.in_process
         return late.engine_rewriting.EngineRewrite(engine)
@@ -135,14 +150,20 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> CleanReport:
-        """Let old states go and delete what only they referred to; also what crashed transactions
-        have left.
+        """Remove old snapshots and the files that only they use, and the leftovers of crashed
+        transactions.
 
-        What is kept: the states of the newest ``retain_commits`` commits, of the last
-        ``retain_hours``, or those in which every file group has one of its newest
-        ``retain_versions`` base files; without any of these what the options say (``mdt.clean.*``).
-        States that a tag, a lease (:meth:`leased`) or a running transaction needs stay.  Asking for
-        one that has gone raises Expired. Old records leave the log; :meth:`history` keeps them.
+        retain_commits: Keep the snapshots of this many newest commits.
+        retain_hours: Keep the snapshots of the last hours.
+        retain_versions: Keep the snapshots in which each file group has one of its newest base
+            files, this many.
+
+        Without these arguments, the options ``mdt.clean.*`` apply. Snapshots with a tag, a lease
+        (:meth:`leased`) or a running transaction are kept. Reading a removed snapshot raises
+        Expired. Old records leave the log, but :meth:`history` keeps them.
+
+        >>> t.clean(retain_commits=10, dry_run=True).horizon
+        0
         """
         options = late.cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
         with logs.service(self._storage, self.definition.name, "clean") as facts:
@@ -162,24 +183,28 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> PurgeReport:
-        """Leave no byte of rows that were deleted or replaced: in data, logs, statistics,
-        summaries, key indexes, records, checkpoints.
+        """Remove every byte of deleted and replaced rows from data, logs, statistics, indexes and
+        checkpoints.
 
-        Every past state ends, whatever leases and tags say; values of columns that were dropped go,
-        too.  File groups that may know of such rows are written anew, all in one commit; the table
-        must be at rest: Conflict if a transaction is running.  Not reached: copies that others have
-        made, caches of other machines, and paths of partitions, as long as Hudi's newest commits
-        name them.
+        All past snapshots end, regardless of leases and tags, and values of dropped columns are
+        removed. File groups that may contain such rows are rewritten in one commit. No transaction
+        may be running, otherwise Conflict is raised.
+
+        It does not reach copies made by others, caches of other machines, and partition paths that
+        Hudi's newest commits contain.
+
+        >>> t.purge(dry_run=True).ended
+        (0, 0)
         """
         with (
-            shown(progress, "purge") as told,
+            shown(progress, "purge") as callback,
             logs.service(self._storage, self.definition.name, "purge") as facts,
         ):
             self._before_write()
             if self._is_dry:
                 report = late.purge.plan(self._metadata, self.options)
             else:
-                report = late.purge.purge(self._metadata, self.options, told)
+                report = late.purge.purge(self._metadata, self.options, callback)
             facts.update(groups=report.groups, objects=report.objects, records=report.records)
         return report
 
@@ -191,32 +216,41 @@ class Services(Handle):
         forget_deletes: bool = False,
         dry_run: bool = False,
     ) -> WriteResult:
-        """Give the table a key hash with a new secret; rows stay as they are.
+        """Change the secret of the table's key hash. The rows do not change.
 
-        For tables of format 3, whose keys anybody can make collide, and for tables whose secret
-        somebody may know.  Reads the key columns of all live files, and writes key maps and the key
-        index anew, in one commit; other writers may go on.  Older versions of this package cannot
-        read the table then.  Deletes that the table remembers (``mdt.delete.keeps.ordering``) have
-        to be forgotten: Invalid is raised if there are any, unless ``forget_deletes``.
+        Use it for tables of format 3, where anyone can construct keys that collide, or if the
+        secret may be known. It reads the key columns of all live files and rewrites key maps and
+        the key index in one commit. Writers can continue. Older versions of this package cannot
+        read the table afterwards.
+
+        forget_deletes: Drop the remembered deletes (``mdt.delete.keeps.ordering``). Invalid is
+            raised if there are any and this is False.
+
+        >>> t.rekey(dry_run=True).instant
+        ''
         """
         with (
-            shown(progress, "rekey") as told,
+            shown(progress, "rekey") as callback,
             logs.service(self._storage, self.definition.name, "rekey"),
         ):
             self._before_write()
             return WriteResult.of(
                 self._commit(
-                    late.rekeying.Rekey(self._metadata, self.options, forget_deletes, told)
+                    late.rekeying.Rekey(self._metadata, self.options, forget_deletes, callback)
                 )
             )
 
     @contextmanager
     def leased(self, seconds: float = 3600, as_of: Point | None = None) -> Iterator[Self]:
-        """Keep a state (the newest one, or ``as_of``) from being cleaned for ``seconds``; a
-        context, whose target is the table as of it.
+        """Keep a snapshot (the newest, or ``as_of``) from being cleaned for ``seconds``. A context
+        manager that yields the table as of this snapshot.
 
-        Raises Expired if it has gone already.  A lease holds up cleaning: at most for a month, if
-        its reader dies.
+        If the reader crashes, the lease delays cleaning for a month at most. Raises Expired if the
+        snapshot was cleaned already.
+
+        >>> with t.leased(60) as table:
+        ...     table.scan().count()
+        3
         """
         seq = self.snapshot(as_of).seq
         lease = late.leases.take(self._storage, seq, seconds)
@@ -230,12 +264,14 @@ class Services(Handle):
     def tidy(
         self, *, dry_run: bool = False, metadata: CommitMetadata = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Let every service that is due do one bounded step, wherever in the table; return which
-        did something, and what went wrong.
+        """Run one bounded step of each due service. Return the services that did something, and
+        warnings.
 
-        Writers do this for what they have changed (``mdt.services.auto``).  Call it, until nothing
-        is done any more, for tables that others write: compaction of file groups with many log
-        files, joining of small ones, cleaning.
+        Writers do this for their own changes (``mdt.services.auto``). For tables that others write,
+        call it until no service does anything: it compacts file groups with many log files, joins
+        small files, and cleans.
+
+        >>> services, warnings = t.tidy()
         """
         self._before_write()
         return late.auto_maintenance.run_due(self._metadata, self.options, is_dry=self._is_dry)
@@ -250,13 +286,22 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Make the rows of an earlier state the table's rows again, in one commit; restoring the
-        state before it undoes it.
+        """Restore the rows of an earlier snapshot in one commit. Restoring the snapshot before it
+        undoes it.
 
-        ``to``: as for :meth:`snapshot`.  It reads and writes what has changed since.  Columns are
-        those of then, but for what was widened or may be null since; where columns come back all
-        rows are written.  Indexes of columns that went do not come back, tags stay. Raises Invalid
-        if there is no such state, Expired if it was cleaned.
+        to: As for :meth:`snapshot`.
+
+        It reads and writes the rows that changed since then. Columns return to their earlier state,
+        except that widened types and nullability stay. If dropped columns return, all rows are
+        written. Dropped indexes do not return, and tags stay.
+
+        Raises Invalid if there is no such snapshot, Expired if it was cleaned.
+
+        >>> before = t.snapshot().seq
+        >>> t.delete("a").deleted
+        1
+        >>> t.restore(before).inserted
+        1
         """
         return self._restore(lambda newest: late.as_of.seq_at(newest, to, "to"), progress)
 
@@ -270,8 +315,12 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Take back a commit and all that came after it: :meth:`restore` the state before.  Raises
-        as that does.
+        """Undo a commit and all later commits: :meth:`restore` the snapshot before it. Raises as
+        that does.
+
+        >>> rows = {"id": ["d"], "city": ["Rome"], "fare": [5.0], "ts": [2]}
+        >>> t.rollback(t.upsert(rows).seq).deleted
+        1
         """
 
         def before(newest: Snapshot) -> int:
@@ -287,21 +336,24 @@ class Services(Handle):
 
     def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
         with (
-            shown(progress, "restore") as told,
+            shown(progress, "restore") as callback,
             logs.service(self._storage, self.definition.name, "restore"),
         ):
             self._before_rows()
             action = self.definition.commit_action
             return WriteResult.of(
                 self._commit(
-                    late.restoring.Restore(self._metadata, self.options, state, action, told)
+                    late.restoring.Restore(self._metadata, self.options, state, action, callback)
                 )
             )
 
     @takes_dry_run
     def abort(self, *, dry_run: bool = False) -> Recovery:
-        """Declare every unfinished transaction dead now, running ones of other writers included
-        (they will retry).
+        """Roll back all unfinished transactions now, including running transactions of other
+        writers, which will retry.
+
+        >>> t.abort().rolled_back
+        ()
         """
         self._before_write(roll_back=False)
         return (
@@ -311,15 +363,18 @@ class Services(Handle):
         )
 
     def check(self, progress: ProgressOption = None) -> CheckReport:
-        """Recompute everything that can be recomputed and compare; the report names file and
-        byte.
+        """Recompute everything that can be recomputed, and compare. The report names the file and
+        the byte.
+
+        >>> t.check().ok
+        True
         """
         with (
-            shown(progress, "check") as told,
+            shown(progress, "check") as callback,
             logs.service(self._storage, self.definition.name, "check") as facts,
         ):
             report = late.check_service.check(
-                self._metadata, self._metadata.newest(), progress=told
+                self._metadata, self._metadata.newest(), progress=callback
             )
             facts.update(
                 files=report.files,
@@ -331,23 +386,26 @@ class Services(Handle):
 
     @takes_dry_run
     def repair(self, progress: ProgressOption = None, *, dry_run: bool = False) -> RepairReport:
-        """Make again what :meth:`check` finds damaged, from data files and the log; the report says
+        """Rebuild what :meth:`check` finds damaged from data files and the log. The report lists
         what was damaged, rebuilt and lost.
 
-        Checkpoints, hint, archive, Hudi's instants, key maps, page maps, statistics, summaries, the
-        key index: all of these follow from data files and the log.  Where a record of the log is
-        gone, the states that were made with it end.  Data files that are damaged stay, and are
-        named with the number of their rows.  Writers may go on; it may be repeated.  A table that
-        cannot be opened: :func:`mdt.repair`. ``dry_run``: what is damaged, as :meth:`check` finds
-        it.
+        Checkpoints, hint, archive, Hudi's instants, key maps, page maps, statistics, summaries and
+        the key index can be rebuilt. If a log record is lost, the snapshots that depend on it end.
+        Damaged data files stay, and the report has their number of rows. Writers can continue, and
+        the call can be repeated. :func:`mdt.repair` works on tables that cannot be opened.
+
+        dry_run: Report the damage, as :meth:`check` finds it.
+
+        >>> t.repair(dry_run=True).ok
+        True
         """
         self._refuse_the_past()
         with (
-            shown(progress, "repair") as told,
+            shown(progress, "repair") as callback,
             logs.service(self._storage, self.definition.name, "repair") as facts,
         ):
             report = (late.repair_service.plan if self._is_dry else late.repair_service.repair)(
-                self._metadata, told
+                self._metadata, callback
             )
             facts.update(
                 damaged=len(report.damaged), rebuilt=len(report.rebuilt), lost=len(report.lost)
@@ -366,12 +424,18 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> int:
-        """Name the newest state, or the one ``at`` a point; cleaning keeps it, and ``as_of`` takes
-        the name.  Return its seq.
+        """Name a snapshot, by default the newest. Return its commit number.
 
-        What happened before and after that state is cleaned as without a tag: then it can be read
-        and restored, and no changes be told since. Raises Invalid for a name that is taken, or that
-        is a number or a time; Expired for a state that was cleaned.
+        Cleaning keeps the snapshot, and ``as_of`` accepts the name. Snapshots before and after it
+        are cleaned as usual. Then it can still be read and restored, but not used as the start of
+        :meth:`changes`.
+
+        Raises Invalid for a name that exists or looks like a number or time, Expired if the
+        snapshot was cleaned.
+
+        >>> _ = t.tag("month-end")
+        >>> t.scan(as_of="month-end").count()
+        3
         """
         return self._tag(name, at, None)
 
@@ -386,10 +450,14 @@ class Services(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> int:
-        """As :meth:`tag`, and keep Hudi's services from the state, too: a ``savepoint`` instant
-        names its data files.
+        """Name a snapshot as :meth:`tag` does, and protect it from Hudi's services: a ``savepoint``
+        instant lists its data files.
 
-        Raises Invalid, too, if that commit has a savepoint.
+        Raises Invalid if the commit has a savepoint already.
+
+        >>> _ = t.savepoint("before-migration", comment="release 1")
+        >>> t.scan(as_of="before-migration").count()
+        3
         """
         text = one_text("comment", comment, "'before the migration'")
         return self._tag(name, at, text)
@@ -397,14 +465,20 @@ class Services(Handle):
     @takes_metadata
     @takes_dry_run
     def untag(self, name: str, *, dry_run: bool = False, metadata: CommitMetadata = None) -> None:
-        """Forget a tag or savepoint.  Raises Invalid if there is none."""
+        """Remove a tag or savepoint. Raises Invalid if it does not exist.
+
+        >>> _ = t.tag("old")
+        >>> t.untag("old")
+        """
         text = one_text("name", name, "'before-migration'")
         self._before_write()
         self._commit(late.tagging.DropTag(text))
 
     def tags(self) -> pa.Table:
-        """Return one row a tag: name, seq, instant, whether it is a savepoint (schema
-        ``mdt.services.history.tagging.TAGS``).
+        """Return a row per tag: name, commit number, instant, and whether it is a savepoint.
+
+        >>> t.tags().column_names
+        ['name', 'seq', 'instant', 'savepoint']
         """
         return late.tagging.tags_table(self._metadata, self.snapshot())
 

@@ -1,4 +1,4 @@
-"""A table as users have it in hand; how they create and open one."""
+"""The table class that users see, and functions to create, open and repair a table."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ if TYPE_CHECKING:
 
 
 class Table(Reading, Writing, Services, Indexes):
-    """A table at a path or URL.  Make one with :func:`mdt.create` or :func:`mdt.open`; safe to use
-    from threads.
+    """A Hudi table at a path or URL, made by :func:`mdt.create` or :func:`mdt.open`. Thread-safe.
 
-    A pickle is where the table is, and the options that it was opened with: who loads it (a worker
-    process, a Spark task) opens the table anew, at its newest commit, with the credentials of its
-    own environment.  Secrets are never in it.
+    A pickle contains the location of the table and the options it was opened with, but no secrets.
+    Unpickling, e.g. in a worker process or a Spark task, opens the table at its newest commit with
+    the credentials of its own environment.
+
+    >>> t
+    <mdt table trips MERGE_ON_READ key=id at ...>
+    >>> t.scan("fare > 5", columns=["id"]).count()
+    2
     """
 
     def __reduce__(self) -> Any:
         """Raises Unsupported for a table in memory."""
-        seen = None if self._pinned is None else self._pinned.seq
+        seq = None if self._pinned is None else self._pinned.seq
         return _reopened, (
             self._storage,
             dict(self._metadata.overrides),
-            seen,
+            seq,
             self._rests_on,
             self._batch,
         )
@@ -52,11 +56,11 @@ def _reopened(
     rests_on: int | None,
     batch: tuple[str, int | str] | None,
 ) -> Table:
-    """Return a table as it was pickled."""
-    found = open(storage, options, as_of=as_of)
+    """Return a table from its pickle."""
+    table = open(storage, options, as_of=as_of)
     if rests_on is not None:
-        found = found.resting_on(rests_on)
-    return found if batch is None else found.once(*batch)
+        table = table.resting_on(rests_on)
+    return table if batch is None else table.once(*batch)
 
 
 @takes_metadata
@@ -75,22 +79,31 @@ def create(
     storage_options: Mapping[str, object] | None = None,
     metadata: CommitMetadata = None,
 ) -> Table:
-    """Create a table and return it.
+    """Create a table.
 
-    ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data
-    columns, of pyarrow, polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``;
-    types that cannot come back are refused; metadata of fields is kept, that of the schema is not.
-    ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
-    ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``:
-    MERGE_ON_READ or COPY_ON_WRITE.  ``key_index``: how keys are found, "bloom" (default), "record",
-    "simple", "bucket(buckets='8')", "memory", "lmdb" or one of a package. ``scope``: a key is
-    unique per "partition" (default) or per "table".  Hudi's ``hoodie.index.type`` among the options
-    says both. ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see
-    :mod:`mdt.config`; those of the scopes session and machine hold for the returned object and are
-    not kept with the table.  ``metadata``: as for :meth:`Table.upsert`.
+    path, storage_options: As for :func:`open`. The path must not contain a table.
+    schema: The data columns: a schema of pyarrow, polars or Spark (``df.schema``), or any object
+        with ``__arrow_c_schema__``. Types that cannot be restored without loss are refused. Metadata of
+        fields is stored, metadata of the schema is not.
+    key: Columns of the record key.
+    partition_by: Partition columns, as Hive-style directories.
+    ordering: Column whose larger value wins if a key is written twice.
+    table_type: "MERGE_ON_READ" or "COPY_ON_WRITE".
+    key_index: How keys are found: "bloom" (default), "record", "simple", "bucket(buckets='8')",
+        "memory", "lmdb", or an index of a package.
+    scope: "partition" (default) or "table": where a key is unique. Hudi's option
+        ``hoodie.index.type`` sets both ``key_index`` and ``scope``.
+    indexes: Skipping indexes such as ``"bitmap(status)"``.
+    options: See :mod:`mdt.config`. Options of the scopes session and machine apply to the returned
+        object and are not stored.
+    metadata: As for :meth:`Table.upsert`.
 
-    Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage
-    without conditional put.
+    Raises Invalid if the arguments contradict each other or the table exists, Unsupported for
+    storage without conditional put.
+
+    >>> schema = pa.schema({"id": pa.string(), "city": pa.string(), "ts": pa.int64()})
+    >>> mdt.create("rides", schema, key=["id"], partition_by=["city"], ordering="ts")
+    <mdt table rides MERGE_ON_READ key=id at ...rides>
     """
     storage = late.create_table.place(path, options, storage_options)
     definition = late.create_table.define(
@@ -106,12 +119,12 @@ def create(
         options=options,
     )
     late.create_table.create(storage, definition)
-    not_kept = {
+    overrides = {
         name: text
         for name, text in canonical(options).items()
         if declaration(name).scope != "table"
     }
-    return Table(storage, not_kept)
+    return Table(storage, overrides)
 
 
 def open(
@@ -121,18 +134,24 @@ def open(
     storage_options: Mapping[str, object] | None = None,
     as_of: Point | None = None,
 ) -> Table:
-    """Open the table at ``path``; ``options`` hold for this object, in place of those that the
-    table keeps.
+    """Open the table at ``path``.
 
-    ``path``: local path, URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store
-    whose root is the table. ``storage_options``: endpoint, region, credentials and the like, by the
-    names that object_store, deltalake and polars take; what is not given comes from the
-    environment. ``as_of``: show a past state (:meth:`Table.snapshot`), which cannot be written to;
-    for ever the same one.
+    path: A local path, a URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store
+        whose root is the table.
+    options: Override the options stored with the table, for this object only.
+    storage_options: Endpoint, region, credentials and so on, by the names that object_store,
+        deltalake and polars use. The environment supplies the rest.
+    as_of: Show a past snapshot (:meth:`Table.snapshot`). The table is then read-only and does not
+        follow new commits.
 
-    Raises Invalid if there is no table, Unsupported if it was written by a newer version or another
-    Hudi writer has committed to it, Corrupt if it is damaged, Unavailable if the storage cannot be
+    Raises Invalid if there is no table, Unsupported if a newer version wrote it or another Hudi
+    writer has committed to it, Corrupt if it is damaged, Unavailable if the storage cannot be
     reached or lacks credentials.
+
+    >>> mdt.create("fares", pa.schema({"id": pa.string()}), key=["id"]).upsert([{"id": "a"}]).seq
+    1
+    >>> mdt.open("fares").scan().count(), mdt.open("fares", as_of=0).scan().count()
+    (1, 0)
     """
     storage = open_storage(path, storage_options=storage_options)
     table = Table(storage, options, as_of=as_of)
@@ -157,13 +176,19 @@ def repair(
     storage_options: Mapping[str, object] | None = None,
     progress: ProgressOption = None,
 ) -> RepairReport:
-    """Mend the table at ``path`` as :meth:`Table.repair` does, also one that cannot be opened.
+    """Repair the table at ``path`` as :meth:`Table.repair` does, even if it cannot be opened.
 
-    What keeps it from being opened is mended first: properties and the hint.  If that does not
-    help, the report says what is lost; nothing is deleted. ``options``, ``storage_options``: as for
-    :func:`open`.  Raises Invalid if there is no table, Unsupported if another writer has taken it
-    over.
+    It first repairs the files that prevent opening, properties and hint. If this does not help, the
+    report lists what is lost. Nothing is deleted.
+
+    options, storage_options: As for :func:`open`.
+
+    Raises Invalid if there is no table, Unsupported if another writer has taken it over.
+
+    >>> _ = mdt.create("damaged", pa.schema({"id": pa.string()}), key=["id"])
+    >>> print(mdt.repair("damaged"))
+    nothing is damaged
     """
     storage = open_storage(path, storage_options=storage_options)
-    with shown(progress, "repair") as told:
-        return late.repair_service.repair(late.metadata_table.Metadata(storage, options), told)
+    with shown(progress, "repair") as callback:
+        return late.repair_service.repair(late.metadata_table.Metadata(storage, options), callback)

@@ -1,4 +1,4 @@
-"""Make a table that was just opened as fast as one that has answered queries."""
+"""Filling a table's caches before its first query."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def warm(
     *,
     elsewhere: Collection[str] = (),
 ) -> WarmResult:
-    """Load what queries of the newest state ask for of ``columns`` (None: all), of these ``kinds``,
-    and return what it was.
+    """Load the metadata that queries of the newest snapshot use for ``columns`` (None for all).
 
-    ``elsewhere``: indexes whose summaries are not asked in this process.
+    kinds: The kinds of metadata to load.
+    elsewhere: Indexes whose summaries are not read in this process.
     """
     snapshot, definition = table.snapshot(), table.definition
     names = None if columns is None else checked_columns(snapshot, columns)
@@ -43,24 +43,26 @@ def warm(
         and (names is None or set(names).intersection(index_of(spec)[0].columns))
     ]
     table.metadata.warm(names)
-    wanted = [kind for kind in loading.KINDS if kind in kinds and (kind != "key_maps" or with_keys)]
+    chosen_kinds = [
+        kind for kind in loading.KINDS if kind in kinds and (kind != "key_maps" or with_keys)
+    ]
     threads = table.options.threads("reader")
-    found = loading.warm(table.metadata, snapshot, threads, wanted, specs=specs, progress=progress)
+    loaded = loading.warm(
+        table.metadata, snapshot, threads, chosen_kinds, specs=specs, progress=progress
+    )
     _rehearse(table, snapshot, with_keys)
-    return found
+    return loaded
 
 
 def _rehearse(table: Handle, snapshot: Snapshot, with_keys: bool) -> None:
-    """Load what the first filter and the first look-up load: modules, and what they prepare for a
-    schema.
-    """
+    """Run a filter and a look-up, which import modules and prepare for the schema."""
     definition, metadata = snapshot.definition, table.metadata
     parse_where(f"`{definition.key[0]}` is null", definition.declared)
     names = list(dict.fromkeys((*definition.key, *definition.partition_by)))
     with suppress(Corrupt, Invalid), metadata.reading(snapshot):
-        some = Scan(metadata, snapshot, None, names, table.options, limit=1).to_arrow()
-        if with_keys and len(some):
-            found = lookup.key_rows(metadata, snapshot, some)
+        sample = Scan(metadata, snapshot, None, names, table.options, limit=1).to_arrow()
+        if with_keys and len(sample):
+            positions = lookup.key_rows(metadata, snapshot, sample)
             lookup.rows_at(
-                metadata, snapshot, found, tuple(names), threads=table.options.threads("reader")
+                metadata, snapshot, positions, tuple(names), threads=table.options.threads("reader")
             )

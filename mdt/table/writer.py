@@ -1,8 +1,8 @@
-"""Small writes of many callers, committed together: a commit costs much the same for one row and
-for ten thousand.
+"""Group commit: small writes of many callers in one commit, which costs about the same for one row
+as for ten thousand.
 
-Group commit as databases do it: while one commit is under way, what is given meanwhile gathers for
-the next one (Gawlick and Kinkade, "Varieties of Concurrency Control in IMS/VS Fast Path", 1985).
+While a commit is in progress, new rows gather for the next commit (Gawlick and Kinkade, "Varieties
+of Concurrency Control in IMS/VS Fast Path", 1985).
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ if TYPE_CHECKING:
     from mdt.table.handle import Handle
 
 WAITING_COMMITS = 4
-"""Rows for so many full commits may wait; whoever brings more waits, too."""
+"""Full commits whose rows may wait. A caller with more rows blocks."""
 
 CALLERS_AWAITED_SHARE = 0.1
-"""Of the time of a commit: whoever misses one waits for two."""
+"""Share of the last commit's time to wait for callers. A caller that misses a commit waits for
+two.
+"""
 
 
 @dataclass(slots=True)
 class _Group:
-    """Calls of one kind, one after the other, that are committed together; ``callers``: the threads
-    that made them.
+    """Consecutive calls of one kind, which are committed together.
+
+    callers: Ids of the threads that made them.
     """
 
     kind: str
@@ -53,29 +56,33 @@ class _Group:
     taken: bool = False
 
     def takes(self, kind: str, batch: Batch) -> bool:
-        """Return whether a call is of the kind of these, with the same columns: keys of deletes may
-        have ordering values, or none.
+        """Return True if a call has this group's kind and columns. Keys of deletes may have
+        ordering values or not.
         """
         return self.kind == kind and self.calls[0][0].table.schema.equals(batch.table.schema)
 
 
 class Writer:
-    """Gathers small writes of any number of threads, and commits them together: ``with t.writer()
-    as w``.
+    """Gathers small writes of any number of threads and commits them together:
+    ``with t.writer() as w``.
 
-    :meth:`upsert` and :meth:`delete` return at once with a future that is done when the rows are
-    committed; its result is the :class:`~mdt.write.result.WriteResult` of that commit, which counts
-    all of its rows.  What is given later stands later: rows of one commit with the same key are as
-    those of one upsert, and where upserts and deletes alternate each change of kind ends a commit.
+    :meth:`upsert` and :meth:`delete` return a future at once. It completes when the rows are
+    committed, with the :class:`~mdt.write.result.WriteResult` of the whole commit. Later rows win:
+    rows of a commit with the same key behave like those of a single upsert. Upserts and deletes are
+    committed separately, in their order.
 
-    A commit is made when ``max_rows`` wait, when rows have waited ``max_seconds`` since the commit
-    before, by :meth:`flush`, and at the end of the block.  ``max_seconds=0`` waits for nothing but
-    the commit before, and, for a tenth of the time that it took, for threads that gave rows to the
-    last two commits: they come back together when those are told.  Who gives rows faster than they
-    are committed waits.
+    A commit starts when ``max_rows`` rows wait, when rows have waited ``max_seconds``, on
+    :meth:`flush`, and at the end of the block. ``max_seconds=0`` waits only for the commit in
+    progress, and for a tenth of its time for threads that took part in the last two commits. A
+    caller that is faster than the commits blocks.
 
-    A process that was forked has none of the threads that commit: there the writer refuses rows,
-    and closing it does nothing.
+    In a forked process the writer has no commit thread. There it refuses rows, and closing it does
+    nothing.
+
+    >>> with t.writer() as w:
+    ...     future = w.upsert([{"id": "d", "city": "Bergen", "fare": 6.0, "ts": 2}])
+    >>> future.result().inserted
+    1
     """
 
     def __init__(self, table: Handle, max_rows: int, max_seconds: float) -> None:
@@ -105,15 +112,24 @@ class Writer:
         self._thread.start()
 
     def upsert(self, data: Any) -> Future[WriteResult]:
-        """Have rows written as ``t.upsert(data)`` does.  Raises Invalid if they do not fit, which
-        is known at once.
+        """Queue rows for ``t.upsert(data)``. Raises Invalid at once if they do not fit.
+
+        >>> with t.writer() as w:
+        ...     row = {"id": "e", "city": "Rome", "fare": 1.0, "ts": 2}
+        ...     futures = [w.upsert([row]), w.upsert([{**row, "id": "f"}])]
+        >>> all(future.done() for future in futures)
+        True
         """
         rows = to_table(_in_process(data), self._definition.declared)
         return self._give("upsert", normalize(rows, self._definition))
 
     def delete(self, keys: Any) -> Future[WriteResult]:
-        """Have rows deleted as ``t.delete(keys)`` does.  Raises Invalid for data that keys cannot
-        be made of.
+        """Queue keys for ``t.delete(keys)``. Raises Invalid at once if they are not keys.
+
+        >>> with t.writer() as w:
+        ...     future = w.delete(["b", "z"])
+        >>> future.result().missing
+        1
         """
         refuse_condition(self._table.metadata, self._table.snapshot(), keys)
         rows = to_table(
@@ -122,18 +138,31 @@ class Writer:
         return self._give("delete", normalize_keys(rows, self._definition))
 
     def flush(self) -> None:
-        """Wait until all that was given is committed or has failed, as its futures say."""
+        """Block until all queued rows are committed or have failed, as their futures show.
+
+        >>> with t.writer(max_seconds=60) as w:
+        ...     future = w.delete("c")
+        ...     w.flush()
+        ...     future.result().deleted
+        1
+        """
         self._require_own_process()
         with self._changed:
-            given = [future for group in self._groups for _, future in group.calls]
+            pending = [future for group in self._groups for _, future in group.calls]
             self._flushing += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: all(future.done() for future in given))
+            self._changed.wait_for(lambda: all(future.done() for future in pending))
             self._flushing -= 1
 
     def close(self) -> None:
-        """Commit what is left, and end.  Raises the first error of a commit, which its futures have
-        told as well.
+        """Commit the remaining rows and stop. Raises the first error of a commit, which its futures
+        have too.
+
+        >>> w = t.writer()
+        >>> future = w.delete("a")
+        >>> w.close()
+        >>> future.done()
+        True
         """
         if this_process() != self._process:
             return
@@ -201,9 +230,7 @@ class Writer:
                 self._changed.notify_all()
 
     def _due(self) -> _Group | None:
-        """Wait for a group that is to be committed and return it; None if the writer is closed and
-        nothing is left.
-        """
+        """Wait for a group to commit and return it, or None if the writer is closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._groups or self._closed)
             if not self._groups:
@@ -214,7 +241,7 @@ class Writer:
             return self._groups[0]
 
     def _is_full(self) -> bool:
-        """Return whether the first group gets no more calls, or nobody wants to wait for them."""
+        """Return True if the first group gets no more calls, or must not wait for them."""
         return (
             self._closed
             or self._flushing > 0
@@ -223,33 +250,33 @@ class Writer:
         )
 
     def _are_back(self) -> bool:
-        """Return whether whoever gave rows lately has given rows to the first group, or nobody is
-        waited for.
+        """Return True if all recent callers have joined the first group, or none must be
+        awaited.
         """
         return self._is_full() or self._groups[0].callers.issuperset(chain(*self._lately))
 
     def _commit(self, kind: str, calls: Sequence[tuple[Batch, Future[WriteResult]]]) -> None:
-        """Commit calls together; if rows of one are refused, each by itself, so that the others
-        stand.
+        """Commit calls together. If their rows are refused, commit each call separately, so that
+        valid calls succeed.
         """
-        kept = [
+        active = [
             (batch, future)
             for batch, future in calls
             if future.running() or future.set_running_or_notify_cancel()
         ]
-        if not kept:
+        if not active:
             return
         try:
-            result = self._timed(kind, [batch for batch, _ in kept])
+            result = self._timed(kind, [batch for batch, _ in active])
         except Invalid as error:
-            if len(kept) == 1:
-                self._fail(kept, error)
-            for call in kept if len(kept) > 1 else ():
+            if len(active) == 1:
+                self._fail(active, error)
+            for call in active if len(active) > 1 else ():
                 self._commit(kind, [call])
         except BaseException as error:  # noqa: BLE001 - whoever waits for the future must be told
-            self._fail(kept, error)
+            self._fail(active, error)
         else:
-            for _, future in kept:
+            for _, future in active:
                 future.set_result(result)
 
     def _fail(
@@ -277,10 +304,10 @@ class Writer:
 
 
 def _in_process(data: Any) -> Any:
-    given = late.choice.given(data, ())
-    if given is not None:
+    frame = late.choice.given(data, ())
+    if frame is not None:
         raise Invalid(
-            f"a {type(data).__name__} of {given.engine.name.capitalize()} is not gathered",
+            f"a {type(data).__name__} of {frame.engine.name.capitalize()} is not gathered",
             hint="give it to t.upsert or t.delete, which make one commit",
         )
     return data

@@ -1,4 +1,4 @@
-"""Writing rows, and altering the columns that they have: upsert, insert, delete, alter."""
+"""Writing rows and altering columns: upsert, insert, delete, alter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Writing(Handle):
-    """What changes the rows of a table, and its columns."""
+    """Methods that change the rows and columns of a table."""
 
     @takes_metadata
     @takes_dry_run
@@ -50,36 +50,39 @@ class Writing(Handle):
     ) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
-        ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of
-        tables or batches, a list of dicts, a dict of columns, anything with the Arrow PyCapsule
-        interface (pandas, polars, duckdb), a lazy frame of polars, or a Spark DataFrame.  Columns
-        are matched by name and cast where that loses nothing.  Raises Invalid, naming column, row
-        and value, if the data does not fit (nothing is written then), Conflict if other writers
-        were faster too often, Unavailable if storage fails.
+        data: A pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of
+            tables or batches, a list of dicts, a dict of columns, any object with the Arrow
+            PyCapsule interface (pandas, polars, duckdb), a polars LazyFrame, or a Spark DataFrame.
+            Columns are matched by name and cast if no value changes.
+        evolve: Alter the table first: new columns and struct fields of the data are added, and
+            wider numbers widen columns (see :meth:`alter`, a commit of its own before a reader's
+            rows are read). Columns missing in the data are null.
+        partial: Existing rows keep their values in columns that the data lack. In new rows these
+            columns are null. A column in only some rows or pieces of the data is null in the
+            others, and so set to null.
+        mergers: Maps columns to "sum", "max", "min", "coalesce", or an associative function of
+            older and newer values (Arrow arrays -> Arrow array). It combines values if the row
+            exists or the data repeat a key. The row with the smaller ordering value is the older
+            one, so late rows are merged too. As with ``partial``, the existing rows are read, on
+            Spark by tasks.
+        dry_run: In this and all other writes and services, plan the change and write nothing. The
+            result has the row counts, files and approximate bytes, and its instant is "".
+        progress: In this and all other long calls, a function called with (done, total) counts of
+            files, or True for a bar on the terminal. An exception from it ends the call, and a
+            write is rolled back.
+        metadata: In this and all other writes and services, names and texts stored with the
+            commits, such as ``{"run": "nightly-7"}``. :meth:`history` shows them, and Hudi has them
+            as ``extraMetadata``.
 
-        ``evolve``: columns that only the data have, and fields of structs, are added to the table
-        first, wider numbers widen its columns (see :meth:`alter`, which is a commit of its own,
-        before rows of a reader are read), and columns that only the table has are null.
+        Raises Invalid, naming column, row and value, and writes nothing if the data do not fit.
+        Raises Conflict if concurrent writers won too often, Unavailable if the storage fails.
 
-        ``partial``: rows that exist keep their values in the columns that the data lack; those of
-        new rows are null.  A column that one row or piece of the data has is null in all others
-        that lack it, and so set to null.  ``mergers``: column -> "sum", "max", "min" or "coalesce",
-        or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a
-        column becomes where the row exists or the data repeat a key.  The older row is that with
-        the smaller ordering value, so one that comes late is merged, too.  Both read these columns
-        of the rows that they change; on Spark tasks do.
-
-        ``dry_run``, also of every other write and of services: find out what would change and write
-        nothing.  The result has the counts, the files that would be written and rewritten, and
-        about how many bytes; its instant is "".
-
-        ``progress``, here and in every other call that may take long: a function that takes the
-        number of files that are done and of all (what it raises ends the call, and a write is
-        rolled back), or True for a bar on the terminal.
-
-        ``metadata``, here and in every other write and service: names and texts that its commits
-        carry, such as ``{"run": "nightly-7"}``. :meth:`history` shows them, and Hudi has them as
-        ``extraMetadata``.
+        >>> rows = {"id": ["b", "d"], "city": ["Rome", "Oslo"], "fare": [4.5, 6.0], "ts": [2, 2]}
+        >>> result = t.upsert(rows)
+        >>> result.updated, result.inserted
+        (1, 1)
+        >>> t.upsert([{"id": "d", "fare": 6.5}], partial=True).updated
+        1
         """
         if evolve and partial:
             raise Invalid(
@@ -91,9 +94,9 @@ class Writing(Handle):
                 "evolve alters the table, which a dry run does not", hint="leave evolve out"
             )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
-            seen = self.snapshot()  # nothing of the batch is done again
+            newest = self.snapshot()  # nothing of the batch is done again
             return WriteResult(
-                seen.seq, "", warnings=late.idempotent.left_out(seen.streams, *self._batch)
+                newest.seq, "", warnings=late.idempotent.left_out(newest.streams, *self._batch)
             )
         rows = data
         if evolve:
@@ -118,13 +121,16 @@ class Writing(Handle):
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in
+        """Insert rows. Like :meth:`upsert`, but raises Invalid if a key exists or occurs twice in
         ``data``.
 
-        ``check=False``, in tables with the option ``mdt.keys.repeat``: no key is looked for, and
-        one that exists lives more than once from then on; an upsert of it replaces all of its rows,
-        a delete deletes them.  Of rows of ``data`` with the same key one is inserted, the others
-        are counted in ``late``.
+        check: False, in tables with the option ``mdt.keys.repeat``, inserts without a key look-up.
+            An existing key then has several rows, which an upsert of the key replaces and a delete
+            deletes. Repeated keys in ``data`` are inserted once, and the rest are counted in
+            ``late``.
+
+        >>> t.insert([{"id": "e", "city": "Rome", "fare": 5.0, "ts": 2}], dry_run=True).inserted
+        1
         """
         if flag("check", check):
             return self._write(data, "insert", progress)
@@ -141,8 +147,13 @@ class Writing(Handle):
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert`
+        """Insert many rows, sorted by key, into new file groups. Refuses keys as :meth:`insert`
         does.
+
+        >>> t.bulk_insert(
+        ...     [{"id": "e", "city": "Rome", "fare": 5.0, "ts": 2}], dry_run=True
+        ... ).inserted
+        1
         """
         return self._write(data, "bulk_insert", progress)
 
@@ -156,20 +167,24 @@ class Writing(Handle):
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Delete the rows with the given keys.
+        """Delete rows by key.
 
-        ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope,
-        the partition columns; further columns are ignored.  Where the key columns are enough, also
-        a value (with several key columns a tuple of values), or a list, set, array (of numpy or
-        Arrow) or Series of these, as for :meth:`get`.  Keys that do not exist are counted in
-        ``missing``.  One text that reads as a condition and is no row's key raises Invalid:
-        conditions are for :meth:`delete_where`.
+        keys: Data as for :meth:`upsert` with the key columns and, under partition scope, the
+            partition columns. Other columns are ignored. If the key columns are sufficient, also a
+            value (with several key columns a tuple of values), or a list, set, array or Series of
+            these, as for :meth:`get`.
 
-        In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a
-        smaller ordering value than the delete had is left out, and counted in ``late``.  A delete
-        has the ordering value of the row that it ends, or that of ``keys`` where these have the
-        column: then rows that are newer stay, and are counted in ``late``, and keys that do not
-        exist yet are deleted all the same.
+        Absent keys are counted in ``missing``. A single text that looks like a condition and is not
+        a key raises Invalid: use :meth:`delete_where`.
+
+        In tables with the option ``mdt.delete.keeps.ordering``, a later row with a smaller ordering
+        value than the delete is dropped and counted in ``late``. The delete has the ordering value
+        of the deleted row, or the value in ``keys``. With a value in ``keys``, newer rows stay and
+        are counted in ``late``, and keys that do not exist yet are marked as deleted.
+
+        >>> result = t.delete(["a", "z"], dry_run=True)
+        >>> result.deleted, result.missing
+        (1, 1)
         """
         return self._write(keys, late.by_name.DELETE, progress)
 
@@ -177,15 +192,15 @@ class Writing(Handle):
     def writer(
         self, *, max_rows: int = 10_000, max_seconds: float = 0.1, metadata: CommitMetadata = None
     ) -> Writer:
-        """Return a context that gathers small upserts and deletes of any number of threads, and
+        """Return a context manager that gathers small upserts and deletes of many threads and
         commits them together.
 
-        ``max_rows``: rows of a commit, unless one call brings more.  ``max_seconds``: how long rows
-        wait for others.
+        max_rows: Rows of a commit, unless a single call has more.
+        max_seconds: Time that rows wait for other rows.
 
         >>> with t.writer(max_rows=50_000, max_seconds=1.0) as w:
-        ...     told = [w.delete([{"id": key, "city": "Oslo"}]) for key in "xyz"]  # futures
-        >>> told[0].result() is told[2].result()  # one commit
+        ...     futures = [w.delete([{"id": key, "city": "Oslo"}]) for key in "xyz"]
+        >>> futures[0].result() is futures[2].result()  # the same commit
         True
         """
         from mdt.table.writer import Writer
@@ -212,9 +227,11 @@ class Writing(Handle):
     ) -> WriteResult:
         """Delete the rows that match a filter, in one commit.
 
-        ``where``, ``params``: as for :meth:`scan`; None deletes every row.  The rows are found by
-        the indexes and statistics, and no key is looked up.  ``spark``: rows are tested and files
-        written in its tasks.  Raises Conflict if other writers change them too often meanwhile.
+        where, params: As for :meth:`scan`. None deletes every row.
+        spark: Test rows and write files in tasks of this Spark session.
+
+        Indexes and statistics find the rows, without key look-ups. Raises Conflict if concurrent
+        writers change the rows too often.
 
         >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
         1
@@ -235,46 +252,51 @@ class Writing(Handle):
         spark: SparkSession | None = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Give columns of the rows that match a filter new values, in one commit.
+        """Update columns of the rows that match a filter, in one commit.
 
-        ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see
-        :data:`mdt.filters.tokens.SUPPORTED`. ``values``: column -> value of Python.  ``where``,
-        ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of the
-        partition cannot be set.  ``spark``: as for :meth:`delete_where`.  Raises Invalid for values
-        that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
+        set: Maps columns to SQL over the old row such as ``"fare * 1.1"``, with Spark's semantics.
+            See :data:`mdt.filters.tokens.SUPPORTED`.
+        values: Maps columns to Python values.
+        where, params: As for :meth:`scan`. None updates every row.
+        spark: As for :meth:`delete_where`.
+
+        Key and partition columns cannot be set. Raises Invalid, and writes nothing, for values that
+        do not fit. Raises Conflict as :meth:`delete_where` does.
 
         >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
         (1, 14.5)
         """
-        given = late.write_setting.setting(
+        assignments = late.write_setting.setting(
             self.definition, mapping("values", values), mapping("set", set)
         )
-        return self._where("update_where", where, params, given, progress, spark)
+        return self._where("update_where", where, params, assignments, progress, spark)
 
     def merge(
         self, source: Any, on: Any = None, *, dedupe: bool = False, ignore: Sequence[str] = ()
     ) -> Merging:
-        """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in
-        one commit.
+        """Return a merge of ``source`` into the table. Add clauses, then call ``execute()`` to run
+        it in one commit.
 
-        ``source``: rows as for :meth:`upsert`, with any columns.  A Spark DataFrame above
-        ``mdt.spark.local.bytes.max`` is merged in tasks, by key only, and new rows have the key by
-        which they are matched.  ``on``: columns that are equal in both, or SQL such as
-        ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under
-        partition scope with the partition columns.  Keys are found by the key index, other columns
-        by a join with the rows that indexes leave.
+        source: Rows as for :meth:`upsert`, with any columns. A Spark DataFrame larger than
+            ``mdt.spark.local.bytes.max`` is merged in tasks, by key only, and inserted rows must
+            have the key they are matched by.
+        on: Columns that are equal in both, or SQL such as
+            ``"source.trip = target.id and target.city = 'Oslo'"``. The default is the record key,
+            plus the partition columns under partition scope. Keys are looked up in the key index.
+            Other columns are joined with the rows that indexes leave.
+        dedupe: Of source rows with the same key, use the one with the largest ordering value, or
+            the last of equal ones. By default, two source rows for one row of the table are
+            refused.
+        ignore: Source columns that the table lacks and ``"*"`` omits. Other such columns are
+            refused unless a clause or ``on`` uses them.
 
-        ``dedupe``: of rows of the source with the same key merge the one with the largest ordering
-        value, of equal ones the last; else two rows for one of the table are refused.  ``ignore``:
-        columns of the source that ``"*"`` leaves out because the table lacks them; others are
-        refused unless a clause or ``on`` reads them.  A row whose column ``_hoodie_is_deleted`` is
-        true deletes the row that it would update, and is not inserted.
+        A row whose column ``_hoodie_is_deleted`` is true deletes the row that it would update, and
+        is not inserted.
 
         >>> rows = {"id": ["b", "x"], "city": ["Rome", "Oslo"], "fare": [2.5, 4.0], "ts": [2, 2]}
-        >>> m = t.merge(rows).when_matched().update({"fare": "target.fare + source.fare"})
-        >>> m = m.when_not_matched().insert()
-        >>> done = m.execute()
-        >>> done.updated, done.inserted, t.get("b")["fare"]
+        >>> merge = t.merge(rows).when_matched().update({"fare": "target.fare + source.fare"})
+        >>> result = merge.when_not_matched().insert().execute()
+        >>> result.updated, result.inserted, t.get("b")["fare"]
         (1, 1, 6.5)
         """
         return self._merging(source, on, dedupe=dedupe, ignore=ignore)
@@ -310,34 +332,34 @@ class Writing(Handle):
         progress: ProgressOption,
         spark: SparkSession | None,
     ) -> WriteResult:
-        with shown(progress, name) as told:
+        with shown(progress, name) as callback:
             begun = self._before_rows()
             schema = begun.definition.schema
-            asked = late.where_filter.parse_where(where, schema, params)
+            predicate = late.where_filter.parse_where(where, schema, params)
             action = begun.definition.commit_action
             engine = self._engine(spark)
             operation = self._choosing_on(engine)(
-                self._metadata, self.options, asked, schema, action, given, told
+                self._metadata, self.options, predicate, schema, action, given, callback
             )
             committed = self._commit_rows(operation, begun)
-            done = WriteResult.of(committed, late.choice.name_of(engine))
+            result = WriteResult.of(committed, late.choice.name_of(engine))
             if (
                 given is not None
                 and begun.definition.is_mor
                 and begun.definition.ordering in given.names
             ):
                 warnings = late.write_bytes.rewriting_warning(
-                    done.files_rewritten,
-                    done.bytes_written,
+                    result.files_rewritten,
+                    result.bytes_written,
                     late.write_bytes.falling(begun.definition.ordering),
                 )
                 for warning in warnings:
                     logs.COMMIT.warning("%s: %s", begun.definition.name, warning)
-                done = replace(done, warnings=done.warnings + warnings)
-            return self._tidied(done)
+                result = replace(result, warnings=result.warnings + warnings)
+            return self._tidied(result)
 
     def _choosing_on(self, engine: Engine[Any] | None) -> Callable[..., Conditional]:
-        """Return what makes the operation of a condition: for this process, or for an engine."""
+        """Return the factory of conditional operations, for this process or an engine."""
         if engine is None:
             return late.write_conditional.Conditional
         return partial(late.conditional_tasks.EngineConditional, engine=engine)
@@ -353,20 +375,26 @@ class Writing(Handle):
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Let ``data`` stand in the place of the partitions that occur in it; of the whole table
-        where it has no partitions.
+        """Replace the partitions that occur in ``data``, or the whole table if it has no
+        partitions.
 
-        ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition
-        occurs.  ``partitions``: as for :meth:`delete_partition`: these end, whether or not they
-        occur, and rows of others raise Invalid.  File groups are replaced in one commit, and no row
-        that goes is read; ``deleted`` counts these, and ``inserted`` the new ones, whether or not
-        their keys were there: :meth:`changes` tells updates.  Under table scope a key that lives in
-        another partition moves.  Whoever writes into these partitions meanwhile sends it back to
-        the start.
+        data: As for :meth:`upsert`. Of rows with the same key only one is kept, and only its
+            partition is replaced.
+        partitions: Replace exactly these, as for :meth:`delete_partition`. Rows of other partitions
+            raise Invalid.
+
+        File groups are replaced in one commit, without reading the old rows. ``deleted`` counts the
+        old rows and ``inserted`` the new rows, whether or not the keys existed; :meth:`changes`
+        reports updates. Under table scope, a key that exists in another partition moves. Concurrent
+        writes to the same partitions restart the operation.
+
+        >>> rows = [{"id": "e", "city": "Rome", "fare": 5.0, "ts": 2}]
+        >>> t.insert_overwrite(rows, dry_run=True).inserted
+        1
         """
         ends = None if partitions is None else self._patterns(partitions)
-        with shown(progress, late.overwriting.INSERT_OVERWRITE) as told:
-            return self._write_rows(data, late.overwriting.INSERT_OVERWRITE, told, ends=ends)
+        with shown(progress, late.overwriting.INSERT_OVERWRITE) as callback:
+            return self._write_rows(data, late.overwriting.INSERT_OVERWRITE, callback, ends=ends)
 
     @takes_metadata
     @takes_dry_run
@@ -378,8 +406,11 @@ class Writing(Handle):
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Let ``data`` stand in the place of all rows, in one commit; otherwise as
-        :meth:`insert_overwrite`.
+        """Replace all rows of the table in one commit. Otherwise as :meth:`insert_overwrite`.
+
+        >>> rows = [{"id": "e", "city": "Rome", "fare": 5.0, "ts": 2}]
+        >>> t.insert_overwrite_table(rows, dry_run=True).inserted
+        1
         """
         return self._write(data, "insert_overwrite_table", progress)
 
@@ -388,11 +419,13 @@ class Writing(Handle):
     def delete_partition(
         self, partitions: Any, *, dry_run: bool = False, metadata: CommitMetadata = None
     ) -> WriteResult:
-        """Delete all rows of partitions in one commit; none is read.
+        """Delete all rows of partitions in one commit, without reading them.
 
-        ``partitions``: a path as :meth:`files` has it, in which ``*`` stands for anything; a dict,
-        partition column -> value, for all partitions with these values; or a list of such.
-        Partitions that are not there are no error.  Raises Invalid for what can name none.
+        partitions: A path as in :meth:`files`, with ``*`` as a wildcard; a dict of partition
+            columns and values, for all partitions with these values; or a list of these.
+
+        Absent partitions are not an error. Raises Invalid for a path or dict that cannot name a
+        partition.
 
         >>> t.delete_partition({"city": "Oslo"})
         Traceback (most recent call last):
@@ -408,7 +441,11 @@ class Writing(Handle):
     @takes_metadata
     @takes_dry_run
     def truncate(self, *, dry_run: bool = False, metadata: CommitMetadata = None) -> WriteResult:
-        """Delete all rows in one commit; none is read."""
+        """Delete all rows in one commit, without reading them.
+
+        >>> t.truncate(dry_run=True).deleted == t.scan().count()
+        True
+        """
         return self._ended("truncate", None)
 
     def _ended(self, name: str, patterns: Sequence[str] | None) -> WriteResult:
@@ -434,34 +471,40 @@ class Writing(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Alter the columns of the table, or its options, in one commit; no file is rewritten, and
-        older snapshots keep their schema.
+        """Alter columns or options of the table in one commit. No file is rewritten, and older
+        snapshots keep their schema.
 
-        ``add``: path -> type (of Arrow, or its text), or a field of Arrow that is required: a new
-        column, last in the table or in its struct, null in older rows or what ``defaults`` has for
-        its path.  ``drop``: paths.  ``rename``: path -> its new last name. ``widen``: path -> type:
-        integers to larger ones and to double, float to double, decimals to more digits, dates to
-        timestamps.  ``reorder``: columns that come first.  ``nullable``: columns that may be null
-        from now on.  Paths lead into structs (``"address.zip"``), lists (``"tags.element"``) and
-        maps (``"prices.value"``); ``add`` and ``reorder`` speak of names as they will be, the
-        others of names as they are.
+        add: Maps paths to types (of Arrow, or their text) or to non-nullable Arrow fields. A new
+            column is last in the table or struct. In older rows it is null, or has its value in
+            ``defaults``.
+        drop: Paths.
+        rename: Maps paths to new last names.
+        widen: Maps paths to types: integers to larger integers and to double, float to double,
+            decimals to more digits, dates to timestamps.
+        reorder: Columns that come first.
+        nullable: Columns that may be null from now on.
+        defaults: Values of new columns in older rows, by path.
+        options: Maps option names to values for all writers, or to None for the default. See
+            :mod:`mdt.config`. Other handles use them after their next refresh.
+        beyond_hudi: True allows changes that Hudi's readers would not apply correctly.
 
-        A name that was dropped may come back: it is another column, without its older values.
+        Paths lead into structs (``"address.zip"``), lists (``"tags.element"``) and maps
+        (``"prices.value"``). ``add`` and ``reorder`` use the new names, all other arguments the old
+        names. A dropped name can be added again as a new column, without the old values.
 
-        ``options``: name -> value that every writer has from now on, None for the default; see
-        :mod:`mdt.config`.  Other handles see it when they look for commits.  Options that are fixed
-        at creation, and those of a session or machine, raise Invalid.
+        Raises Invalid, with the reason, for key, partition and ordering columns, for changes that
+        are not possible, for changes that Hudi's readers would not apply correctly unless
+        ``beyond_hudi``, and for options that are fixed at creation or have the scope session or
+        machine. Running writers restart.
 
-        >>> t.alter(options={"mdt.clean.retain.commits": 20}).instant > ""
-        True
-
-        Raises Invalid for columns of the key, of the partitions and of the order, with the reason;
-        for what does not fit; and for changes that Hudi's readers would answer differently, unless
-        ``beyond_hudi``.  Writers that are under way start again.
+        >>> t.alter(add={"tip": pa.float64()}, rename={"ts": "updated_at"}, dry_run=True).seq
+        1
+        >>> t.alter(options={"mdt.clean.retain.commits": 20}).seq
+        2
         """
         changes = changed_options(options)
         columns = (add, drop, rename, widen, reorder, nullable, defaults)
-        wanted = (
+        alteration = (
             late.schema_alter.Alteration()
             if changes and not any(columns)
             else late.schema_alter.alteration(
@@ -475,9 +518,9 @@ class Writing(Handle):
             )
         )
         self._before_write()
-        name = "alter_schema" if wanted else "alter_options"
+        name = "alter_schema" if alteration else "alter_options"
         operation = late.altering.Alter(
-            lambda _: wanted, self.definition.commit_action, beyond_hudi, name, changes
+            lambda _: alteration, self.definition.commit_action, beyond_hudi, name, changes
         )
         result = self._tidied(WriteResult.of(self._commit(operation)))
         if "mdt.durable" in changes:
@@ -485,8 +528,8 @@ class Writing(Handle):
         return result
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
-        with shown(progress, name) as told:
-            return self._write_rows(data, name, told)
+        with shown(progress, name) as callback:
+            return self._write_rows(data, name, callback)
 
     def _write_rows(
         self,
@@ -498,34 +541,34 @@ class Writing(Handle):
     ) -> WriteResult:
         begun = self._before_rows()
         definition, is_delete = begun.definition, name == late.by_name.DELETE
-        given = self._given(data)
-        if given is not None:
+        frame = self._given(data)
+        if frame is not None:
             if is_delete:
-                needed, more = late.normalize.columns_of_deletes(definition)
-                given = given.narrowed([*needed, *more])
-            data = given.few(self.options)
+                key_columns, ordering_columns = late.normalize.columns_of_deletes(definition)
+                frame = frame.narrowed([*key_columns, *ordering_columns])
+            data = frame.few(self.options)
             if data is None:
-                return self._written_by(given, name, progress, kept, ends)
+                return self._written_by(frame, name, progress, kept, ends)
         if is_delete:
             late.lookup.refuse_condition(self._metadata, begun, data)
             data = late.scan_keys.deleted_keys(data, definition)
-        found = pieces(data, definition.declared)
-        if found is not None:
-            here = late.spilling.engine_of(self.options, progress)
+        parts = pieces(data, definition.declared)
+        if parts is not None:
+            engine = late.spilling.engine_of(self.options, progress)
             if is_delete:
-                data = late.spilling.read_keys(found, here, definition)
+                data = late.spilling.read_keys(parts, engine, definition)
             else:
                 data = late.spilling.read(
-                    found, here, definition, partial_rows=kept is not None and kept.partial
+                    parts, engine, definition, partial_rows=kept is not None and kept.partial
                 )
             if not isinstance(data, pa.Table):
                 with closing(data.scratch):
-                    done = self._commit_rows(
+                    committed = self._commit_rows(
                         late.spilling.write(
-                            self._metadata, self.options, data, name, here, kept, ends
+                            self._metadata, self.options, data, name, engine, kept, ends
                         )
                     )
-                return self._tidied(WriteResult.of(done))
+                return self._tidied(WriteResult.of(committed))
         data = to_table(data, definition.declared)
         operation = late.by_name.write_here(
             self._metadata, self.options, data, name, definition, progress, kept, ends
@@ -540,7 +583,7 @@ class Writing(Handle):
         kept: Kept | None,
         ends: Sequence[str] | None,
     ) -> WriteResult:
-        """Write rows where their engine has them."""
+        """Write rows on the engine that holds them."""
         engine, rows = given.engine, (given.rows, given.schema)
         operation = late.engine_write.write(
             engine, self._metadata, self.options, *rows, name, progress, kept, ends
