@@ -1,1 +1,1 @@
-"""The command line: ``mdt …``, one line of results for people, or JSON."""
+"""The command ``mdt``."""

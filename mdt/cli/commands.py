@@ -1,9 +1,10 @@
-"""What all commands share: ``--json``, ``--storage-option``, exit codes, and an end without noise.
+"""Shared parts of all commands: ``--json``, ``--storage-option``, output and exit codes.
 
-A command says what it found by :func:`tell` or :func:`tell_rows`, once for programs and once for
-people.  With ``--json`` stdout has one JSON document, or one for each row, and an error is one on
-stderr.  Exit codes: 0; 1 if ``check`` found problems; 2 for wrong usage and our own errors; 130 if
-interrupted.  A closed pipe ends a command well.
+A command reports its result with :func:`tell` or :func:`tell_rows`, as JSON or as text. With
+``--json`` stdout has one JSON document, or one per row, and an error is a JSON document on stderr.
+
+Exit codes: 0 for success, 1 if ``check`` found problems, 2 for wrong usage and errors, 130 if
+interrupted. A closed pipe is not an error.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mdt.errors import MdtError
 from mdt.write.result import WriteResult
 
 INTERRUPTED = 130
-"""What shells expect of a command that Ctrl-C ended."""
+"""The exit code that shells expect after Ctrl-C."""
 
 _AsJson = Annotated[
     bool, typer.Option("--json", help="Write JSON: one document, or one a line for rows.")
@@ -46,26 +47,26 @@ _storage_options: ContextVar[Mapping[str, str] | None] = ContextVar("storage_opt
 
 
 class Commands(TyperGroup):
-    """The group of all commands: tells our errors without a traceback, and ends well when nobody
-    reads on.
+    """The group of all commands. It prints errors without a traceback and ends quietly if the pipe
+    is closed.
     """
 
     def main(self, *args: Any, **named: Any) -> Any:
-        """Run the command line; see the module for exit codes."""
+        """Run the command line. The module documents the exit codes."""
         try:
             try:
                 return super().main(*args, **named)
             finally:
                 sys.stdout.flush()
-        except (BrokenPipeError, SystemExit) as ended:
+        except (BrokenPipeError, SystemExit) as error:
             # typer and rich turn a closed pipe into an exit with code 1.
-            if not any(isinstance(error, BrokenPipeError) for error in (ended, ended.__context__)):
+            if not any(isinstance(cause, BrokenPipeError) for cause in (error, error.__context__)):
                 raise
             _close_stdout()
             raise SystemExit(0) from None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run one command."""
+        """Run a command."""
         try:
             return super().invoke(ctx)
         except MdtError as error:
@@ -90,7 +91,7 @@ class Commands(TyperGroup):
 
 
 def _close_stdout() -> None:
-    """Let the interpreter flush at its end what nobody will read."""
+    """Redirect stdout to null, so that the final flush of the interpreter succeeds."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # a stdout that is no file
@@ -100,12 +101,10 @@ def _close_stdout() -> None:
 def command(
     app: typer.Typer, name: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds a function to ``app``, with the options that every command
-    has.
-    """
+    """Return a decorator that adds a function to ``app``, with the options of every command."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
         shared = [
             inspect.Parameter(
                 "json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_AsJson
@@ -125,7 +124,7 @@ def command(
             _storage_options.set(pairs("--storage-option", storage_option) or None)
             function(*given, **named)
 
-        signature = inspect.Signature([*own, *shared])
+        signature = inspect.Signature([*parameters, *shared])
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {
             parameter.name: parameter.annotation for parameter in signature.parameters.values()
@@ -137,16 +136,16 @@ def command(
 
 
 def is_json() -> bool:
-    """Return whether a program reads the result."""
+    """Return True if ``--json`` was given."""
     return _as_json.get()
 
 
 _SEQ_DIGITS_MAX = 10
-"""Of a number that stands for a seq on the command line; an instant has 14 or 17 digits."""
+"""Digits of a commit number on the command line. An instant has 14 or 17 digits."""
 
 
 def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
-    """Open a table with the options of the command line, perhaps as of a point."""
+    """Open a table with the options of the command line, optionally as of a point."""
     state = None
     if as_of is not None:
         state = point(as_of)
@@ -154,14 +153,18 @@ def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> t
 
 
 def point(text: str) -> int | str:
-    """Return what stands for a point in history: few digits are a seq."""
+    """Return a point in history. Up to ten digits are a commit number.
+
+    >>> point("7"), point("20240229120000123")
+    (7, '20240229120000123')
+    """
     if text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
         return int(text)
     return text
 
 
 def storage_options() -> Mapping[str, str] | None:
-    """Return the options for the store."""
+    """Return the values of ``--storage-option``, or None."""
     return _storage_options.get()
 
 
@@ -170,18 +173,20 @@ def tell(
     text: str | Callable[[], None],
     warnings: Sequence[str] | None = None,
 ) -> None:
-    """Write a result: ``document`` for programs; for people ``text``, or what a call of it shows.
+    """Print a result: ``document`` as JSON, or ``text`` for people. A callable ``text`` prints
+    itself.
 
-    ``warnings``: of the operation, None for one that has none; people find them on stderr, programs
-    in the document. Of a command that has ``--dry-run`` both say that it was one.
+    warnings: Warnings of the operation, on stderr or in the document. None if it has no warnings.
+
+    The output of a dry run is marked as such.
     """
     if is_json():
-        told = dict(document)
+        result = dict(document)
         if warnings is not None:
-            told["warnings"] = list(warnings)
+            result["warnings"] = list(warnings)
         if _is_dry.get():
-            told["dry_run"] = True
-        print(json_text.line(told))
+            result["dry_run"] = True
+        print(json_text.line(result))
         return
     if _is_dry.get():
         print("dry run, nothing was changed: ", end="")
@@ -195,7 +200,7 @@ def tell(
 def tell_rows(
     rows: pa.Table | Iterable[Mapping[str, object]], show: Callable[[], None] | None = None
 ) -> None:
-    """Write rows: JSON lines for programs; a table, or what ``show`` shows, for people."""
+    """Print rows: as JSON lines, or as a table for people. ``show`` replaces the table."""
     if is_json():
         if isinstance(rows, pa.Table):
             rows = rows.to_pylist()
@@ -208,15 +213,15 @@ def tell_rows(
 
 
 def tell_written(result: WriteResult) -> None:
-    """Write how a write ended."""
+    """Print the row counts and the commit of a write."""
     names = ("inserted", "updated", "deleted", "late", "missing")
-    done = [f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)]
-    tell_commit(result, ", ".join(done) or "nothing to do")
+    counts = [f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)]
+    tell_commit(result, ", ".join(counts) or "nothing to do")
 
 
 def tell_commit(result: WriteResult, done: str) -> None:
-    """Write how a write ended: what it has ``done``, and its commit; of a dry run what it would
-    write.
+    """Print the text ``done`` and the commit of a write. For a dry run, print the files and bytes
+    it would write.
     """
     text = f"{done}; commit {result.seq} stays the newest"
     if result.instant:

@@ -1,6 +1,4 @@
-"""The commands ``mdt index …``: list, create, drop, rebuild and build indexes, and advice on
-them.
-"""
+"""The commands ``mdt index …``: list, create, drop, rebuild, build, advise."""
 
 from __future__ import annotations
 
@@ -43,8 +41,8 @@ def _mode(is_async: bool) -> str:
 @command(app, "list")
 def list_(path: TablePath) -> None:
     """Show each index with its coverage, size and use."""
-    found = opened(path).indexes()
-    tell_rows(found, lambda: _show_indexes(found))
+    indexes = opened(path).indexes()
+    tell_rows(indexes, lambda: _show_indexes(indexes))
 
 
 def _show_indexes(found: pa.Table) -> None:
@@ -61,15 +59,15 @@ def create(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
-    """Add indexes and cover the files that exist."""
+    """Create indexes and build them for existing files."""
     t = opened(path, option)
-    with bar("indexing") as told:
-        _tell(t.create_index(index, mode=_mode(is_async), progress=told, dry_run=dry_run))
+    with bar("indexing") as callback:
+        _tell(t.create_index(index, mode=_mode(is_async), progress=callback, dry_run=dry_run))
 
 
 @command(app)
 def drop(path: TablePath, index: Specs, dry_run: DryRun = False) -> None:
-    """Remove indexes."""
+    """Drop indexes."""
     opened(path).drop_index(index, dry_run=dry_run)
     tell({"dropped": index}, f"dropped {', '.join(index)}")
 
@@ -82,10 +80,12 @@ def rebuild(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
-    """Forget what indexes cover, and build them again."""
+    """Discard the data of indexes and build them again."""
     t = opened(path, option)
-    with bar("indexing") as told:
-        _tell(t.rebuild_index(index or None, mode=_mode(is_async), progress=told, dry_run=dry_run))
+    with bar("indexing") as callback:
+        _tell(
+            t.rebuild_index(index or None, mode=_mode(is_async), progress=callback, dry_run=dry_run)
+        )
 
 
 @command(app)
@@ -102,14 +102,14 @@ def build(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
-    """Cover files that indexes do not cover yet; safe beside writers and other builders, and after
-    a crash.
+    """Build indexes for files that they do not cover yet. Safe with concurrent writers and
+    builders, and after a crash.
     """
     t = opened(path, option)
     with suppress(KeyboardInterrupt):  # the way in which a watch ends
         while True:
-            with bar("indexing") as told:
-                result = t.build_indexes(index or None, progress=told, dry_run=dry_run)
+            with bar("indexing") as callback:
+                result = t.build_indexes(index or None, progress=callback, dry_run=dry_run)
             if result.summaries or not watch:
                 _tell(result)
             if not watch or dry_run:
@@ -119,9 +119,9 @@ def build(
 
 @command(app)
 def advise(path: TablePath) -> None:
-    """Propose indexes to drop or to create, from how queries used the table."""
-    found = [asdict(advice) for advice in opened(path).advise()]
-    tell_rows(found, lambda: _show_advice(found))
+    """Suggest indexes to create or drop, based on counted queries."""
+    proposals = [asdict(advice) for advice in opened(path).advise()]
+    tell_rows(proposals, lambda: _show_advice(proposals))
 
 
 def _show_advice(found: Sequence[Mapping[str, Any]]) -> None:

@@ -1,6 +1,4 @@
-"""The commands ``mdt info`` and ``mdt stats``: what a directory is, and what is known of a table's
-columns.
-"""
+"""The commands ``mdt info`` and ``mdt stats``."""
 
 from __future__ import annotations
 
@@ -21,11 +19,9 @@ def register(app: typer.Typer) -> None:
 
 
 def info(path: TablePath) -> None:
-    """Show what is at PATH: a table and its size, or what else it is and what can be done with
-    it.
-    """
+    """Describe the table at PATH, or whatever else is there and how to proceed with it."""
     try:
-        found = opened(path)
+        opened_table = opened(path)
     except Invalid:
         other = finding(open_storage(path, storage_options=storage_options()))
         if other.kind == "nothing":
@@ -33,7 +29,7 @@ def info(path: TablePath) -> None:
         document = {"path": path, "kind": other.kind, "text": other.text, "hint": other.hint}
         tell(document, f"{path}: {other.text}\n{other.hint}")
         return
-    _tell_table(found)
+    _tell_table(opened_table)
 
 
 def _tell_table(found: table.Table) -> None:
@@ -83,25 +79,27 @@ def _tell_table(found: table.Table) -> None:
 
 
 def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer passes a new list
-    """Show rows, nulls, bounds and bytes of each column, and distinct and common values of analyzed
-    columns.
+    """Show rows, nulls, min, max and bytes of each column, and distinct and common values of
+    analyzed columns.
     """
-    found = opened(path).stats()
-    wanted = names(columns)
-    unknown = sorted(set(wanted).difference(found["column"].to_pylist()))
+    statistics = opened(path).stats()
+    chosen = names(columns)
+    unknown = sorted(set(chosen).difference(statistics["column"].to_pylist()))
     if unknown:
         raise Invalid(
             f"there are no statistics of {', '.join(unknown)}",
             hint="mdt stats PATH shows all columns",
         )
-    if wanted:
-        rows = {row["column"]: row for row in found.to_pylist()}
+    if chosen:
+        rows = {row["column"]: row for row in statistics.to_pylist()}
         tell_rows(
-            found.schema.empty_table().from_pylist([rows[name] for name in wanted], found.schema)
+            statistics.schema.empty_table().from_pylist(
+                [rows[name] for name in chosen], statistics.schema
+            )
         )
     else:
-        tell_rows(found)
-    if found["distinct"].null_count == len(found):
+        tell_rows(statistics)
+    if statistics["distinct"].null_count == len(statistics):
         note(
             "distinct and common values are known after t.analyze(), or mdt index create PATH"
             " 'table_stats(COLUMN)'"

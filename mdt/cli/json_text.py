@@ -1,9 +1,9 @@
-"""Rows and results as JSON that every reader of JSON takes.
+"""Rows and results as standard JSON.
 
-Dates, times and durations are ISO 8601 (UTC where the column has a zone; durations in seconds, as
-PT90S), decimals text with all digits, bytes hexadecimal, maps lists of [key, value]; moments
-outside the years 1 to 9999 are in UTC; NaN and the infinities, which JSON has not, are the texts
-"NaN", "Infinity" and "-Infinity".
+Dates, times and durations are ISO 8601, in UTC if the column has a zone, with durations in seconds
+such as PT90S. Decimals are texts with all digits, bytes are hexadecimal, and maps are lists of
+[key, value]. Timestamps outside the years 1 to 9999 are in UTC. NaN and the infinities are the
+texts "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def line(value: object) -> str:
-    r"""Return ``value`` as one line of JSON, without its end.
+    r"""Return ``value`` as JSON on a single line.
 
     >>> line({"fare": float("nan"), "key": b"\x01", "at": date(2024, 2, 29)})
     '{"fare": "NaN", "key": "01", "at": "2024-02-29"}'
@@ -32,7 +32,7 @@ def line(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Return what json knows nothing of as text."""
+    """Return the text of a value that ``json`` does not support."""
     if isinstance(value, (bytes, memoryview)):
         return bytes(value).hex()
     if isinstance(value, timedelta | np.timedelta64):
@@ -41,8 +41,7 @@ def _text(value: object) -> str:
 
 
 def _duration(value: timedelta | np.timedelta64) -> str:
-    """Return a duration as ISO 8601 writes it, in seconds; pandas, which pyarrow takes where it is
-    installed, has nanoseconds of it.
+    """Return a duration in seconds as ISO 8601. pandas durations may have nanoseconds.
 
     >>> _duration(timedelta(days=1, microseconds=-250))
     'PT86399.99975S'
@@ -52,18 +51,18 @@ def _duration(value: timedelta | np.timedelta64) -> str:
         nanos = int(value.astype(np.int64)) * _NANOS[unit]
     else:
         nanos = (value // timedelta(microseconds=1)) * 1_000 + getattr(value, "nanoseconds", 0)
-    seconds, rest = divmod(abs(nanos), 1_000_000_000)
-    return f"{'-' if nanos < 0 else ''}PT{f'{seconds}.{rest:09}'.rstrip('0').rstrip('.')}S"
+    seconds, fraction = divmod(abs(nanos), 1_000_000_000)
+    return f"{'-' if nanos < 0 else ''}PT{f'{seconds}.{fraction:09}'.rstrip('0').rstrip('.')}S"
 
 
 def _finite(value: Any) -> Any:
-    """Return ``value`` with texts in the place of numbers that JSON has not."""
+    """Return ``value`` with NaN and infinities replaced by texts."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value

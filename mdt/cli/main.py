@@ -1,7 +1,6 @@
-"""The command line: look at a table, read it, write files into it, look after it.
+"""The command line: inspect, read, write and maintain tables.
 
-Results go to stdout, progress and errors to stderr.  What all commands share stands in
-:mod:`mdt.cli.commands`.
+Results go to stdout, progress and errors to stderr. :mod:`mdt.cli.commands` has the shared parts.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from mdt.services.checking.problems import CheckReport, RepairReport
 from mdt.services.layout.compaction_strategies import STRATEGIES
 
 ROWS_SHOWN = 20
-"""Rows that ``scan`` shows as a table unless told otherwise."""
+"""Default number of rows that ``scan`` shows as a table."""
 
 
 app = typer.Typer(
@@ -144,12 +143,12 @@ def scan(
     as_of: AsOf = None,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Write the rows that match."""
+    """Print the matching rows."""
     t = opened(path, option, as_of)
     form = chosen_format(format, output, as_json=is_json())
     if form is Format.table and limit is None and not explain:
         limit = ROWS_SHOWN
-    found = t.scan(
+    rows = t.scan(
         where,
         names(columns) or None,
         params=pairs("--param", param),
@@ -157,10 +156,10 @@ def scan(
         order_by=order_by,
     )
     if explain:
-        plan = found.explain()
+        plan = rows.explain()
         tell(asdict(plan), lambda: show_text(str(plan)))
         return
-    write_rows(found.schema, found.to_batches(), form, output)
+    write_rows(rows.schema, rows.to_batches(), form, output)
     t.metadata.usage.report()
 
 
@@ -184,13 +183,13 @@ def changes(
     output: Output = STANDARD,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Write what changed between two states."""
-    last = None
+    """Print the row changes between two commits."""
+    until_point = None
     if until is not None:
-        last = point(until)
-    found = opened(path, option).changes(
+        until_point = point(until)
+    stream = opened(path, option).changes(
         point(since),
-        last,
+        until_point,
         mode=mode,
         where=where,
         columns=names(columns) or None,
@@ -198,7 +197,7 @@ def changes(
         before=before,
     )
     form = chosen_format(format, output, as_json=is_json())
-    write_rows(found.schema, found.to_batches(), form, output)
+    write_rows(stream.schema, stream.to_batches(), form, output)
 
 
 @command(app)
@@ -209,16 +208,16 @@ def count(
     as_of: AsOf = None,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Write the number of rows that match."""
+    """Print the number of matching rows."""
     t = opened(path, option, as_of)
-    found = t.scan(where, params=pairs("--param", param)).count()
-    tell({"count": found}, str(found))
+    rows = t.scan(where, params=pairs("--param", param)).count()
+    tell({"count": rows}, str(rows))
     t.metadata.usage.report()
 
 
 @command(app)
 def options() -> None:
-    """Show every option with its default and what is allowed."""
+    """Show every option with its default and allowed values."""
     tell_rows(config.options_list(), lambda: print(config.options_table(), end=""))
 
 
@@ -250,7 +249,7 @@ def create(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Create an empty table with the columns of a file."""
-    made = table.create(
+    created = table.create(
         path,
         schema_of(like),
         names(key),
@@ -263,7 +262,7 @@ def create(
         options=settings(option),
         storage_options=storage_options(),
     )
-    tell({"path": made.path}, f"created {made.path}")
+    tell({"path": created.path}, f"created {created.path}")
 
 
 @command(app)
@@ -277,7 +276,7 @@ def upsert(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Insert the rows of files, and replace rows whose key exists; one commit."""
+    """Insert the rows of files, or replace rows whose key exists, in one commit."""
     t = opened(path, option)
     tell_written(t.upsert(read_all(file, t.schema), evolve=evolve, dry_run=dry_run))
 
@@ -314,7 +313,7 @@ def alter(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Alter the columns of the table, or its options, in one commit; no file is rewritten."""
+    """Alter columns or options of the table in one commit. No file is rewritten."""
     types = pairs("--add", add)
     options = {**pairs("--set", set), **dict.fromkeys(unset)}
     result = opened(path, option).alter(
@@ -358,10 +357,10 @@ def compact(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Merge log files and deleted rows into new base files."""
-    with bar("compacting") as told:
+    """Rewrite file groups with log files or deleted rows as base files."""
+    with bar("compacting") as callback:
         result = opened(path, option).compact(
-            told,
+            callback,
             strategy=strategy,
             partitions=partition or None,
             budget_bytes=budget_bytes,
@@ -385,16 +384,16 @@ def cluster(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Put rows in order by columns, so that queries on these read few files."""
+    """Sort rows by columns, so that queries on them read few files."""
     columns: str | list[str] = names(by)
     if columns == ["auto"]:
         columns = "auto"
-    with bar("clustering") as told:
+    with bar("clustering") as callback:
         result = opened(path, option).cluster(
             columns,
             curve=curve,
             partitions=partition or None,
-            progress=told,
+            progress=callback,
             dry_run=dry_run,
         )
     changes = [
@@ -405,19 +404,19 @@ def cluster(
         changes.append(("(counted queries)", f"{before:.1f}", f"{after:.1f}"))
 
     def text() -> None:
-        made = (
+        summary = (
             f"{result.groups_replaced:,} file groups became {result.groups_made:,}; commit"
             f" {result.seq} at {result.instant}"
         )
         if dry_run:
-            made = (
+            summary = (
                 f"at most {result.groups_replaced:,} file groups become about"
                 f" {result.groups_made:,}, {result.rows:,} rows of about {result.bytes_written:,}"
                 " bytes"
             )
         if not result.groups_replaced:
-            made = "nothing to gain"
-        print(made)
+            summary = "nothing to gain"
+        print(summary)
         show(["column", "files a value lies in", "afterwards"], changes)
 
     tell(asdict(result), text, result.warnings)
@@ -438,7 +437,7 @@ def clean(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Let old states go, delete what only they referred to, and archive old commits."""
+    """Remove old snapshots and the files that only they use, and archive old commits."""
     report = opened(path, option).clean(
         retain_commits=retain_commits,
         retain_hours=retain_hours,
@@ -450,9 +449,9 @@ def clean(
 
 @command(app)
 def purge(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
-    """Leave no byte of rows that were deleted or replaced; every past state ends."""
-    with bar("purging") as told:
-        report = opened(path, option).purge(told, dry_run=dry_run)
+    """Remove every byte of deleted and replaced rows. All past snapshots end."""
+    with bar("purging") as callback:
+        report = opened(path, option).purge(callback, dry_run=dry_run)
     tell(asdict(report), str(report))
 
 
@@ -463,31 +462,33 @@ def rekey(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Hash the table's keys anew, with another secret, so that nobody who cannot read the table can
-    make two keys collide.
+    """Change the secret of the key hash, so that nobody without access to the table can construct
+    keys that collide.
     """
-    with bar("rekeying") as told:
-        result = opened(path, option).rekey(told, forget_deletes=forget_deletes, dry_run=dry_run)
+    with bar("rekeying") as callback:
+        result = opened(path, option).rekey(
+            callback, forget_deletes=forget_deletes, dry_run=dry_run
+        )
     tell_commit(result, "all keys hashed anew")
 
 
 @command(app)
 def check(path: TablePath) -> None:
-    """Recompute everything and compare; the exit code is 1 if something is wrong."""
-    with bar("checking") as told:
-        report = opened(path).check(told)
+    """Verify all data and metadata. The exit code is 1 if there are problems."""
+    with bar("checking") as callback:
+        report = opened(path).check(callback)
     _tell_report(report)
 
 
 @command(app)
 def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
-    """Make again what a check finds damaged; the exit code is 1 if something is lost."""
-    with bar("repairing") as told:
+    """Rebuild what check finds damaged. The exit code is 1 if something is lost."""
+    with bar("repairing") as callback:
         if dry_run:
-            report = opened(path, option).repair(told, dry_run=True)
+            report = opened(path, option).repair(callback, dry_run=True)
         else:
             report = table.repair(
-                path, settings(option), storage_options=storage_options(), progress=told
+                path, settings(option), storage_options=storage_options(), progress=callback
             )
     _tell_report(report)
 
@@ -504,7 +505,7 @@ def restore(
     to: Annotated[str, typer.Argument(help="A seq, a tag, an instant, or a time.")],
     dry_run: DryRun = False,
 ) -> None:
-    """Make the rows of an earlier state the table's rows again, in one commit."""
+    """Restore the rows of an earlier snapshot, in one commit."""
     tell_written(opened(path).restore(point(to), dry_run=dry_run))
 
 
@@ -514,18 +515,18 @@ def rollback(
     commit: Annotated[str, typer.Argument(help="A seq or an instant.")],
     dry_run: DryRun = False,
 ) -> None:
-    """Take back a commit and all that came after it, in one commit."""
+    """Undo a commit and all later commits, in one commit."""
     tell_written(opened(path).rollback(point(commit), dry_run=dry_run))
 
 
 @command(app)
 def abort(path: TablePath, dry_run: DryRun = False) -> None:
-    """Declare every unfinished transaction dead now, running ones included (their writers will try
-    again).
+    """Roll back all unfinished transactions now, including running ones. Their writers will
+    retry.
     """
-    found = opened(path).abort(dry_run=dry_run)
+    recovery = opened(path).abort(dry_run=dry_run)
     tell(
-        asdict(found),
-        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back,"
-        f" {found.files_removed} files removed",
+        asdict(recovery),
+        f"{len(recovery.published)} instants published, {len(recovery.rolled_back)} rolled back,"
+        f" {recovery.files_removed} files removed",
     )

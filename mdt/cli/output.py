@@ -1,6 +1,4 @@
-"""Rows that commands write: a table for people, or CSV, JSON lines, Parquet or an Arrow IPC stream
-for programs.
-"""
+"""Output of rows: a table for people, or CSV, JSON lines, Parquet or an Arrow IPC stream."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from mdt.schema.python_values import rows_of
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """Output formats of rows."""
 
     table = "table"
     csv = "csv"
@@ -56,9 +54,9 @@ _SUFFIXES = {
 
 
 def chosen_format(format: Format | None, output: Path, *, as_json: bool) -> Format:
-    """Return the format that the options of a command ask for.
+    """Return the output format for the options of a command.
 
-    Raises Invalid if rows for people are to be written to a file.
+    Raises Invalid for a table that would go to a file.
 
     >>> chosen_format(None, Path("rows.parquet"), as_json=False)
     <Format.parquet: 'parquet'>
@@ -78,7 +76,7 @@ def chosen_format(format: Format | None, output: Path, *, as_json: bool) -> Form
 def write_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], format: Format, output: Path
 ) -> None:
-    """Write rows to ``output``.  A file is complete or absent: it gets its name after the last
+    """Write rows to ``output``. A file is complete or absent, because it is renamed after the last
     row.
     """
     if format is Format.table:

@@ -1,4 +1,4 @@
-"""The commands that replace or drop whole partitions."""
+"""Commands that replace or delete whole partitions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def overwrite(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer reads it and passes a new list
 ) -> None:
-    """Let the rows of files stand in the place of the partitions that occur in them, or of those
-    that are named; one commit.
+    """Replace the partitions that occur in the files, or the named partitions, with the rows of the
+    files, in one commit.
     """
     if whole and partition:
         raise Invalid(
@@ -63,10 +63,10 @@ def delete_partition(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Delete all rows of partitions; one commit."""
+    """Delete all rows of partitions, in one commit."""
     tell_written(opened(path, option).delete_partition(partitions, dry_run=dry_run))
 
 
 def truncate(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
-    """Delete all rows; one commit."""
+    """Delete all rows, in one commit."""
     tell_written(opened(path, option).truncate(dry_run=dry_run))

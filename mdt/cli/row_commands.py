@@ -1,4 +1,4 @@
-"""The commands ``mdt get``, ``mdt update`` and ``mdt delete``: rows by key or by a filter."""
+"""The commands ``mdt get``, ``mdt update`` and ``mdt delete``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def get(
     output: Output = STANDARD,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Write the rows with these keys; the exit code is 1 if the table lacks some of them."""
+    """Print the rows with these keys. The exit code is 1 if some keys are absent."""
     t = opened(path, option)
     keys = [_key(text, t) for text in key]
     rows: pa.Table = t.get(keys, names(columns) or None, missing="skip")
@@ -68,17 +68,17 @@ def get(
 
 
 def _key(text: str, t: table.Table) -> dict[str, object]:
-    """Return a key of the command line as values of the key and partition columns."""
+    """Return a key from the command line as values of the key and partition columns."""
     definition = t.definition
     if text.lstrip().startswith("{"):
         try:
-            given = json.loads(text)
+            values = json.loads(text)
         except ValueError as error:
             raise Invalid(
                 f"the key {text!r} is not JSON: {error}", hint="quote it: '{\"id\": 7}'"
             ) from error
     elif len(definition.key) == 1:
-        given = {definition.key[0]: text}
+        values = {definition.key[0]: text}
     else:
         columns = ", ".join(f'"{name}": …' for name in definition.key)
         raise Invalid(
@@ -89,7 +89,7 @@ def _key(text: str, t: table.Table) -> dict[str, object]:
         name: plain(definition.declared.field(name).type)
         for name in (*definition.key, *definition.partition_by)
     }
-    unknown = sorted(set(given).difference(types))
+    unknown = sorted(set(values).difference(types))
     if unknown:
         raise Invalid(
             f"{', '.join(unknown)} is not a key or partition column",
@@ -97,7 +97,7 @@ def _key(text: str, t: table.Table) -> dict[str, object]:
         )
     return {
         name: value_of(str(value), types[name], f"key column {name}")
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 
@@ -116,10 +116,12 @@ def update(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Give columns of the rows that match a filter new values; one commit."""
-    given = pairs("--param", param)
+    """Update columns of the rows that match a filter, in one commit."""
+    params = pairs("--param", param)
     tell_written(
-        opened(path, option).update_where(pairs("--set", set), where, params=given, dry_run=dry_run)
+        opened(path, option).update_where(
+            pairs("--set", set), where, params=params, dry_run=dry_run
+        )
     )
 
 
@@ -131,7 +133,7 @@ def delete(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Delete the rows whose keys are in files, or those that match a filter; one commit."""
+    """Delete the rows whose keys are in files, or the rows that match a filter, in one commit."""
     if bool(file) == (where is not None):
         raise Invalid(
             "delete takes files with keys or a filter",

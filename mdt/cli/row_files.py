@@ -1,8 +1,7 @@
-"""Files that commands read rows from and write rows to, piece by piece: Parquet, CSV, JSON lines or
-Arrow IPC.
+"""Reading rows from Parquet, CSV, JSON lines and Arrow IPC files, in pieces.
 
-``-`` is standard input or output.  Input is copied to a temporary file first, since Parquet files
-are read from their end. Its format follows from its first bytes.
+``-`` is standard input. It is copied to a temporary file, because Parquet is read from the end, and
+its format is detected from its first bytes.
 """
 
 from __future__ import annotations
@@ -43,17 +42,18 @@ _FIRST_BYTES = (
     (b"\xff\xff\xff\xff", ".arrows"),
     (b"{", ".jsonl"),
 )
-"""Beginning of a file and the suffix of its format.  Anything else is CSV."""
+"""First bytes of a format, and its file suffix. Anything else is CSV."""
 _HEAD_BYTES = 64
 
 
 def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Return the rows of all files, which must have the same columns, in pieces of which a few are
-    in memory; the first piece has no rows.
+    """Return the rows of all files as a stream of tables with the same columns. The first table is
+    empty.
 
-    ``schema``: types of CSV columns; others are inferred.  A file is opened when its rows are asked
-    for, but the columns of all are looked at before.  Raises Invalid, now or later, for a file that
-    cannot be read.
+    schema: Types of CSV columns. Other types are inferred.
+
+    The columns of all files are read first, the rows when the stream reaches them. Raises Invalid,
+    now or then, if a file cannot be read.
     """
     if list(files).count(STANDARD) > 1:
         raise Invalid("standard input can be read once only", hint="give - once")
@@ -69,13 +69,13 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def schema_of(file: Path) -> pa.Schema:
-    """Return the columns of a file.  Raises Invalid as :func:`read_all` does."""
+    """Return the columns of a file. Raises Invalid if it cannot be read."""
     return _columns(file, pa.schema([]))
 
 
 def _copy_of_input() -> Path:
-    """Copy standard input to a temporary file, whose suffix says its format; it is removed when the
-    process ends.
+    """Copy standard input to a temporary file with the suffix of its format. It is removed at
+    exit.
     """
     source = sys.stdin.buffer
     head = source.read(_HEAD_BYTES)
@@ -102,7 +102,7 @@ def _pieces(
 
 
 def _columns(file: Path, given: pa.Schema) -> pa.Schema:
-    """Return the columns of a file; of a CSV file those in ``given`` have the types there."""
+    """Return the columns of a file. CSV columns in ``given`` have the types there."""
     with _told(file):
         if _is(file, _PARQUET):
             return pq.read_schema(file).remove_metadata()
@@ -115,8 +115,8 @@ def _columns(file: Path, given: pa.Schema) -> pa.Schema:
 
 
 def _columns_of_csv(file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return the columns of a CSV file.  Types that are not given are those of the first block if
-    all rows have them, else those of the whole.
+    """Return the columns of a CSV file. Missing types are inferred from the first block, or from
+    the whole file if later rows differ.
     """
     options = pa.csv.ConvertOptions(column_types=types)
     with pa.csv.open_csv(file, convert_options=options) as reader:
@@ -131,9 +131,7 @@ def _columns_of_csv(file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
 
 
 def _columns_of_json(file: Path, given: pa.Schema) -> pa.Schema:
-    """Return the columns that occur in a JSON lines file; those in ``given`` have the types
-    there.
-    """
+    """Return the columns of a JSON lines file. Columns in ``given`` have the types there."""
     try:
         schema = pa.schema([])
         with pa.json.open_json(file) as reader:
@@ -153,7 +151,7 @@ def _open_json(file: Path, schema: pa.Schema) -> pa.json.JSONStreamingReader:
 
 
 def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, whose columns are known."""
+    """Yield the rows of a file with known columns."""
     with _told(file):
         if _is(file, _PARQUET):
             with pq.ParquetFile(file) as parquet:
@@ -184,9 +182,7 @@ def _ipc(source: pa.NativeFile) -> pa.RecordBatchFileReader | pa.RecordBatchStre
 
 
 def _is(file: Path, suffixes: Sequence[str]) -> bool:
-    """Return whether the suffix of a file is one of ``suffixes``.  Raises Invalid for one of no
-    known kind.
-    """
+    """Return True if a file has one of ``suffixes``. Raises Invalid for an unknown suffix."""
     suffix = file.suffix.lower()
     if suffix not in (*_PARQUET, *_CSV, *_JSON, *_IPC):
         raise Invalid(
@@ -201,7 +197,7 @@ def _is(file: Path, suffixes: Sequence[str]) -> bool:
 
 @contextmanager
 def _told(file: Path) -> Iterator[None]:
-    """Raise Invalid where ``file`` cannot be read."""
+    """Raise Invalid if ``file`` cannot be read."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:

@@ -1,6 +1,4 @@
-"""The command ``mdt services``: one process that looks after many tables, whoever writes to
-them.
-"""
+"""The command ``mdt services``: a process that maintains many tables."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ Paths = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command to ``app``."""
     command(app)(services)
 
 
@@ -43,22 +41,22 @@ def services(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
-    """Run the services that are due: compaction, joining of small files, cleaning.
+    """Run due services: compaction, joining of small files, cleaning.
 
-    Each step commits by itself.  SIGINT or SIGTERM ends the command after the step that is running;
-    a second one ends it at once.
+    Each step is a commit of its own. SIGINT or SIGTERM ends the command after the current step, and
+    a second signal ends it at once.
     """
     if dry_run and watch:
         raise Invalid(
             "--watch goes on while there is something to do, and a dry run does nothing",
             hint="leave one of them out",
         )
-    tables = [opened(one, option) for one in path]
+    tables = [opened(t, option) for t in path]
     with _stopped_by_signals() as stop:
         while not stop.is_set():
-            for one in tables:
+            for t in tables:
                 if not stop.is_set():
-                    _look_after(one, watch, stop, dry_run)
+                    _look_after(t, watch, stop, dry_run)
             if not watch:
                 return
             _pause(stop, seconds)
@@ -70,7 +68,7 @@ def _pause(stop: threading.Event, seconds: float) -> None:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; a second SIGINT interrupts."""
+    """Yield an event that the first SIGINT or SIGTERM sets. A second SIGINT interrupts."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         # elsewhere nobody may handle signals
@@ -95,22 +93,22 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 def _look_after(one: table.Table, watch: bool, stop: threading.Event, dry_run: bool) -> None:
-    """Run services of one table until nothing is due, and print what each round did; with ``watch``
-    an error does not keep other tables waiting.
+    """Run services of a table until none is due, and print each round. With ``watch``, an error
+    does not stop the other tables.
     """
     is_idle = True
     try:
         while not stop.is_set():
-            done, warnings = one.tidy(dry_run=dry_run)
-            if done or warnings:
+            services, warnings = one.tidy(dry_run=dry_run)
+            if services or warnings:
                 is_idle = False
                 tell(
-                    {"path": one.path, "done": done},
-                    f"{one.path}: {', '.join(done) or 'nothing'}",
+                    {"path": one.path, "done": services},
+                    f"{one.path}: {', '.join(services) or 'nothing'}",
                     warnings,
                 )
                 sys.stdout.flush()
-            if not done or dry_run:
+            if not services or dry_run:
                 break
     except MdtError as error:
         if not watch:

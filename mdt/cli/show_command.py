@@ -1,4 +1,4 @@
-"""The command ``mdt show``: a table at a glance."""
+"""The command ``mdt show``: a summary of a table."""
 
 from __future__ import annotations
 
@@ -38,14 +38,12 @@ def show(
         int, typer.Option(help="How many of the newest commits.", min=1)
     ] = COMMITS_SHOWN,
 ) -> None:
-    """Show commits, sizes, what can be read, indexes, and services that are due; draw them with
-    --svg.
-    """
-    seen = None if before is None else point(before)
-    found = opened(path).show(listed(columns) or None, before=seen, commits=commits)
+    """Show commits, sizes, readable snapshots, indexes and due services. Draw them with --svg."""
+    before_point = None if before is None else point(before)
+    picture = opened(path).show(listed(columns) or None, before=before_point, commits=commits)
     if svg is not None:
-        svg.write_text(found.svg(), encoding="utf-8")
-    tell(_document(found), lambda: show_text(str(found)))
+        svg.write_text(picture.svg(), encoding="utf-8")
+    tell(_document(picture), lambda: show_text(str(picture)))
 
 
 def _document(found: Picture) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The commands for tags: names of states."""
+"""Commands for tags, which name snapshots."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def tag(
     comment: Annotated[str, typer.Option(help="What a savepoint is for.")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Name a state, which cleaning then keeps."""
+    """Name a snapshot. Cleaning keeps it."""
     t = opened(path)
-    seen = None if at is None else point(at)
+    at_point = None if at is None else point(at)
     seq = (
-        t.savepoint(name, seen, comment, dry_run=dry_run)
+        t.savepoint(name, at_point, comment, dry_run=dry_run)
         if savepoint
-        else t.tag(name, seen, dry_run=dry_run)
+        else t.tag(name, at_point, dry_run=dry_run)
     )
     tell({"name": name, "seq": seq}, f"{name} is commit {seq}")
 
 
 def untag(path: TablePath, name: Name, dry_run: DryRun = False) -> None:
-    """Forget a tag or savepoint."""
+    """Remove a tag or savepoint."""
     opened(path).untag(name, dry_run=dry_run)
     tell({"name": name}, f"forgot {name}")

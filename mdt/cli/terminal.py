@@ -1,7 +1,6 @@
-"""What the command line shows: tables for people, warnings, errors and progress; and the arguments
-that commands share.
+"""Terminal output (tables, warnings, errors), and arguments that commands share.
 
-Results go to stdout, everything else to stderr.  No control character of a value reaches the
+Results go to stdout, everything else to stderr. Control characters in values never reach the
 terminal.
 """
 
@@ -47,24 +46,24 @@ Columns = Annotated[list[str], typer.Option(help="Column names, separated by com
 
 
 def output() -> Console:
-    """Return where results go."""
+    """Return the console for results."""
     if sys.stdout.isatty():
         return Console()
     return Console(width=_WIDE)
 
 
 def errors() -> Console:
-    """Return where everything else goes."""
+    """Return the console for everything else."""
     return Console(stderr=True)
 
 
 def show_table(found: pa.Table) -> None:
-    """Show a table of results, all rows."""
+    """Print all rows of a table."""
     show(found.column_names, (row.values() for row in rows_of(found)))
 
 
 def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:
-    """Show ``rows``, each with a value for each of ``names``."""
+    """Print ``rows``, each with a value for each of ``names``."""
     grid = Grid(show_header=header)
     for name in names:
         grid.add_column(Text(name), overflow="fold")
@@ -74,42 +73,44 @@ def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool
 
 
 def _cell(value: object) -> Text:
-    """Return a value as harmless text: neither markup nor control characters reach the terminal."""
+    """Return a value as text without markup and control characters."""
     if value is None:
         return Text("-")
     return Text(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)))
 
 
 def show_error(error: MdtError) -> None:
-    """Show what went wrong and what to do."""
+    """Print an error and its hint."""
     note(f"error: {error.message}", "red")
     if error.hint:
         note(f"hint: {error.hint}")
 
 
 def warn(warnings: Sequence[str]) -> None:
-    """Show warnings."""
+    """Print warnings."""
     for warning in warnings:
         note(f"warning: {warning}", "yellow")
 
 
 def note(text: str, style: str | None = None) -> None:
-    """Show a line beside the result."""
+    """Print a line to stderr."""
     errors().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_text(text: str) -> None:
-    """Show a result as it is."""
+    """Print a result without formatting."""
     output().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:
-    """Return ``--option name=value`` arguments as a mapping.  Raises Invalid without a value."""
+    """Return the arguments of ``--option name=value`` as a mapping. Raises Invalid for a missing
+    value.
+    """
     return {name.strip(): value.strip() for name, value in pairs("--option", given).items()}
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Return the arguments ``name=value`` of ``option`` as a mapping.  Raises Invalid without a
+    """Return the ``name=value`` arguments of ``option`` as a mapping. Raises Invalid for a missing
     value.
     """
     parts = [text.partition("=") for text in given]
@@ -120,7 +121,7 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def names(given: Sequence[str]) -> list[str]:
-    """Return names that are separated by commas or repeated; see :func:`mdt.arguments.listed`.
+    """Split names that are comma-separated or repeated, see :func:`mdt.arguments.listed`.
 
     >>> names(["id, city", "fare"])
     ['id', 'city', 'fare']
@@ -129,7 +130,8 @@ def names(given: Sequence[str]) -> list[str]:
 
 
 def value_of(text: str, type: pa.DataType, option: str) -> object:
-    """Return ``text`` as a value of ``type``.  Raises Invalid, naming ``option``, if it is not one.
+    """Return ``text`` converted to ``type``. Raises Invalid, naming ``option``, if it does not
+    convert.
 
     >>> value_of("7", pa.int32(), "KEY")
     7

@@ -1,3 +1,3 @@
-"""Storages that fail on purpose, and what else tests need of the table; nothing in production
-imports it.
+"""Test support: storages that fail or wait on purpose, and engines. Production code does not import
+it.
 """

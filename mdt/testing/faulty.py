@@ -1,8 +1,8 @@
-"""A storage that fails on purpose: at the k-th operation, in a chosen way.
+"""A storage that fails on purpose, at a given operation and in a given way.
 
-A crash sweep is a loop: run a flow once and count its operations; then, for every k and mode, run
-it on a fresh copy until it crashes, open the inner storage as the next process would, and check the
-invariants.
+A crash sweep runs a flow once to count its operations. Then, for every operation and mode, it runs
+the flow on a fresh copy until it crashes, opens the inner storage as the next process would, and
+checks the invariants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from mdt import errors
 from mdt.stores.contract import Answers, Data, Listing, Names, Storage, joined, temporary_name
 
 Mode = Literal["before", "after", "torn", "lost_reply"]
-"""How the operation fails: not made; made; made by half; made, but the answer is an error."""
+"""The failure: the operation is not executed, executed, half executed, or executed with an error as
+its reply.
+"""
 
 Result = TypeVar("Result")
 
@@ -23,24 +25,25 @@ Result = TypeVar("Result")
 class Crash(BaseException):
     """The process has died.
 
-    Not an Exception: no ``except MdtError`` or ``except Exception`` of the code under test can
-    carry on after it.
+    It derives from BaseException, so that no ``except Exception`` in the tested code can continue.
     """
 
 
 class FaultyStorage(Storage):
-    """``inner``, failing at operation number ``fail_at`` (from 1; 0 = never).
+    """A wrapper of ``inner`` that fails at operation number ``fail_at``, counted from 1. 0 means
+    never.
 
-    Counted are the operations that change something, each object of ``delete_many`` as one, and
-    with ``count_reads`` the reading ones too.  After ``before``, ``after`` and ``torn`` every
-    further operation raises :class:`Crash`. ``torn`` leaves half of the bytes: of ``create`` under
-    the final name, of ``put_if_absent`` and ``replace`` under a temporary one; a delete is not
-    made.  After ``lost_reply`` (errors.Unavailable) the storage works again. With several threads
-    the numbers stay exact, their order does not.
+    It counts operations that change something, each object of ``delete_many`` separately, and with
+    ``count_reads`` also reads. Counts are exact with several threads, but their order varies.
 
-    Operations that do not depend on each other are made one after the other, in the order in which
-    they begin, so that the k-th is the same in every run.  ``late``: each when it is waited for,
-    the last of several first.  A process that dies may have made any of them: these are the ends.
+    After ``before``, ``after`` and ``torn`` every further operation raises :class:`Crash`. ``torn``
+    leaves half of the bytes: ``create`` under the final name, ``put_if_absent`` and ``replace``
+    under a temporary name. A torn delete does nothing. After ``lost_reply`` (errors.Unavailable)
+    the storage works again.
+
+    Independent operations run one after the other in the order in which they begin, so that every
+    run is the same. ``late`` runs each when it is awaited, the last of a group first. These are the
+    two extremes of what a dying process may have executed.
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> inner = MemoryStorage()
@@ -118,8 +121,8 @@ class FaultyStorage(Storage):
         )
 
     def cut_power(self) -> None:
-        """Take away what :meth:`put_passing` has stored here: after a power cut it may be gone
-        though all that came later is there.
+        """Delete objects stored by :meth:`put_passing`. A power cut may lose them although later
+        objects survive.
         """
         self.inner.delete_many(self._passing)
 
@@ -160,22 +163,22 @@ class FaultyStorage(Storage):
         return self._look("size", path, lambda: self.inner.size(path))
 
     def drop_directories(self, prefix: str, before: str) -> None:
-        """See :class:`Storage`; never counted: nothing that has a name is changed."""
+        """See :class:`Storage`. Not counted, because no object changes."""
         self._check_alive()
         self.inner.drop_directories(prefix, before)
 
     def now_us(self) -> int:
-        """See :class:`Storage`; never counted."""
+        """See :class:`Storage`. Not counted."""
         self._check_alive()
         return self.inner.now_us()
 
     def random_hex(self, bytes: int) -> str:
-        """See :class:`Storage`; never counted."""
+        """See :class:`Storage`. Not counted."""
         self._check_alive()
         return self.inner.random_hex(bytes)
 
     def sleep(self, seconds: float) -> None:
-        """See :class:`Storage`; never counted."""
+        """See :class:`Storage`. Not counted."""
         self._check_alive()
         self.inner.sleep(seconds)
 
@@ -188,11 +191,11 @@ class FaultyStorage(Storage):
         return super().together(*acts[::-1])[::-1] if self._late else super().together(*acts)
 
     def uri(self, path: str) -> str:
-        """See :class:`Storage`; never counted."""
+        """See :class:`Storage`. Not counted."""
         return self.inner.uri(path)
 
     def local_path(self, path: str) -> str | None:
-        """See :class:`Storage`; never counted."""
+        """See :class:`Storage`. Not counted."""
         return self.inner.local_path(path)
 
     def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
@@ -204,7 +207,7 @@ class FaultyStorage(Storage):
     def _change(
         self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]
     ) -> Result:
-        """Count the operation, then make it, or fail as told."""
+        """Count the operation, then execute it or fail."""
         if not self._is_next_to_fail(f"{name} {path}"):
             return act()
         if self.mode == "torn":
@@ -221,9 +224,9 @@ class FaultyStorage(Storage):
         with self._lock:
             self._check_alive()
             self.operations.append(operation)
-            fails = len(self.operations) == self.fail_at
-            self.crashed = fails and self.mode != "lost_reply"
-            return fails
+            is_failing = len(self.operations) == self.fail_at
+            self.crashed = is_failing and self.mode != "lost_reply"
+            return is_failing
 
     def _check_alive(self) -> None:
         if self.crashed:

@@ -1,7 +1,8 @@
-"""An engine in this process: rows are Arrow tables, tasks run on an executor, by default on
-threads.  It is the shortest engine there is; users have those on a disk and on Spark.
+"""An engine in this process: rows are Arrow tables, and tasks run on an executor, threads by
+default.
 
-On other executors it is another engine: :mod:`mdt.testing.process_pool` gives it processes.
+It is the shortest implementation of the protocol. :mod:`mdt.testing.process_pool` runs it on
+processes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mdt.engines.parting import by_part, part_of, thinned
 from mdt.errors import Unavailable
 
 Parts = list[pa.Table]
-"""Rows as this engine holds them: one table a part."""
+"""Rows of this engine: a table per part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class LocalEngine:
         return cls(ThreadPoolExecutor(threads), threads)
 
     def spread(self, table: pa.Table) -> Parts:
-        """Return the rows of ``table``, one part a processor."""
+        """Distribute the rows of ``table``, one part per processor."""
         return _split(table, np.arange(len(table)) % self.processors, self.processors)
 
     def joined(self, rows: Parts, more: Parts) -> Parts:
@@ -53,9 +54,7 @@ class LocalEngine:
         return [*rows, *more]
 
     def grouped(self, rows: Parts, names: Sequence[str], key_hash: KeyHash | None = None) -> Parts:
-        """Return the rows with equal values of the columns ``names`` in one part; one part a
-        processor.
-        """
+        """Partition the rows by the columns ``names``, one part per processor."""
         if not names:
             return rows
         table = pa.concat_tables(rows)
@@ -64,16 +63,14 @@ class LocalEngine:
     def mapped(
         self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Parts:
-        """Return what ``function`` makes of each part."""
+        """Apply ``function`` to each part."""
         return self._run(partial(_mapped, function, schema), rows)
 
     def dropped(self, rows: Parts) -> None:
-        """Nothing to do: the rows go with their last reference."""
+        """Do nothing: the rows are freed with their last reference."""
 
     def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of
-        ``total``.
-        """
+        """Return the number of rows and the sum of ``total`` per combination of ``by``."""
         return tasks.counted(pa.concat_tables(rows), by, total)
 
     def selected(
@@ -83,41 +80,41 @@ class LocalEngine:
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return columns of the rows whose values are chosen, at most ``rows_max``."""
+        """Return columns of the rows with chosen values, at most ``rows_max``."""
         return tasks.chosen(pa.concat_tables(rows), chosen, names).slice(0, rows_max)
 
     def sampled(
         self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
-        """Return about ``share`` of the inserts into ``partitions``."""
+        """Return a sample of about ``share`` of the inserts into ``partitions``."""
         return thinned(tasks.insert_keys(pa.concat_tables(rows), partitions, key), share)
 
     def dealt(self, rows: Parts, deal: Deal) -> Parts:
-        """Return the rows of buckets, all of a bucket in one part."""
+        """Shuffle the rows by bucket. All rows of a bucket are in the same part."""
         schema = rows[0].schema.append(pa.field(tasks.BUCKET, pa.int32()))
         table = pa.concat_tables(self.mapped(rows, partial(tasks.bucketed, deal), schema))
         return _split(table, table[tasks.BUCKET].to_numpy() % deal.tasks, deal.tasks)
 
     def results(self, rows: Parts, function: ResultFunction) -> list[bytes]:
-        """Return what ``function`` says of each part."""
+        """Apply ``function`` to each part and collect the results that are not None."""
         return [
             result for result in self._run(partial(_result, function), rows) if result is not None
         ]
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return what ``function`` says of each share."""
+        """Apply ``function`` to each share."""
         return self._run(function, shares)
 
     def _run(self, function: Callable[[S, int], T], shares: Iterable[S]) -> list[T]:
-        """Call ``function`` for each share in a task of its own; all tasks have ended when this
-        does, or when it raises.
+        """Call ``function`` for each share in a task of its own. All tasks have ended when this
+        returns or raises.
         """
         started = [self.executor.submit(function, share, next(self._attempts)) for share in shares]
         try:
-            failed = [error for one in started if (error := one.exception()) is not None]
+            failed = [error for task in started if (error := task.exception()) is not None]
             if failed:
                 raise failed[0]
-            return [one.result() for one in started]
+            return [task.result() for task in started]
         except BrokenExecutor as error:
             raise Unavailable(
                 f"a task has died: {error}", hint="nothing was committed; try again"
@@ -125,16 +122,16 @@ class LocalEngine:
 
 
 def _split(table: pa.Table, part: Int64Array, parts: int) -> Parts:
-    """Return the rows of each part; ``part``: of each row."""
-    found = dict(by_part(table, part))
-    return [found.get(number, table.slice(0, 0)) for number in range(parts)]
+    """Split ``table`` by ``part``, the part number of each row."""
+    tables = dict(by_part(table, part))
+    return [tables.get(number, table.slice(0, 0)) for number in range(parts)]
 
 
 def _mapped(function: BatchFunction, schema: pa.Schema, table: pa.Table, attempt: int) -> pa.Table:
-    """What a task does; a function by name, so that processes can be sent it."""
+    """The body of a map task, importable by name for worker processes."""
     return pa.Table.from_batches(function(iter(table.to_batches()), attempt), schema)
 
 
 def _result(function: ResultFunction, table: pa.Table, attempt: int) -> bytes | None:
-    """What a task does that returns something of its rows."""
+    """The body of a task that returns a result for its rows."""
     return function(iter(table.to_batches()), attempt)

@@ -1,4 +1,4 @@
-"""An engine on processes of this machine: the proof that an engine needs nothing but
+"""An engine on processes of this machine, which tests that engines need only
 :class:`mdt.engines.engine.Engine`.
 
 Tasks see the table only through storage, as on a cluster.
@@ -13,6 +13,6 @@ from mdt.testing.local_engine import LocalEngine
 
 
 def process_engine(processes: int = 2) -> LocalEngine:
-    """Return an engine on new processes; who made it shuts its executor down."""
+    """Return an engine on new processes. The caller shuts its executor down."""
     executor = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
     return LocalEngine(executor, processes, "processes")

@@ -1,6 +1,4 @@
-"""Storages that are as an object store is: one takes its time, one counts how often it would have
-been waited for.
-"""
+"""Storages that simulate an object store: one is slow, one counts round trips."""
 
 from __future__ import annotations
 
@@ -19,26 +17,26 @@ Result = TypeVar("Result")
 
 
 class FarStorage(FaultyStorage):
-    """``inner`` without what only a local disk has: files that are mapped, and stamps."""
+    """A wrapper of ``inner`` without features of local disks: mapped files and stamps."""
 
     is_remote = True
 
     def local_path(self, path: str) -> str | None:
-        """See :class:`Storage`: there is none."""
+        """See :class:`Storage`. Always None."""
         return None
 
     def stamp(self, path: str) -> Hashable | None:
-        """See :class:`Storage`: nobody knows, and nothing is asked."""
+        """See :class:`Storage`. Always None, without a request."""
         return None
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """See :class:`Storage`; one request."""
+        """See :class:`Storage`. A single request."""
         doomed = list(paths)
         if doomed:
             self._change("delete", doomed[-1], lambda: self.inner.delete_many(doomed), lambda: None)
 
     def open(self, path: str) -> Any:
-        """See :class:`Storage`; a request for the size, and one for each read."""
+        """See :class:`Storage`. A request for the size, and one for each read."""
         size = self.size(path)
         return (
             super().open(path)
@@ -48,8 +46,8 @@ class FarStorage(FaultyStorage):
 
 
 class SlowStorage(FarStorage):
-    """``inner``, where every operation takes ``seconds`` more; those that do not depend on each
-    other take them at the same time.
+    """A wrapper of ``inner`` that delays every operation by ``seconds``. Independent operations run
+    concurrently.
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> storage = SlowStorage(MemoryStorage(), 0.05)
@@ -64,7 +62,7 @@ class SlowStorage(FarStorage):
         self._at_once = AtOnce()
 
     def begin(self, act: Callable[[], Result]) -> Callable[[], Result]:
-        """See :class:`Storage`; in another thread."""
+        """See :class:`Storage`. Runs in another thread."""
         return self._at_once.begin(act)
 
     def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
@@ -79,11 +77,11 @@ class SlowStorage(FarStorage):
 
 
 class CountingStorage(FarStorage):
-    """``inner``, which counts ``rounds``: how many times an operation takes, where those that do
-    not depend on each other take one.
+    """A wrapper of ``inner`` that counts round trips in ``rounds``. Independent operations share a
+    round trip.
 
-    Nothing waits, and no thread but the caller's makes operations that were begun, so the number is
-    exact.  ``made``: (round, operation).
+    Nothing waits, and the calling thread executes all operations, so the number is exact. ``made``
+    lists (round, operation).
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> storage = CountingStorage(MemoryStorage())
@@ -105,13 +103,13 @@ class CountingStorage(FarStorage):
         """See :class:`Storage`."""
         with self._one:
             before = self.rounds
-            found = act()
+            result = act()
             ended, self.rounds = self.rounds, before
 
         def wait() -> Result:
             with self._one:
                 self.rounds = max(self.rounds, ended)
-            return found
+            return result
 
         return wait
 
