@@ -1,1 +1,1 @@
-"""What users write to choose and order rows, turned into predicates and sort keys."""
+"""Parsing of users' filters and orders into predicates and sort keys."""

@@ -1,7 +1,7 @@
-"""Values of SQL expressions over Arrow columns, with the rules of Spark in its ANSI mode: what
-overflows, or divides by zero, is an error.
+"""SQL arithmetic on Arrow columns, with Spark's ANSI semantics: overflow and division by zero are
+errors.
 
-Values are arrays of as many values as a table has rows, or a scalar for all of them.
+Values are arrays with a value per row, or a scalar for all rows.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Datum = Any
 """An Arrow array, chunked array or scalar."""
 Value = Callable[[pa.Table], Datum]
 FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What Arrow and Python raise for values that a function does not take, besides Invalid."""
+"""Errors of Arrow and Python for values that a function does not accept, besides Invalid."""
 Mask = Callable[[pa.Table], Any]
-"""Which rows of a table meet a condition; null counts as no."""
+"""The rows of a table that meet a condition. Null counts as false."""
 
 
 def column_of(table: pa.Table, found: Datum) -> pa.ChunkedArray:
@@ -40,7 +40,7 @@ _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_chec
 
 
 def applied(sign: str, a: Datum, b: Datum) -> Datum:
-    """Return ``a sign b``; ``sign``: one of + - * / % ||."""
+    """Return ``a sign b`` for a sign of ``+ - * / % ||``."""
     if sign == "||":
         return joined(a, b)
     if sign == "/":
@@ -52,13 +52,13 @@ def applied(sign: str, a: Datum, b: Datum) -> Datum:
 
 
 def negative(one: Datum) -> Datum:
-    """Return ``- one``."""
+    """Return the negated value."""
     _require("-", one, one, is_number)
     return pc.negate_checked(one)
 
 
 def joined(*texts: Datum) -> Datum:
-    """Return texts one after the other; null if one of them is."""
+    """Concatenate texts. The result is null if any text is null."""
     for text in texts:
         _require("||", text, text, is_text)
     large = [pc.cast(text, pa.large_string()) for text in texts]
@@ -70,7 +70,7 @@ def joined(*texts: Datum) -> Datum:
 
 
 def require_short(characters: int) -> None:
-    """Raise Invalid for a text that is longer than a filter may hold."""
+    """Raise Invalid for a text that is longer than the limit of a filter."""
     if characters > LITERAL_BYTES_MAX:
         raise Invalid(
             f"a text of {characters:,} characters; at most {LITERAL_BYTES_MAX:,} are made here"
@@ -78,8 +78,8 @@ def require_short(characters: int) -> None:
 
 
 def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:
-    """Return CASE: of each row the value of the first condition that holds; the others are not
-    evaluated for it.
+    """Return CASE: for each row the value of the first true condition. Other values are not
+    evaluated.
     """
 
     def found(table: pa.Table) -> Datum:
@@ -101,9 +101,9 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
 
 
 def first_known(values: Sequence[Value]) -> Value:
-    """Return COALESCE: of each row the first value that is not null.
+    """Return COALESCE: for each row the first value that is not null.
 
-    Each value is computed once, for the rows that have no value before it.
+    Each value is evaluated once, for the rows without an earlier value.
     """
 
     def found(table: pa.Table) -> Datum:
@@ -125,7 +125,7 @@ def first_known(values: Sequence[Value]) -> Value:
 def _together(
     parts: Sequence[pa.ChunkedArray], rows: Sequence[np.ndarray[Any, Any]]
 ) -> pa.ChunkedArray:
-    """Return values of several parts of the rows in the order of the rows."""
+    """Concatenate values of disjoint ``rows`` in row order."""
     type = reduce(_common, [part.type for part in parts])
     if pa.types.is_floating(type):
         type = _floating(part.type for part in parts)
@@ -141,8 +141,8 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def promoted(*data: Datum) -> list[Datum]:
-    """Return values as Spark takes them together: integers and decimals beside floating-point
-    numbers become such, rounded; null is of any type.
+    """Return values with common types, as in Spark: numbers beside a floating-point number become
+    floating-point, and null gets the other type.
 
     >>> from decimal import Decimal
     >>> [one.as_py() for one in promoted(pa.scalar(2.5), pa.scalar(Decimal("0.3")), pa.scalar(7))]
@@ -167,7 +167,7 @@ def promoted(*data: Datum) -> list[Datum]:
 
 
 def _floating(types: Iterable[pa.DataType]) -> pa.DataType:
-    """Return the type of floating-point numbers among others: double, unless all are float32."""
+    """Return the common floating-point type of numbers: double, unless all are float32."""
     numbers = {type for type in types if is_number(type)}
     if numbers == {pa.float32()}:
         return pa.float32()
@@ -199,12 +199,12 @@ def _remainder(a: Datum, b: Datum) -> Datum:
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Return whether values of a type are numbers."""
+    """Return True for number types."""
     return pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Return whether values of a type are texts."""
+    """Return True for text types."""
     return pa.types.is_string(type) or pa.types.is_large_string(type)
 
 

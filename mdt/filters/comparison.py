@@ -1,7 +1,7 @@
-"""Tests that compare two values of a row: ``fare > 2 * distance``, ``source.ts > target.ts + 1``.
+"""Comparisons of two values of a row: ``fare > 2 * distance``, ``source.ts > target.ts + 1``.
 
-They stand in a predicate beside its leaves.  No index understands them, so they rule out no file
-and are evaluated on the rows.
+They are part of a predicate like leaves. No index supports them, so they are evaluated on rows and
+skip no file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from mdt.filters.expression_tree import Expression, Field
 
 @dataclass(frozen=True, slots=True)
 class Compared(Unknown):
-    """``left op right`` of two expressions, or with ``is_negated`` what is true where that is
-    false.  ``op``: = != < <= > >= or <=>.
-    """
+    """``left op right`` of two expressions, or its negation. ``op`` is = != < <= > >= or <=>."""
 
     op: str
     left: Expression
@@ -32,38 +30,38 @@ class Compared(Unknown):
     is_negated: bool = False
 
     def parts(self) -> Iterator[Expression]:
-        """Yield both sides and every value that they are made of."""
-        waiting = [self.left, self.right]
-        while waiting:
-            part = waiting.pop()
+        """Yield both sides and all expressions inside them."""
+        pending = [self.left, self.right]
+        while pending:
+            part = pending.pop()
             yield part
-            waiting += part.parts()
+            pending += part.parts()
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The paths of the columns that are compared."""
+        """The paths of the compared columns."""
         return (*self.left.paths(), *self.right.paths())
 
     @property
     def names(self) -> tuple[str, str]:
-        """The paths of both sides, empty for one that is not a column."""
+        """The paths of both sides, "" for a side that is not a column."""
         left, right = (
             side.path if isinstance(side, Field) else "" for side in (self.left, self.right)
         )
         return left, right
 
     def negated(self) -> Compared:
-        """Return what is true where this is false."""
+        """Return the negation."""
         return Compared(self.text, self.op, self.left, self.right, not self.is_negated)
 
     def bound(self, schema: pa.Schema) -> Test:
-        """Return the test of rows that have the columns of ``schema``.  The test raises Invalid for
-        rows without a value and for values that are not compared.
+        """Return the test for rows with the columns of ``schema``. It raises Invalid for rows
+        without a value, e.g. after a division by zero, and for types that cannot be compared.
         """
 
         def test(table: Any) -> Any:
             try:
-                found = compared(self.op, self.left(table), self.right(table))
+                mask = compared(self.op, self.left(table), self.right(table))
             except Invalid as error:
                 raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
             except RecursionError:
@@ -71,7 +69,7 @@ class Compared(Unknown):
             except FAILURES as error:
                 raise Invalid(f"{self.text} cannot be tested: {error}") from error
             if self.is_negated:
-                found = pc.invert(found)
-            return column_of(table, found)
+                mask = pc.invert(mask)
+            return column_of(table, mask)
 
         return test

@@ -1,4 +1,6 @@
-"""Comparisons of two Arrow values in Spark's order: NaN above everything and equal to itself."""
+"""Comparisons of Arrow values in Spark's order: NaN is greater than any number and equal to
+itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from mdt.filters import dates
 from mdt.filters.arithmetic import Datum, is_number, is_text, promoted
 
 COMPARISONS = frozenset((*KERNELS, "<=>"))
-"""What stands between two values."""
+"""Comparison operators."""
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     is_number,
     is_text,
@@ -26,7 +28,7 @@ _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def compared(op: str, a: Datum, b: Datum) -> Datum:
-    """Return whether ``a op b`` holds; null where one of them is null, but for ``<=>``.
+    """Return ``a op b``. The result is null if a side is null, except for ``<=>``.
 
     >>> compared("<", pa.array([1.0, float("nan"), None]), pa.scalar(float("nan"))).to_pylist()
     [True, False, None]
@@ -51,12 +53,14 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
         if not (pa.types.is_decimal(a.type) or pa.types.is_decimal(b.type)):
             raise
         scale = max(one.type.scale for one in (a, b) if pa.types.is_decimal(one.type))
-        wide = pa.decimal256(76, scale)
-        return KERNELS[op](pc.cast(a, wide), pc.cast(b, wide))
+        decimal_type = pa.decimal256(76, scale)
+        return KERNELS[op](pc.cast(a, decimal_type), pc.cast(b, decimal_type))
 
 
 def _moments(a: Datum, b: Datum) -> tuple[Datum, Datum]:
-    """Return a date beside a time, and a time without a zone beside one with, as moments of UTC."""
+    """Return both values as UTC timestamps if one is a date or lacks a time zone and the other
+    differs.
+    """
     kinds = {(pa.types.is_timestamp(one.type), getattr(one.type, "tz", None)) for one in (a, b)}
     are_times = all(pa.types.is_temporal(one.type) for one in (a, b))
     if not are_times or len(kinds) == 1:

@@ -1,4 +1,4 @@
-"""Dates, times and intervals of SQL, with Spark's meaning; the time zone is UTC."""
+"""SQL dates, timestamps and intervals with Spark's semantics. The time zone is UTC."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mdt.filters import literals
 from mdt.filters.arithmetic import Datum
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-"""The type of every moment here."""
+"""The type of all timestamps here."""
 _MONTHS_MAX = 12 * 290_000
-"""What moments of 64 bits reach on both sides of 1970."""
+"""The range of 64-bit timestamps on both sides of 1970."""
 _MONTHS = {"year": 12, "month": 1}
 _MICROSECONDS = {
     "week": 7 * 86_400_000_000,
@@ -38,15 +38,15 @@ _TRUNCATED = {
     **dict.fromkeys(("day", "dd"), "day"),
     **{unit: unit for unit in ("hour", "minute", "second", "millisecond", "microsecond")},
 }
-"""Spark's names of units -> Arrow's."""
+"""Maps Spark's names of units to Arrow's."""
 _NUMBER = re.compile(r"([+-]?)(\d{1,18})(?:\.(\d{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """``months`` or ``microseconds``, as Spark keeps intervals of years or of days apart.
+    """A number of months or of microseconds. Spark does not mix year and day intervals.
 
-    ``is_days``: whether a date plus the interval is a date.
+    is_days: True if a date plus the interval is a date.
     """
 
     months: int = 0
@@ -54,30 +54,30 @@ class Interval:
     is_days: bool = True
 
     def negated(self) -> Interval:
-        """Return the interval back in time."""
+        """Return the negative interval."""
         return Interval(-self.months, -self.microseconds, self.is_days)
 
 
 def interval(parts: list[tuple[str, str]]) -> Interval:
-    """Return the interval of pairs of a number and a unit.  Raises ValueError for others.
+    """Return the interval of (number, unit) pairs. Raises ValueError for other pairs.
 
     >>> interval([("1", "day"), ("2", "hours")])
     Interval(months=0, microseconds=93600000000, is_days=False)
     """
     months = microseconds = 0
     units = [unit.lower().removesuffix("s") for _, unit in parts]
-    for (number, given), unit in zip(parts, units, strict=True):
-        found = _NUMBER.fullmatch(number.strip())
-        if found is None or (found[3] and unit != "second"):
-            raise ValueError(f"{number!r} is not a number of {given}")
-        count = int(found[1] + found[2])
+    for (number, unit_name), unit in zip(parts, units, strict=True):
+        match = _NUMBER.fullmatch(number.strip())
+        if match is None or (match[3] and unit != "second"):
+            raise ValueError(f"{number!r} is not a number of {unit_name}")
+        count = int(match[1] + match[2])
         if unit in _MONTHS:
             months += count * _MONTHS[unit]
         elif unit in _MICROSECONDS:
             microseconds += count * _MICROSECONDS[unit]
-            microseconds += int(found[1] + (found[3] or "0").ljust(6, "0"))
+            microseconds += int(match[1] + (match[3] or "0").ljust(6, "0"))
         else:
-            raise ValueError(f"{given!r} is not a unit of time")
+            raise ValueError(f"{unit_name!r} is not a unit of time")
     if len({unit in _MONTHS for unit in units}) > 1:
         raise ValueError("years and months are not added up with days and times")
     if max(abs(months), abs(microseconds)) >= 1 << 62:
@@ -86,7 +86,8 @@ def interval(parts: list[tuple[str, str]]) -> Interval:
 
 
 def shifted(moment: Datum, by: Interval) -> Datum:
-    """Return dates or times plus an interval.  A month later is the same day, or the last one.
+    """Add an interval to dates or timestamps. Adding months keeps the day or uses the last day of
+    the month.
 
     >>> from datetime import date
     >>> shifted(pa.scalar(date(2024, 1, 31)), Interval(months=1)).as_py()
@@ -106,38 +107,38 @@ def shifted(moment: Datum, by: Interval) -> Datum:
 
 
 def _in_numpy(datum: Datum, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Datum:
-    """Return ``function`` of dates or moments as NumPy has them; null stays null."""
+    """Apply a NumPy function to dates or timestamps. Null stays null."""
     if isinstance(datum, pa.Scalar):
         return _in_numpy(pa.array([datum.as_py()], datum.type), function)[0]
     if isinstance(datum, pa.ChunkedArray):
         return pa.chunked_array([_in_numpy(chunk, function) for chunk in datum.chunks], datum.type)
-    made = function(datum.to_numpy(zero_copy_only=False))
-    plain = pa.timestamp("us")
+    result = function(datum.to_numpy(zero_copy_only=False))
+    type = pa.timestamp("us")
     if pa.types.is_date(datum.type):
-        plain = pa.date32()
-    return pa.array(made, plain).cast(datum.type)
+        type = pa.date32()
+    return pa.array(result, type).cast(datum.type)
 
 
 def _months_later(moments: npt.NDArray[Any], months: int) -> npt.NDArray[Any]:
-    """Return dates or moments [n] with ``months`` added; the day of the month is cut to the last
-    day.
-    """
+    """Add months to dates or timestamps [n]. The day is limited to the last day of the month."""
     month = moments.astype("M8[M]")
-    known = month[~np.isnat(month)].astype(np.int64)
-    if len(known) and max(abs(int(known.min())), abs(int(known.max()))) + abs(months) > _MONTHS_MAX:
+    valid = month[~np.isnat(month)].astype(np.int64)
+    if len(valid) and max(abs(int(valid.min())), abs(int(valid.max()))) + abs(months) > _MONTHS_MAX:
         raise Invalid("a date plus an interval is too far away")
     later = month + np.timedelta64(months, "M")
     first = later.astype("M8[D]")
     last = (later + np.timedelta64(1, "M")).astype("M8[D]") - first - np.timedelta64(1, "D")
     day = moments.astype("M8[D]")
-    found = first + np.minimum(day - month.astype("M8[D]"), last)
+    shifted_days = first + np.minimum(day - month.astype("M8[D]"), last)
     if moments.dtype == np.dtype("M8[D]"):
-        return found
-    return found.astype(moments.dtype) + (moments - day)
+        return shifted_days
+    return shifted_days.astype(moments.dtype) + (moments - day)
 
 
 def moments(datum: Datum) -> Datum:
-    """Return dates, or times of any unit, as moments.  Raises Invalid for other types."""
+    """Return dates, or timestamps of any unit, as UTC timestamps. Raises Invalid for other
+    types.
+    """
     if pa.types.is_timestamp(datum.type):
         if datum.type.tz is None:
             return pc.assume_timezone(datum.cast(pa.timestamp("us"), safe=False), "UTC")
@@ -150,27 +151,27 @@ def moments(datum: Datum) -> Datum:
 
 
 def dates(datum: Datum) -> Datum:
-    """Return dates, or the dates of moments, as date32.  Raises Invalid for other types."""
+    """Return dates, or the dates of timestamps, as date32. Raises Invalid for other types."""
     if pa.types.is_date(datum.type) or pa.types.is_null(datum.type):
         return datum.cast(pa.date32())
     return pc.floor_temporal(moments(datum), unit="day").cast(pa.date32())
 
 
 def part(unit: str) -> Callable[[Datum], Datum]:
-    """Return the function of SQL that gives a part of a date or a time, e.g. its year, as int32."""
+    """Return the SQL function for a part of a date or timestamp, e.g. its year, as int32."""
     kernel = getattr(pc, unit)
     return lambda datum: pc.cast(kernel(moments(datum)), pa.int32())
 
 
 def date_add(date: Datum, days: Datum) -> Datum:
-    """Return dates some days later."""
+    """Add days to dates."""
     _require_whole("date_add", days)
     number = pc.add_checked(_days(dates(date)), pc.cast(days, pa.int64()))
     return pc.cast(pc.cast(number, pa.int32()), pa.date32())
 
 
 def date_sub(date: Datum, days: Datum) -> Datum:
-    """Return dates some days earlier."""
+    """Subtract days from dates."""
     _require_whole("date_sub", days)
     return date_add(date, pc.negate_checked(pc.cast(days, pa.int64())))
 
@@ -185,32 +186,32 @@ def _require_whole(name: str, number: Datum) -> None:
 
 
 def date_trunc(unit: Datum, moment: Datum) -> Datum:
-    """Return moments cut to a unit, the same for all rows; weeks begin on Monday."""
+    """Truncate timestamps to a unit that is the same for all rows. Weeks begin on Monday."""
     name = unit.as_py() if isinstance(unit, pa.Scalar) else None
-    arrows = _TRUNCATED.get(str(name).lower())
-    if arrows is None:
+    arrow_unit = _TRUNCATED.get(str(name).lower())
+    if arrow_unit is None:
         raise Invalid(
             f"date_trunc does not know the unit {name!r}", hint=f"units are {', '.join(_TRUNCATED)}"
         )
-    return pc.floor_temporal(moments(moment), unit=arrows, week_starts_monday=True)
+    return pc.floor_temporal(moments(moment), unit=arrow_unit, week_starts_monday=True)
 
 
 def to_date(datum: Datum) -> Datum:
-    """Return texts such as 2024-02-29, or moments, as dates."""
+    """Parse texts such as 2024-02-29 as dates, or truncate timestamps to dates."""
     if pa.types.is_string(datum.type) or pa.types.is_large_string(datum.type):
         return _read(datum, "date", pa.date32())
     return dates(datum)
 
 
 def to_timestamp(datum: Datum) -> Datum:
-    """Return texts such as ``2024-02-29 12:00:00``, or dates, as moments."""
+    """Parse texts such as ``2024-02-29 12:00:00`` as timestamps, or convert dates."""
     if pa.types.is_string(datum.type) or pa.types.is_large_string(datum.type):
         return _read(datum, "timestamp", TIMESTAMP)
     return moments(datum)
 
 
 def _read(texts: Datum, target: str, type: pa.DataType) -> Datum:
-    """Return texts as Spark's cast reads them, each different text once."""
+    """Parse texts as Spark's cast does, each distinct text once."""
     if isinstance(texts, pa.Scalar):
         return pa.scalar(_value(texts.as_py(), target), type)
     coded = texts.cast(pa.string()).dictionary_encode()

@@ -1,9 +1,9 @@
-"""SQL text to a condition or a value: filters, the values that updates set, conditions of merges.
+"""SQL parser for filters, values of updates, and conditions of merges.
 
-The grammar is Spark's, in its ANSI mode.  A test of a column with a literal becomes a leaf
-(:mod:`mdt.filters.sql`), which indexes understand; any other comparison of values, such as ``a + 1
-> b``, is evaluated on rows (:mod:`mdt.filters.comparison`).  A value without a column is computed
-when it is read: ``day > current_date() - interval 7 days`` is a test with a literal.
+The grammar is Spark's, in ANSI mode. A comparison of a column with a literal becomes a leaf
+(:mod:`mdt.filters.sql`), which indexes support. Any other comparison, such as ``a + 1 > b``, is
+evaluated on rows (:mod:`mdt.filters.comparison`). Values without columns are folded into literals,
+so ``day > current_date() - interval 7 days`` compares with a literal.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32, _INT64 = 1 << 31, 1 << 63
 _COMPUTED_IN_MAX = 1_000
-"""Values that a computed one is compared with, one after the other."""
+"""Literals in an IN list after an expression, which are compared one after the other."""
 _NOW = ("current_timestamp", "current_date", "now")
 _TEXT_TESTS = {"ilike": "ilike", "rlike": "regexp_like", "regexp": "regexp_like"}
 _NO_ROWS = pa.table({"": pa.nulls(1)})
-"""One row without a column that anything names."""
+"""A row without named columns."""
 
 
 def parse_expression(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> Value:
-    """Return what SQL text gives for the rows of a table with (at least) the columns of ``schema``
-    -> a column.
+    """Parse SQL text into a function from tables with (at least) the columns of ``schema`` to a
+    column.
 
-    Raises Invalid and Unsupported, with the place in the text; the function that is returned raises
-    Invalid for rows that have no value, as where one is divided by zero.
+    Raises Invalid and Unsupported with the position in the text. The returned function raises
+    Invalid for rows without a value, e.g. after a division by zero.
 
     >>> rows = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
     >>> parse_expression("case when a > 2 then -a else a * 10 + 1 end", rows.schema)(
@@ -81,8 +81,8 @@ def parse_expression(
 def parse_with_columns(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> tuple[Value, frozenset[str]]:
-    """Return what :func:`parse_expression` does, and the columns of ``schema`` that are read for
-    it.
+    """Return the result of :func:`parse_expression`, and the columns of ``schema`` that it
+    reads.
     """
     parameters = Parameters(params, hint=_NO_PARAMETERS)
     _require_text(text)
@@ -93,7 +93,7 @@ def parse_with_columns(
 def parse_condition(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> tuple[Predicate, frozenset[str]]:
-    """Return the condition that SQL text is, and the columns of ``schema`` that it reads.
+    """Parse SQL text into a predicate. Return it with the columns of ``schema`` that it reads.
 
     Raises as :func:`parse_expression` does.
 
@@ -103,24 +103,26 @@ def parse_condition(
     ([True, False, False], ['a', 'b'])
     """
     _require_text(text)
-    found = _read(text, schema, Parameters(params), Expressions.run)
-    return found, top_levels(schema, predicate.columns(found))
+    condition = _read(text, schema, Parameters(params), Expressions.run)
+    return condition, top_levels(schema, predicate.columns(condition))
 
 
 def parse_filter(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
-    """Return the predicate of a filter, as :func:`mdt.filters.where.parse_where` does."""
+    """Parse the SQL text of a filter, see :func:`mdt.filters.where.parse_where`."""
     if not text.strip():
         raise Invalid("the filter is empty", hint="leave where out to read every row")
     return _read(text, schema, parameters, Expressions.run, "filter")
 
 
 def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> T:
-    """Return SQL text with ``current_timestamp()`` and ``current_date()`` as literals of now.
+    """Replace ``current_timestamp()`` and ``current_date()`` in SQL text by literals of the current
+    time.
 
-    A text that travels to several tasks means the same moment in all of them then.  ``columns``:
-    names of columns; a column of that name comes before the function without brackets, as in Spark.
-    ``at_us``: the moment, in microseconds; None for the clock's.  Everything but text is returned
-    as it is, and so is text that is too long to be read.
+    All tasks that receive the text then use the same time. Anything but text, and text above the
+    size limit, is returned unchanged.
+
+    columns: Column names. As in Spark, a column takes precedence over a function without brackets.
+    at_us: The time in microseconds, or None for the current time.
     """
     if not isinstance(text, str) or _is_too_long(text, len(text)):
         return text
@@ -134,7 +136,7 @@ def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> 
         at_us = now_us()
     seconds, micros = divmod(at_us, 1_000_000)
     now = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
-    taken = {name.lower() for name in columns}
+    column_names = {name.lower() for name in columns}
     parts, at = list[str](), 0
     for n, token in enumerate(tokens):
         name = token.text.lower()
@@ -142,7 +144,7 @@ def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> 
             continue
         following = [one.text for one in tokens[n + 1 : n + 3]]
         is_called = following == ["(", ")"]
-        if not is_called and (name == "now" or name in taken):
+        if not is_called and (name == "now" or name in column_names):
             continue
         literal = f"timestamp'{now:%F %T.%f}'"
         if name == "current_date":
@@ -155,7 +157,9 @@ def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> 
 
 
 def _is_too_long(text: str, size: int) -> bool:
-    """Return whether a text of ``size`` bytes is refused; long lists after IN count apart."""
+    """Return True if a text of ``size`` bytes exceeds the limit. Long IN lists have a limit of
+    their own.
+    """
     if size <= WHERE_BYTES_MAX:
         return False
     return size > WHERE_LISTS_BYTES_MAX or characters_besides_lists(text) > WHERE_BYTES_MAX
@@ -192,18 +196,18 @@ def _read(
             ),
         )
     try:
-        found = run(Expressions(pinned(text, schema.names), schema, parameters))
+        result = run(Expressions(pinned(text, schema.names), schema, parameters))
     except NotSql as error:
         raise Invalid(f"the {what} is not SQL: {error}{caret(text, error.offset)}") from None
     except RecursionError:
         raise Invalid(f"the {what} nests too deeply", hint="write long lists with IN") from None
     parameters.require_all_used()
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Guarded:
-    """A value as a column of the table, whose errors name its text."""
+    """An expression as a function from tables to columns. Its errors contain its text."""
 
     text: str
     value: Expression
@@ -224,23 +228,23 @@ class _Guarded:
 
 @dataclass(frozen=True, slots=True)
 class _Computed(Column):
-    """A value that is no column and no literal, where a test has a column; it has no name."""
+    """An expression in the place of a column. It has no name."""
 
     value: Expression
 
 
 class Expressions(Conditions):
-    """One SQL text on its way to a value, or to a condition."""
+    """The parser of a text with expressions."""
 
     def whole(self) -> Expression:
-        """Return the value of the whole text."""
-        found = self._sum()
+        """Parse the text as an expression."""
+        value = self._sum()
         if self.token.kind != "end":
             self.unexpected()
-        return found
+        return value
 
     def ends(self) -> bool:
-        """Return whether a condition may end here."""
+        """Return True if a condition can end at this token."""
         return super().ends() or self.is_word("then") or self.is_sign(",")
 
     def _sum(self) -> Expression:
@@ -255,34 +259,36 @@ class Expressions(Conditions):
         part: Callable[[], Expression],
         first: Expression | None = None,
     ) -> Expression:
-        found = part() if first is None else first
+        value = part() if first is None else first
         rest: list[tuple[str, Expression]] = []
         while self.token.kind == "sign" and self.token.text in signs:
             sign = self.next().text
             if sign in "+-" and self._begins_an_interval(self.token):
-                chain = Chain(found, tuple(rest)) if rest else found
-                found, rest = self._shifted(chain, sign), []
+                chain = Chain(value, tuple(rest)) if rest else value
+                value, rest = self._shifted(chain, sign), []
             else:
                 rest.append((sign, part()))
         if rest:
-            return Chain(found, tuple(rest))
-        return found
+            return Chain(value, tuple(rest))
+        return value
 
     def _begins_an_interval(self, token: Token) -> bool:
-        """Return whether INTERVAL and a number follow, not a column that is called so."""
+        """Return True at INTERVAL before a number. A column may have the name interval."""
         if token.kind != "word" or token.text.lower() != "interval":
             return False
         return self._begins_a_number(self._at + 1)
 
     def _begins_a_number(self, at: int) -> bool:
-        """Return whether a number in digits or quotes stands at a token, after a minus or not."""
+        """Return True if a number follows, in digits or quotes, with an optional minus."""
         first, second = self._tokens[at], self._tokens[min(at + 1, len(self._tokens) - 1)]
         if first.kind in ("number", "string"):
             return True
         return first.text == "-" and second.kind in ("number", "string")
 
     def _shifted(self, value: Expression, sign: str) -> Expression:
-        """Return a date or time plus the interval here; several intervals are one node."""
+        """Parse an interval and add it to a date or timestamp. Several intervals form a single
+        node.
+        """
         by = self._interval()
         if sign == "-":
             by = by.negated()
@@ -291,7 +297,7 @@ class Expressions(Conditions):
         return Shift(value, (by,))
 
     def _interval(self) -> dates.Interval:
-        """Return INTERVAL '1' DAY, INTERVAL 2 HOURS 30 MINUTES or INTERVAL '1 day'."""
+        """Parse INTERVAL '1' DAY, INTERVAL 2 HOURS 30 MINUTES or INTERVAL '1 day'."""
         start, parts = self.next().offset, list[tuple[str, str]]()
         while self.token.kind in ("number", "string") or not parts:
             sign = self.next().text if self.is_sign("-") else ""
@@ -328,7 +334,7 @@ class Expressions(Conditions):
         return self._value(super().operand(False), token.offset)
 
     def _value(self, found: Predicate | Operand, offset: int) -> Expression:
-        """Return the value that an operand is."""
+        """Return an operand as an expression."""
         if isinstance(found, _Computed):
             return found.value
         if isinstance(found, Column):
@@ -342,9 +348,9 @@ class Expressions(Conditions):
 
     def _deeper(self, offset: int) -> Expression:
         with self.nested(offset):
-            found = self._sum()
+            value = self._sum()
             self.expect_sign(")")
-        return found
+        return value
 
     def _made_case(
         self, branches: list[tuple[Predicate, Expression]], otherwise: Expression | None
@@ -353,7 +359,7 @@ class Expressions(Conditions):
         return Case(tuple(branches), otherwise, self._columns(frozenset().union(*tested)))
 
     def _columns(self, paths: Iterable[str]) -> pa.Schema:
-        """Return the columns to read for ``paths``."""
+        """Return the schema of the columns that contain ``paths``."""
         names = top_levels(self._schema, paths)
         return pa.schema([field for field in self._schema if field.name in names])
 
@@ -414,40 +420,38 @@ class Expressions(Conditions):
     # Tests of values that are no columns
 
     def operand(self, negated: bool) -> Predicate | Operand:
-        """Return what stands on one side of a test here: as in a filter, or a value that is
-        computed.
-        """
+        """Parse a side of a comparison: a filter operand or an expression."""
         offset = self.token.offset
-        first: Predicate | Operand
+        value: Predicate | Operand
         if self._begins_a_value():
-            first = _Computed("", offset, self._signed_value())
+            value = _Computed("", offset, self._signed_value())
         else:
-            first = super().operand(negated)
+            value = super().operand(negated)
         if self.token.kind == "sign" and self.token.text in _SUMS + _PRODUCTS:
-            product = self._chain(_PRODUCTS, self._signed_value, self._value(first, offset))
-            first = _Computed("", offset, self._chain(_SUMS, self._product, product))
-        if isinstance(first, _Computed):
-            return self._folded(first)
-        return first
+            product = self._chain(_PRODUCTS, self._signed_value, self._value(value, offset))
+            value = _Computed("", offset, self._chain(_SUMS, self._product, product))
+        if isinstance(value, _Computed):
+            return self._folded(value)
+        return value
 
     def _folded(self, found: _Computed) -> Column | Literal:
-        """Return a value that depends on no column as a literal, which indexes understand."""
+        """Return an expression without columns as a literal, which indexes support."""
         if next(found.value.paths(), None) is not None:
             return found
         try:
             scalar = arithmetic.column_of(_NO_ROWS, found.value(_NO_ROWS))[0]
-            plain = scalar.as_py()
+            value = scalar.as_py()
         except Invalid as error:
             self.invalid(error.message, found.offset, error.hint)
         except arithmetic.FAILURES as error:
             self.invalid(f"this has no value: {error}", found.offset)
-        if isinstance(plain, datetime):
-            plain = plain.replace(tzinfo=None)
+        if isinstance(value, datetime):
+            value = value.replace(tzinfo=None)
         name = next((name for name, type in CASTS.items() if type == scalar.type), "")
-        return Literal(plain, found.offset, type=name)
+        return Literal(value, found.offset, type=name)
 
     def _begins_a_value(self) -> bool:
-        """Return whether what comes next is computed, which a filter would not know."""
+        """Return True if an expression follows that is not a filter operand."""
         token = after = self.token
         if token.kind != "end":
             after = self.after
@@ -467,7 +471,7 @@ class Expressions(Conditions):
         return word in FUNCTIONS and isinstance(functions.find(word), functions.Unknown)
 
     def _signs_a_value(self) -> bool:
-        """Return whether a column, a bracket or a function follows the signs here."""
+        """Return True if a column, bracket or function follows the signs here."""
         at = self._at
         while self._tokens[at].kind == "sign" and self._tokens[at].text in "+-":
             at += 1
@@ -477,7 +481,7 @@ class Expressions(Conditions):
         return self.after.kind == "word" and self.after.text.lower() == "when"
 
     def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
-        """Return the condition that an operand is, if nothing tests it."""
+        """Return an operand that is not compared as a condition."""
         if not isinstance(found, _Computed):
             return super().condition(found, negated)
         if not self.ends():
@@ -508,33 +512,35 @@ class Expressions(Conditions):
         return self._compared(column, op, value)
 
     def _among(self, column: Column, several: Literal) -> Predicate:
-        """Return whether a computed value is one of several literals."""
-        given = several.value
-        assert isinstance(given, tuple), "IN has a list"
-        if len(given) > _COMPUTED_IN_MAX:
+        """Return the test of an expression against a list of literals."""
+        items = several.value
+        assert isinstance(items, tuple), "IN has a list"
+        if len(items) > _COMPUTED_IN_MAX:
             self.unsupported(
-                f"a list of {len(given):,} values after a value that is computed", several.offset
+                f"a list of {len(items):,} values after a value that is computed", several.offset
             )
         value, type = self._value(column, column.offset), self._type_of(column)
-        constants = (Constant(self._fitted(Literal(one, several.offset), type)) for one in given)
+        constants = (Constant(self._fitted(Literal(one, several.offset), type)) for one in items)
         test = Among(value, tuple(constants))
         return self._tested(column.offset, "=", test, Constant(pa.scalar(True)))
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
-        """Return the test that follows, [NOT] ILIKE and RLIKE included; None if none does."""
+        """Parse the test that follows, including [NOT] ILIKE and RLIKE. Return None if there is
+        none.
+        """
         inverted = self.is_word("not")
         word = (self.after if inverted else self.token).text.lower()
         if word not in _TEXT_TESTS or self.token.kind != "word":
             return super()._worded(left, negated)
         for _ in range(1 + inverted):
             self.next()
-        found = self._text_test(_TEXT_TESTS[word], left, self._side())
+        test = self._text_test(_TEXT_TESTS[word], left, self._side())
         if negated != inverted:
-            return found.negated()
-        return found
+            return test.negated()
+        return test
 
     def _text_test(self, function: str, text: Operand, pattern: Operand) -> Compared:
-        """Return whether a text matches a pattern."""
+        """Return the test of a text against a pattern."""
         values = self._value(text, text.offset), self._value(pattern, pattern.offset)
         return self._tested(text.offset, "=", Apply(function, values), Constant(pa.scalar(True)))
 
@@ -563,7 +569,9 @@ class Expressions(Conditions):
             self.invalid(f"this has no value: {error}", operand.offset)
 
     def _fitted(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
-        """Return a literal; a text beside numbers, dates or times is read as one, as in Spark."""
+        """Return a literal as a scalar. A text compared with numbers, dates or timestamps is
+        parsed, as in Spark.
+        """
         value = literal.value
         is_read = pa.types.is_temporal(type) or arithmetic.is_number(type)
         if isinstance(value, str) and is_read:
@@ -576,7 +584,7 @@ class Expressions(Conditions):
         return constant.scalar
 
     def _tested(self, offset: int, op: str, left: Expression, right: Expression) -> Compared:
-        """Return the comparison, refused here if values of these types are not compared."""
+        """Return a comparison. Raises Invalid if its types cannot be compared."""
         test = Compared(self.text[offset : self.token.offset].strip(), op, left, right)
         rows = self._columns(test.columns).empty_table()
         try:
@@ -587,7 +595,7 @@ class Expressions(Conditions):
 
 
 def _scalar(value: Any, type: pa.DataType | None) -> pa.Scalar:
-    """Return a literal as a value of Arrow; ``type``: the one that the text names, if any."""
+    """Return a literal as an Arrow scalar. ``type`` is the type named in the text, if any."""
     if isinstance(value, UUID):
         value = str(value)
     if type is not None:

@@ -1,9 +1,9 @@
-"""Values that SQL text stands for, as a tree: columns, constants, functions of them.
+"""Expression trees of SQL values: columns, constants, and functions of them.
 
-Every node is called with n rows of a table and returns n values, or one scalar for all of them.
-Nodes are plain data: they can be compared, sent to tasks, and turned into Spark's columns
-(:mod:`mdt.engines.spark.columns`).  The rules are those of Spark in its ANSI mode: overflow and
-division by zero are errors.
+A node is called with a table of n rows and returns n values, or a scalar for all rows. Nodes are
+plain data: they can be compared, pickled for tasks, and converted to Spark columns
+(:mod:`mdt.engines.spark.columns`). Semantics are Spark's in ANSI mode: overflow and division by
+zero are errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mdt.filters.comparison_kernels import compared
 
 
 class Expression(ABC):
-    """A value of each row.  Call it with a table that has the columns in :meth:`paths`.
+    """A value per row. Call it with a table that has the columns in :meth:`paths`.
 
     Raises Invalid, ``pa.ArrowException``, ValueError or OverflowError for rows without a value,
     e.g. after a division by zero.
@@ -34,30 +34,30 @@ class Expression(ABC):
 
     @abstractmethod
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the values of ``rows``: an array of as many, or one scalar for all."""
+        """Return a value per row, or a scalar for all rows."""
 
     def parts(self) -> Sequence[Expression]:
-        """Return the values that this one is made of."""
+        """Return the subexpressions."""
         return ()
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of the columns that the value depends on, some more than once."""
+        """Yield the paths of the columns that the expression reads, possibly repeated."""
         for part in self.parts():
             yield from part.paths()
 
 
 @dataclass(frozen=True, slots=True)
 class Field(Expression):
-    """A column, or the field of a struct: ``fare``, ``address.city``."""
+    """A column or struct field: ``fare``, ``address.city``."""
 
     path: str
 
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the column; a dictionary-encoded one as plain values."""
-        found = column_at(rows, self.path)
-        if pa.types.is_dictionary(found.type):
-            return found.cast(found.type.value_type)
-        return found
+        """Return the column, without dictionary encoding."""
+        column = column_at(rows, self.path)
+        if pa.types.is_dictionary(column.type):
+            return column.cast(column.type.value_type)
+        return column
 
     def paths(self) -> Iterator[str]:
         """Yield the path."""
@@ -66,7 +66,7 @@ class Field(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Expression):
-    """The same value in every row."""
+    """A constant."""
 
     scalar: pa.Scalar
 
@@ -77,35 +77,35 @@ class Constant(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Expression):
-    """Values joined by signs of one precedence, from left to right: ``a - b + 1``.
+    """Operators of equal precedence, evaluated from left to right: ``a - b + 1``.
 
-    ``rest``: pairs of a sign, one of ``+ - * / % ||``, and the value after it.
+    rest: Pairs of an operator of ``+ - * / % ||`` and its right operand.
     """
 
     first: Expression
     rest: tuple[tuple[str, Expression], ...]
 
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the result of all signs."""
+        """Return the result."""
         value = self.first(rows)
         for sign, part in self.rest:
             value = arithmetic.applied(sign, value, part(rows))
         return value
 
     def parts(self) -> Sequence[Expression]:
-        """Return the values between the signs."""
+        """Return the operands."""
         return (self.first, *(part for _, part in self.rest))
 
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expression):
-    """A function of :data:`mdt.filters.scalar_functions.FUNCTIONS` applied to values."""
+    """A call of a function in :data:`mdt.filters.scalar_functions.FUNCTIONS`."""
 
     function: str
     arguments: tuple[Expression, ...]
 
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the function's values."""
+        """Return the function's result."""
         kernel = scalar_functions.FUNCTIONS[self.function].kernel
         return kernel(*(argument(rows) for argument in self.arguments))
 
@@ -116,12 +116,12 @@ class Apply(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Coalesce(Expression):
-    """The first value that is not null; those behind it are not evaluated for such rows."""
+    """The first value that is not null. Later values are not evaluated for such rows."""
 
     arguments: tuple[Expression, ...]
 
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the first value of each row that is known."""
+        """Return the first non-null value of each row."""
         return arithmetic.first_known(self.arguments)(rows)
 
     def parts(self) -> Sequence[Expression]:
@@ -131,9 +131,10 @@ class Coalesce(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Case(Expression):
-    """CASE WHEN: the value of the first condition that holds, evaluated only for its rows.
+    """CASE WHEN: the value of the first true condition, evaluated only for its rows.
 
-    ``schema``: the columns that the conditions test.  ``otherwise`` None stands for null.
+    schema: The columns that the conditions read.
+    otherwise: None for null.
     """
 
     branches: tuple[tuple[Predicate, Expression], ...]
@@ -146,14 +147,14 @@ class Case(Expression):
         return arithmetic.chosen(branches, self.otherwise)(rows)
 
     def parts(self) -> Sequence[Expression]:
-        """Return the values of the branches, and the one otherwise."""
+        """Return the values of all branches, ELSE included."""
         values = [value for _, value in self.branches]
         if self.otherwise is None:
             return values
         return [*values, self.otherwise]
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of conditions and values."""
+        """Yield the paths in conditions and values."""
         for test, _ in self.branches:
             yield from columns(test)
         for part in self.parts():
@@ -168,13 +169,13 @@ class _Holds:
     schema: pa.Schema
 
     def __call__(self, rows: pa.Table) -> Datum:
-        some = rows.select(self.schema.names) if self.schema.names else rows
-        return bind(self.test, self.schema)(some)
+        columns_read = rows.select(self.schema.names) if self.schema.names else rows
+        return bind(self.test, self.schema)(columns_read)
 
 
 @dataclass(frozen=True, slots=True)
 class Among(Expression):
-    """IN: whether a value is one of some constants; null if that depends on a null."""
+    """IN: True if the value equals a constant, null if that depends on a null."""
 
     argument: Expression
     constants: tuple[Constant, ...]
@@ -192,13 +193,13 @@ class Among(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Expression):
-    """A value as another type, one of :data:`mdt.filters.scalar_functions.CASTS` or a decimal."""
+    """A cast to a type of :data:`mdt.filters.scalar_functions.CASTS` or a decimal."""
 
     argument: Expression
     type: pa.DataType
 
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the value as the type."""
+        """Return the converted value."""
         return scalar_functions.cast(self.argument(rows), self.type)
 
     def parts(self) -> Sequence[Expression]:
@@ -208,13 +209,13 @@ class Cast(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Shift(Expression):
-    """A date or a time plus intervals, one after the other."""
+    """A date or timestamp plus intervals."""
 
     argument: Expression
     intervals: tuple[dates.Interval, ...]
 
     def __call__(self, rows: pa.Table) -> Datum:
-        """Return the later, or earlier, date or time."""
+        """Return the shifted date or timestamp."""
         return reduce(dates.shifted, self.intervals, self.argument(rows))
 
     def parts(self) -> Sequence[Expression]:

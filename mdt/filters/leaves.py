@@ -1,6 +1,4 @@
-"""One test of a filter: a column by its name, an operator and literals, checked against the
-schema.
-"""
+"""Tests of a column with literals, checked against the schema."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from mdt.limits import LIKE_CHARACTERS_MAX, LIKE_WILDCARDS_MAX, LITERAL_BYTES_MA
 
 
 def column_name(name: str, schema: pa.Schema) -> str:
-    """Return the own spelling of a column or path; raises ``errors.Invalid`` naming the nearest.
+    """Return a column or path as the schema spells it. Raises Invalid, with the nearest names, for
+    an unknown column.
 
     >>> column_name("FARE", pa.schema({"fare": pa.float64()}))
     'fare'
@@ -26,11 +25,12 @@ def column_name(name: str, schema: pa.Schema) -> str:
 
 
 def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:
-    """Return a leaf that can be tested on ``schema``, its literals read as values of the column's
-    type.
+    """Return a leaf for ``schema``, with literals converted to the column's type.
 
-    ``value``: as ``parameters.native`` returns it, a tuple of such for in and not in.  Raises
-    ValueError if it cannot be.
+    value: A value as :func:`mdt.filters.parameters.native` returns it, or a tuple of them for in
+        and not in.
+
+    Raises ValueError if a literal cannot be converted.
     """
     _check_size(op, value)
     type = paths.type_at(schema, column)
@@ -41,17 +41,17 @@ def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:
             value = literals.fitted(value, type)
     except ValueError as error:
         raise ValueError(f"column {column!r} has type {type}; {error}") from None
-    made = Leaf(column, op, value)
-    predicate.check(made, schema)
-    return made
+    test = Leaf(column, op, value)
+    predicate.check(test, schema)
+    return test
 
 
 def _check_size(op: str, value: object) -> None:
-    """Raise ValueError for literals whose test would take time or memory out of proportion."""
-    for one in value if isinstance(value, tuple) else (value,):
-        if isinstance(one, (str, bytes)) and len(one) > LITERAL_BYTES_MAX:
+    """Raise ValueError for literals that would take too much time or memory to test."""
+    for literal in value if isinstance(value, tuple) else (value,):
+        if isinstance(literal, (str, bytes)) and len(literal) > LITERAL_BYTES_MAX:
             raise ValueError(
-                f"a value of {len(one):,} characters; at most {LITERAL_BYTES_MAX:,} are taken"
+                f"a value of {len(literal):,} characters; at most {LITERAL_BYTES_MAX:,} are taken"
             )
     if op not in ("like", "not like", "match", "not match") or not isinstance(value, str):
         return

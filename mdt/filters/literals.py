@@ -1,9 +1,8 @@
-"""Literals of filters, by Spark's rules (its ANSI mode): numbers with their suffixes, typed
-literals, casts, text of a value.
+"""SQL literals with Spark's ANSI semantics: numbers with suffixes, typed literals, casts.
 
-A literal becomes a plain value of Python: None, bool, int, float, Decimal, str, bytes, date or
-datetime.  What the rules refuse (``cast(300 as tinyint)``, ``5`` for ``'five'``) is a ValueError
-that says so.  Where mdt differs from Spark on purpose is told in docs/filters.md.
+A literal becomes a Python value: None, bool, int, float, Decimal, str, bytes, date or datetime.
+Literals that Spark refuses (``cast(300 as tinyint)``, ``'five'`` as a number) raise ValueError.
+docs/filters.md lists the intended differences from Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from mdt.limits import LITERAL_DIGITS_MAX
 Value = None | bool | int | float | Decimal | str | bytes | date | datetime
 """A literal."""
 NUMBERS = (int, float, Decimal)
-"""Classes of literals that have a sign; bool, a subclass of int, has none."""
+"""Types of literals with a sign. bool, a subclass of int, is not among them."""
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _SUFFIXES = {"Y": "tinyint", "S": "smallint", "L": "bigint", "F": "float", "D": "double"}
@@ -50,26 +49,26 @@ _ZONE = r"(?P<zone>Z|UTC|GMT|(?P<ahead>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minute
 _TIMESTAMP = re.compile(rf"{_DAY}(?:[ T]{_CLOCK}\s*{_ZONE}?)?)?)?")
 _LARGEST = {"float": float(np.finfo(np.float32).max), "double": float(np.finfo(np.float64).max)}
 _EXACT = Context(prec=2 * LITERAL_DIGITS_MAX + 100)
-"""Arithmetic that rounds nothing that a literal can hold; the default context keeps 28 digits."""
+"""Decimal arithmetic without rounding for any literal. The default context has 28 digits."""
 
 
 class NoSuchCast(Exception):
-    """Spark may know this cast of a literal, mdt does not."""
+    """A cast that mdt does not support. Spark may support it."""
 
 
 def number(text: str, negative: bool = False) -> int | float | Decimal:
-    """Return a numeric literal as Spark types it: 5, 5L, 1.5 (a decimal), 1.5e0 (a double), 1.5D,
-    0.1F, 1BD.
+    """Return a numeric literal with Spark's type: 5, 5L, 1.5 (decimal), 1.5e0 (double), 1.5D, 0.1F,
+    1BD.
 
     >>> [number(text) for text in ("5", "1.5", "1.5e0", "0.1F", "5Y")]
     [5, Decimal('1.5'), 1.5, 0.10000000149011612, 5]
     """
-    found = _NUMBER.fullmatch(text)
-    if found is None or len(text) > LITERAL_DIGITS_MAX:
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > LITERAL_DIGITS_MAX:
         raise ValueError(
             f"a number of {len(text)} characters; at most {LITERAL_DIGITS_MAX} are read"
         )
-    digits, suffix = ("-" if negative else "") + found[1], (found[2] or "").upper()
+    digits, suffix = ("-" if negative else "") + match[1], (match[2] or "").upper()
     if suffix in ("L", "S", "Y"):
         return _integer(digits, _SUFFIXES[suffix])
     if suffix in ("F", "D"):
@@ -82,7 +81,7 @@ def number(text: str, negative: bool = False) -> int | float | Decimal:
 
 
 def suffix_type(text: str) -> str:
-    """Return the type that a number's suffix names, "" without one.
+    """Return the type that the suffix of a number names, or "".
 
     >>> suffix_type("5L"), suffix_type("1.5")
     ('bigint', '')
@@ -91,14 +90,14 @@ def suffix_type(text: str) -> str:
 
 
 def negated(value: float | Decimal) -> float | Decimal:
-    """Return minus a number, exactly."""
+    """Return the exact negation of a number."""
     if isinstance(value, Decimal):
         return value.copy_negate()
     return -value
 
 
 def typed(name: str, text: str) -> Value:
-    r"""Return DATE '…', TIMESTAMP '…' and X'…'; raises NoSuchCast for other names.
+    r"""Return the value of DATE '…', TIMESTAMP '…' or X'…'. Raises NoSuchCast for other names.
 
     >>> typed("date", "2024-02-29"), typed("x", "0aff")
     (datetime.date(2024, 2, 29), b'\n\xff')
@@ -113,10 +112,11 @@ def typed(name: str, text: str) -> Value:
 
 
 def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Value:
-    """Return ``cast(value as target)``; ``precision`` and ``scale`` are of decimals.
+    """Return ``cast(value as target)``. ``precision`` and ``scale`` apply to decimals.
 
-    ``target``: Spark's name of a type, in its first spelling ("int").  Null stays null.  Raises
-    ValueError where Spark's cast fails, NoSuchCast for a pair of types that is not known here.
+    target: Spark's primary name of a type, e.g. "int".
+
+    Null stays null. Raises ValueError where Spark's cast fails, NoSuchCast for unsupported types.
 
     >>> cast("12", "int"), cast(1.9, "int"), cast(None, "date")
     (12, 1, None)
@@ -140,11 +140,10 @@ def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Valu
 
 
 def fitted(value: Any, type: pa.DataType) -> Any:
-    """Return a literal that is compared with a column of ``type``: text is read as a value of that
-    type.
+    """Return a literal for comparison with a column of ``type``. Text is parsed as that type.
 
-    Everything else stays as it is, and is compared exactly.  Raises ValueError for text that is no
-    such value.
+    Other literals are unchanged, and compared exactly. Raises ValueError for text that does not
+    parse.
 
     >>> fitted("2024-02-29", pa.date32()), fitted("7", pa.int64()), fitted("7", pa.string())
     (datetime.date(2024, 2, 29), 7, '7')
@@ -162,44 +161,43 @@ def fitted(value: Any, type: pa.DataType) -> Any:
 
 
 def all_fitted(items: tuple[Any, ...], type: pa.DataType) -> tuple[Any, ...]:
-    """Return literals of a list as :func:`fitted` returns each."""
-    as_they_are = {*NUMBERS, bool, None.__class__}
+    """Return :func:`fitted` of each literal in a list."""
+    unchanged = {*NUMBERS, bool, None.__class__}
     if (values.kind_of(type) or "string") == "string":
-        as_they_are.add(str)
-    if as_they_are.issuperset(map(builtins.type, items)):
+        unchanged.add(str)
+    if unchanged.issuperset(map(builtins.type, items)):
         return items
     return tuple(fitted(item, type) for item in items)
 
 
 def read_date(text: str) -> date:
-    """Return the date of ``2024``, ``2024-2``, ``2024-02-29``; what follows a space or T is
-    dropped, as Spark does.
+    """Parse ``2024``, ``2024-2`` or ``2024-02-29``. Text after a space or T is ignored, as in
+    Spark.
     """
-    found = _DATE.fullmatch(text.strip())
-    if found is None:
+    match = _DATE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{_shown(text)} is no date; write it as 2024-01-31")
-    return _date(found, text)
+    return _date(match, text)
 
 
 def read_timestamp(text: str) -> datetime:
-    """Return the moment of ``2024-02-29 12:00:00.5+01:00`` and its shorter forms; naive if it names
-    no zone.
+    """Parse ``2024-02-29 12:00:00.5+01:00`` and shorter forms. The result is naive without a zone.
 
     >>> str(read_timestamp("2024-02-29 12:00:00.5+01:00")), str(read_timestamp("2024-02"))
     ('2024-02-29 12:00:00.500000+01:00', '2024-02-01 00:00:00')
     """
-    found = _TIMESTAMP.fullmatch(text.strip())
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
         hint = (
             "write it as 2024-01-31 12:00:00.123456+01:00, with an offset in place of a zone's name"
         )
         raise ValueError(f"{_shown(text)} is no time; {hint}")
-    day, fraction = _date(found, text), found["fraction"] or ""
+    day, fraction = _date(match, text), match["fraction"] or ""
     if len(fraction) > 6:
         raise ValueError(f"{_shown(text)} has digits below the microsecond; write at most six")
     try:
-        hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
-        clock = time(hour, minute, second, int(fraction.ljust(6, "0")), _zone(found))
+        hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+        clock = time(hour, minute, second, int(fraction.ljust(6, "0")), _zone(match))
         return datetime.combine(day, clock)
     except ValueError as error:
         raise ValueError(f"{_shown(text)} is no time: {error}") from None
@@ -224,20 +222,20 @@ def _zone(found: re.Match[str]) -> timezone | None:
 
 
 def _day_alone(text: str) -> date:
-    """Return the date that a date column is compared with: Spark would drop a time of day, and its
-    meaning with it.
+    """Return the date to compare with a date column. A time of day raises ValueError, where Spark
+    would ignore it.
     """
-    found = _DATE.fullmatch(text.strip())
-    if found is not None and found["rest"] and found["rest"].strip():
+    match = _DATE.fullmatch(text.strip())
+    if match is not None and match["rest"] and match["rest"].strip():
         raise ValueError(
             f"{_shown(text)} has a time of day, which no date has; write DATE"
-            f" '{text.strip()[: found.start('rest')]}', or TIMESTAMP '…' to compare with midnight"
+            f" '{text.strip()[: match.start('rest')]}', or TIMESTAMP '…' to compare with midnight"
         )
     return read_date(text)
 
 
 def _integer(value: Value, type: str) -> int:
-    """Return a value as an integer of ``type``; fractions are cut off."""
+    """Convert a value to an integer ``type``, truncating fractions."""
     if isinstance(value, str):
         if not _INTEGER_TEXT.fullmatch(value.strip()):
             raise ValueError(f"{_shown(value)} is no whole number")
@@ -255,8 +253,8 @@ def _integer(value: Value, type: str) -> int:
 
 
 def _in_range(digits: str, type: str) -> float:
-    """Return the value of a floating point literal; one that only rounds to the largest value is
-    above it, as in Spark.
+    """Return the value of a floating-point literal. As in Spark, a literal above the largest value
+    is refused even if it rounds to it.
     """
     if abs(_decimal(digits)) > _LARGEST[type]:
         raise ValueError(f"{_shown(digits)} is outside the range of {type}")
@@ -264,8 +262,8 @@ def _in_range(digits: str, type: str) -> float:
 
 
 def _floating(value: Value, type: str) -> float:
-    """Return a value as a double, or as a double that is a float32; rounded but once, to infinity
-    where it is too large.
+    """Convert a value to a double, or to float32 as a double. It is rounded once, and to infinity
+    if too large.
     """
     if isinstance(value, str):
         word = value.strip().lower()
@@ -277,24 +275,24 @@ def _floating(value: Value, type: str) -> float:
     if not isinstance(value, (int, float, Decimal)):
         raise NoSuchCast
     try:
-        found = float(value)
+        double = float(value)
     except OverflowError:
-        found = math.inf if value > 0 else -math.inf
+        double = math.inf if value > 0 else -math.inf
     if type == "float":
-        return _float32(found, value)
-    return found
+        return _float32(double, value)
+    return double
 
 
 def _float32(double: float, exact: float | Decimal) -> float:
-    """Return the float32 nearest to ``exact``, of which ``double`` is the nearest double."""
+    """Return the float32 nearest to ``exact``, given its nearest double."""
     with np.errstate(over="ignore"):
         nearest = np.float32(double)
         near = float(nearest)  # NumPy would compare a float32 with a double as if both were float32
         if near == double or not math.isfinite(near):
             return near
         away = math.copysign(math.inf, double - near)
-        other = float(np.nextafter(nearest, np.float32(away)))
-    low, high = sorted((near, other))
+        neighbor = float(np.nextafter(nearest, np.float32(away)))
+    low, high = sorted((near, neighbor))
     if (
         low + high
     ) / 2 == double and exact != double:  # rounding twice would take the even one of the two
@@ -325,7 +323,7 @@ def _decimal(value: Value) -> Decimal:
 
 
 def _bounded(value: Decimal) -> Decimal:
-    """Return ``value``, if its exponent is no bomb: as an integer it would have billions of
+    """Return ``value`` unless its exponent is so large that an integer would have billions of
     digits.
     """
     if value and abs(value.adjusted()) > LITERAL_DIGITS_MAX:
@@ -341,17 +339,17 @@ def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
             f"decimal({precision},{scale}) is no type: at most 38 digits, scale from 0 to the"
             " digits"
         )
-    found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
-    if found and found.adjusted() >= precision - scale:
+    rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    if rounded and rounded.adjusted() >= precision - scale:
         raise ValueError(f"{value} is outside the range of decimal({precision},{scale})")
-    return found
+    return rounded
 
 
 def _boolean(text: str) -> bool:
-    found = _BOOLEAN_WORDS.get(text.strip().lower())
-    if found is None:
+    value = _BOOLEAN_WORDS.get(text.strip().lower())
+    if value is None:
         raise ValueError(f"{_shown(text)} is neither true nor false")
-    return found
+    return value
 
 
 def _midnight(day: date) -> datetime:
@@ -386,7 +384,7 @@ _CASTS: dict[tuple[str, type], Callable[[Any], Value]] = {
         )
     },
 }
-"""(type, class of the value) -> conversion."""
+"""Maps (type, class of the value) to conversions."""
 
 _READERS: dict[str, Callable[[str], Value]] = {
     "int": lambda text: _integer(text, "bigint"),
@@ -397,4 +395,4 @@ _READERS: dict[str, Callable[[str], Value]] = {
     "date": _day_alone,
     "timestamp": read_timestamp,
 }
-"""Kind of a column -> how text that is compared with it is read."""
+"""Maps kinds of columns to parsers of text compared with them."""

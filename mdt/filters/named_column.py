@@ -1,4 +1,4 @@
-"""A column by its name, where text would be SQL."""
+"""References to columns in places where text would be SQL."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Col:
-    """The column ``name``: in a merge ``source.fare`` or ``target.fare``."""
+    """A column, as a value of a merge. Made by :func:`mdt.col`.
+
+    >>> mdt.col("source.fare")
+    Col(name='source.fare')
+    """
 
     name: str
 
 
 def col(name: str) -> Col:
-    """Return the column called ``name``, as a value that a merge sets: ``{"fare":
-    mdt.col("source.fare")}``.
+    """Return a reference to the column ``name``, as a value that a merge sets.
+
+    >>> rows = {"id": ["b"], "new_fare": [3.5]}
+    >>> clause = t.merge(rows).when_matched()
+    >>> clause.update({"fare": mdt.col("source.new_fare")}).execute(dry_run=True).updated
+    1
     """
     return Col(name)

@@ -1,7 +1,7 @@
-"""``order_by`` as users write it, turned into sort keys; and rows brought into that order.
+"""Parsing of ``order_by``, and sorting.
 
-The order is Spark's: NaN stands above everything, ``-0.0`` equals ``0.0``, text is compared by its
-UTF-8 bytes, nulls come first in rising and last in falling order unless something else is said.
+The order is Spark's: NaN is the greatest value, ``-0.0`` equals ``0.0``, text is compared by its
+UTF-8 bytes, and nulls are first in ascending and last in descending order by default.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mdt.errors import Invalid
 from mdt.filters.leaves import column_name
 
 OrderBy = str | Sequence[str | tuple[str, ...]] | None
-"""SQL text such as ``"ts desc, id"``, or a list of such texts and of tuples (column, "asc" or
-"desc"[, "nulls first" or "nulls last"]), or None for no order.
+"""SQL text such as ``"ts desc, id"``; a list of such texts and of tuples (column, "asc" or "desc"[,
+"nulls first" or "nulls last"]); or None for no order.
 """
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
@@ -38,7 +38,7 @@ _EXCERPT_CHARACTERS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One column of an order.  ``column``: a path, of values of ``type``."""
+    """A column to sort by. ``column`` is a path, and ``type`` the type of its values."""
 
     column: str
     descending: bool
@@ -51,14 +51,14 @@ class SortKey:
         return f"{self.column} {'desc' if self.descending else 'asc'}{nulls}"
 
     def values(self, table: pa.Table) -> pa.ChunkedArray:
-        """Return what is sorted by [rows]."""
+        """Return the values to sort by [rows]."""
         return paths.column_at(table, self.column)
 
     def not_behind(self, value: pa.Scalar, *, strict: bool) -> Predicate | None:
-        """Return the test that rows before ``value`` pass, and rows beside it unless ``strict``;
-        None if any row may be one.
+        """Return the test that rows before ``value`` pass, or None if any row may be before it.
 
-        Rows behind ``value`` fail it, but for values that no literal can express.
+        Rows equal to ``value`` pass too, unless ``strict``. Rows after ``value`` fail, except for
+        values that no literal can express.
         """
         is_null = Leaf(self.column, "is null")
         if not value.is_valid:
@@ -82,11 +82,9 @@ class SortKey:
 
 
 def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
-    """Return the sort keys that ``order_by`` means for columns of ``schema``; a column that comes
-    again is left out.
+    """Return the sort keys of ``order_by`` for columns of ``schema``. Repeated columns are ignored.
 
-    Raises Invalid for text that is no order, unknown columns, and columns whose values have no
-    order.
+    Raises Invalid for text that does not parse, unknown columns, and columns without an order.
 
     >>> schema = pa.schema([("id", pa.string()), ("ts", pa.int64())])
     >>> print(*parse_order("ts desc, id nulls last", schema), sep=", ")
@@ -94,15 +92,15 @@ def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
     """
     if order_by is None:
         return ()
-    found: dict[str, SortKey] = {}
+    keys: dict[str, SortKey] = {}
     for name, way, nulls in _items(order_by):
         key = _sort_key(name, way, nulls, schema)
-        found.setdefault(name, key)
-    return tuple(found.values())
+        keys.setdefault(name, key)
+    return tuple(keys.values())
 
 
 def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
-    """Yield column, direction and place of nulls ("" = not said) of each item."""
+    """Yield (column, direction, place of nulls) of each item, "" where it is not given."""
     if isinstance(order_by, str):
         yield from _parsed(order_by)
         return
@@ -130,14 +128,14 @@ def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
 def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
     at, is_more = 0, True
     while is_more:
-        found = _ITEM.match(text, at)
-        if found is None:
+        match = _ITEM.match(text, at)
+        if match is None:
             raise Invalid(
                 f"order_by cannot be read from here on: {_excerpt(text[at:])!r}", hint=_HINT
             )
-        name = ".".join(_unquoted(part) for part in _PART.findall(found["name"]))
-        yield name, (found["way"] or "").lower(), (found["nulls"] or "").lower()
-        at, is_more = found.end(), found[0].endswith(",")
+        name = ".".join(_unquoted(part) for part in _PART.findall(match["name"]))
+        yield name, (match["way"] or "").lower(), (match["nulls"] or "").lower()
+        at, is_more = match.end(), match[0].endswith(",")
 
 
 def _unquoted(part: str) -> str:
@@ -172,8 +170,7 @@ def _excerpt(text: str) -> str:
 
 
 def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = None) -> pa.Table:
-    """Return the rows of ``table`` in the order of ``keys``, the first ``limit`` of them; equal
-    rows stay as they stood.
+    """Return the first ``limit`` rows of ``table`` in the order of ``keys``. The sort is stable.
 
     O(rows × log(rows)).
 
@@ -198,8 +195,8 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values that Arrow sorts as we do: floats as machine words, because Arrow puts NaN
-    beside the nulls.
+    """Return values that Arrow sorts in our order. Floats become integers, because Arrow sorts NaN
+    with the nulls.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

@@ -1,8 +1,7 @@
-"""Values that users hand over, of Python, NumPy, pandas or Arrow, as the plain values that
-predicates hold.
+"""Conversion of users' values (Python, NumPy, pandas, Arrow) to the plain values of predicates.
 
-Parameters of SQL text (``"id = :id"``) and the list form of a filter take the same ones.  A value
-never becomes text of the filter, so nothing in it can be mistaken for SQL.
+They are the parameters of SQL text (``"id = :id"``) and the values of list filters. A value never
+becomes part of the text, so it cannot inject SQL.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ _KNOWN = (
 
 
 class Parameters:
-    """The values of ``:name`` in one SQL text; afterwards it knows which of them were used.
-    ``hint``: what to do where the text takes none.
+    """The values of ``:name`` in an SQL text, and the record of which were used.
+
+    hint: The advice if the text does not allow parameters.
     """
 
     def __init__(self, given: Mapping[str, object] | None, *, hint: str = "") -> None:
@@ -60,7 +60,7 @@ class Parameters:
         self._unused = set(self._given)
 
     def value(self, name: str) -> object:
-        """Return a value, a tuple if it is several; raises Invalid for a name that was not given.
+        """Return a value, as a tuple if it is a list. Raises Invalid for an unknown name.
 
         >>> Parameters({"ids": {"a"}, "since": np.int64(5)}).value("ids")
         ('a',)
@@ -71,10 +71,10 @@ class Parameters:
           hint: did you mean :since?
         """
         if name not in self._given:
-            near = difflib.get_close_matches(name, self._given, n=1)
+            matches = difflib.get_close_matches(name, self._given, n=1)
             hint = (
-                f"did you mean :{near[0]}?"
-                if near
+                f"did you mean :{matches[0]}?"
+                if matches
                 else self._hint or f"pass params={{{name!r}: …}}"
             )
             raise Invalid(f"the parameter :{name} has no value", hint=hint)
@@ -88,9 +88,7 @@ class Parameters:
             raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
 
     def require_all_used(self) -> None:
-        """Raise Invalid if a value was given that the text does not name: one of the two is
-        misspelled.
-        """
+        """Raise Invalid if the text does not use a parameter, which indicates a misspelled name."""
         if self._unused:
             names = ", ".join(f":{name}" for name in sorted(self._unused))
             raise Invalid(
@@ -100,7 +98,7 @@ class Parameters:
 
 
 def is_several(value: object) -> bool:
-    """Return whether ``value`` is a list of values: for IN."""
+    """Return True if ``value`` is a list of values, for IN."""
     if isinstance(value, (str, bytes, bytearray, memoryview, np.generic)):
         return False
     if isinstance(value, (list, tuple, AbstractSet)):
@@ -113,17 +111,17 @@ def is_several(value: object) -> bool:
 
 
 def several(value: Any) -> list[Any]:
-    """Return the plain values of a list, set or one-dimensional array; raises ValueError for what
-    has none.
+    """Return the plain values of a list, set or one-dimensional array. Raises ValueError for values
+    of unsupported types.
     """
-    found = _arrow(value) if _is_series(value) else value
+    source = _arrow(value) if _is_series(value) else value
     items: Collection[Any]
-    if isinstance(found, np.ndarray):
-        items = _numpy_items(found)
-    elif isinstance(found, (pa.Array, pa.ChunkedArray)):
-        items = _from_arrow(found, "to_pylist")
+    if isinstance(source, np.ndarray):
+        items = _numpy_items(source)
+    elif isinstance(source, (pa.Array, pa.ChunkedArray)):
+        items = _from_arrow(source, "to_pylist")
     else:
-        items = found
+        items = source
     if len(items) > LITERALS_MAX:
         raise ValueError(
             f"{len(items)} values; at most {LITERALS_MAX} are taken, join tables for more"
@@ -137,10 +135,10 @@ def several(value: Any) -> list[Any]:
 
 
 def native(value: Any) -> Any:
-    """Return one value as None, bool, int, float, Decimal, str, bytes, date or datetime, unchanged
-    in meaning, or a UUID.
+    """Return a value as None, bool, int, float, Decimal, str, bytes, date, datetime or UUID,
+    without changing its meaning.
 
-    NaT and NA are None; a float stays NaN.  Raises ValueError for anything else, and for digits
+    NaT and NA become None, and NaN stays a float. Raises ValueError for other types, and for digits
     below the microsecond.
 
     >>> native(np.float32(0.5)), native(pa.scalar("a")), native(np.datetime64("2024-02-29"))
@@ -196,7 +194,7 @@ def _require_text(value: str) -> None:
 
 
 def _datetime(value: datetime) -> datetime:
-    """Return a datetime of a subclass, such as pandas', as datetime itself."""
+    """Convert a subclass of datetime, such as pandas' Timestamp, to datetime."""
     if getattr(value, "nanosecond", 0):
         raise ValueError(f"{value} has digits below the microsecond")
     return datetime.combine(value.date(), value.timetz())
@@ -207,12 +205,12 @@ def _numpy_value(value: Any) -> Any:
         return _numpy_items(value.reshape(1))[0]
     if isinstance(value, (np.timedelta64, np.complexfloating, np.void, np.object_)):
         raise ValueError(f"a value of type {_kind(value)} cannot be compared with a column")  # noqa: TRY004
-    found = value.item()
-    if isinstance(found, np.generic):  # a long double has no counterpart in Python
-        if float(found) != found and not np.isnan(found):
+    plain = value.item()
+    if isinstance(plain, np.generic):  # a long double has no counterpart in Python
+        if float(plain) != plain and not np.isnan(plain):
             raise ValueError("a long double holds more digits than a column; make it a float")
-        found = float(found)
-    return native(found)
+        plain = float(plain)
+    return native(plain)
 
 
 def _numpy_items(values: np.ndarray[Any, Any]) -> list[Any]:
@@ -239,8 +237,8 @@ def _in_calendar(value: Any) -> Any:
 
 
 def _from_arrow(found: Any, method: str) -> Any:
-    """Return what ``method`` makes of an Arrow scalar or array; Python's times have no
-    nanoseconds.
+    """Call ``method`` of an Arrow scalar or array. Nanoseconds are converted first, because Python
+    lacks them.
     """
     type = found.type
     try:
@@ -252,7 +250,7 @@ def _from_arrow(found: Any, method: str) -> Any:
 
 
 def _is_series(value: object) -> bool:
-    """Return whether ``value`` is a column of another library, such as a Series of polars."""
+    """Return True for a column of another library, such as a polars Series."""
     return not isinstance(value, (pa.Array, pa.ChunkedArray, pa.Table, np.ndarray)) and any(
         hasattr(value, name)
         for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__", "__array__")

@@ -1,7 +1,7 @@
-"""The functions of SQL that expressions may call, on Arrow values, with Spark's meaning.
+"""SQL functions on Arrow values, with Spark's semantics.
 
-``upper`` and ``lower`` map letter by letter, so ß stays one letter where Spark's ``upper`` makes
-two of it.  Regular expressions are those of RE2, which has no look-around and no back-references.
+``upper`` and ``lower`` map single letters, so ß stays ß where Spark's ``upper`` returns SS. Regular
+expressions are RE2's, without look-around and back-references.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mdt.filters.comparison_kernels import compared
 from mdt.limits import LIKE_CHARACTERS_MAX, LIKE_WILDCARDS_MAX
 
 MANY = 100
-"""Arguments of functions that take any number."""
+"""Maximum arguments of variadic functions."""
 CASTS: Mapping[str, pa.DataType] = {
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
@@ -37,14 +37,14 @@ CASTS: Mapping[str, pa.DataType] = {
     "double": pa.float64(),
     "string": pa.string(),
 }
-"""Types of SQL that values are cast to, beside decimals."""
+"""Target types of casts, besides decimals."""
 _WIDE = Context(prec=400)
 _INT64 = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of ``least`` to ``most`` arguments; ``kernel`` computes it from Arrow values."""
+    """A function with ``least`` to ``most`` arguments, computed on Arrow values by ``kernel``."""
 
     least: int
     most: int
@@ -52,21 +52,23 @@ class Function:
 
 
 def cast(found: Datum, target: pa.DataType) -> Datum:
-    """Return values as another type, by the rules of Spark's ANSI mode.
+    """Convert values to another type, as Spark in ANSI mode.
 
-    Raises Invalid, ``pa.ArrowException`` or OverflowError for values that the type cannot hold, and
-    Invalid for types between which nothing is cast here, e.g. times and numbers.
+    Raises Invalid, ``pa.ArrowException`` or OverflowError for values out of range, and Invalid for
+    unsupported pairs of types, e.g. timestamps and numbers.
     """
-    given = found.type
-    if pa.types.is_null(given) or given == target:
+    source_type = found.type
+    if pa.types.is_null(source_type) or source_type == target:
         return pc.cast(found, target)
-    if is_text(given):
+    if is_text(source_type):
         if pa.types.is_string(target):
             return found
         return _from_text(found, target)
-    if not is_number(given) and not pa.types.is_boolean(given):
-        raise Invalid(f"{given} is not cast to {target} here", hint="to_date, to_timestamp, year")
-    if pa.types.is_boolean(given):
+    if not is_number(source_type) and not pa.types.is_boolean(source_type):
+        raise Invalid(
+            f"{source_type} is not cast to {target} here", hint="to_date, to_timestamp, year"
+        )
+    if pa.types.is_boolean(source_type):
         if pa.types.is_string(target):
             return pc.cast(found, target)
         found = pc.cast(found, pa.int32())
@@ -88,7 +90,7 @@ def _decimal(number: float | Decimal) -> Decimal:
 
 
 def _truncated(number: Datum) -> Datum:
-    """Return numbers without what stands behind the point."""
+    """Truncate numbers to integers."""
     if not pa.types.is_decimal(number.type):
         if pa.types.is_floating(number.type):
             return pc.trunc(number)
@@ -106,7 +108,7 @@ def _as_text(number: Datum) -> Datum:
 
 
 def _from_text(texts: Datum, target: pa.DataType) -> Datum:
-    """Return texts as numbers; Spark's rules for them are those of literals."""
+    """Parse texts as numbers, with Spark's rules for literals."""
     name, sizes = "decimal", list[int]()
     if pa.types.is_decimal(target):
         sizes = [target.precision, target.scale]
@@ -123,7 +125,7 @@ def _from_text(texts: Datum, target: pa.DataType) -> Datum:
 
 
 def _typed(kernel: Callable[[Datum], Datum], type: pa.DataType) -> Callable[[Datum], Datum]:
-    """Return a kernel of one value for which null is a null of ``type``."""
+    """Return a kernel of one argument that treats an untyped null as a null of ``type``."""
 
     def function(one: Datum) -> Datum:
         if pa.types.is_null(one.type):
@@ -134,7 +136,7 @@ def _typed(kernel: Callable[[Datum], Datum], type: pa.DataType) -> Callable[[Dat
 
 
 def _in_python(function: Callable[..., Any], type: pa.DataType, *data: Datum) -> Datum:
-    """Return a function of Python for each row, null where an argument is."""
+    """Apply a Python function to each row. The result is null if an argument is null."""
 
     def value(*row: Any) -> Any:
         if None in row:
@@ -170,8 +172,7 @@ def _require_whole(name: str, one: Datum) -> None:
 
 
 def substr(text: Datum, position: Datum, length: Datum | None = None) -> Datum:
-    """Return part of a text: from the character at ``position``, counted from 1, or from the end
-    where it is negative.
+    """Return a substring. ``position`` starts at 1, or counts from the end if negative.
 
     >>> [substr(pa.scalar("Spark"), pa.scalar(at), pa.scalar(2)).as_py() for at in (1, 0, -2, -9)]
     ['Sp', 'Sp', 'rk', '']
@@ -191,7 +192,7 @@ def _part(text: str, position: int, length: int = _INT64) -> str:
 
 
 def replace(text: Datum, search: Datum, replacement: Datum | None = None) -> Datum:
-    """Return a text with every ``search`` replaced, by nothing if not told otherwise."""
+    """Replace every ``search`` in a text, by default with nothing."""
     by = pa.scalar("") if replacement is None else replacement
     _require_text("replace", text, search, by)
 
@@ -205,7 +206,7 @@ def replace(text: Datum, search: Datum, replacement: Datum | None = None) -> Dat
 
 
 def _pattern(name: str, pattern: Datum) -> str | None:
-    """Return a pattern, which is one text for all rows."""
+    """Return a pattern. It must be the same for all rows."""
     _require_text(name, pattern)
     if not isinstance(pattern, pa.Scalar):
         raise Invalid(f"{name} takes one pattern for all rows, not that of a column")
@@ -220,32 +221,32 @@ def _pattern(name: str, pattern: Datum) -> str | None:
 
 
 def regexp_like(text: Datum, pattern: Datum) -> Datum:
-    """Return whether some part of a text matches a regular expression of RE2."""
-    found = _pattern("regexp_like", pattern)
+    """Return True if a part of the text matches an RE2 regular expression."""
+    regex = _pattern("regexp_like", pattern)
     _require_text("regexp_like", text)
-    if found is None or pa.types.is_null(text.type):
+    if regex is None or pa.types.is_null(text.type):
         return pa.scalar(None, pa.bool_())
     try:
-        pc.match_substring_regex(pa.scalar(""), pattern=found)
-        return pc.match_substring_regex(text, pattern=found)
+        pc.match_substring_regex(pa.scalar(""), pattern=regex)
+        return pc.match_substring_regex(text, pattern=regex)
     except pa.ArrowInvalid as error:
-        raise Invalid(f"{found!r} is not a regular expression of RE2: {error}") from None
+        raise Invalid(f"{regex!r} is not a regular expression of RE2: {error}") from None
 
 
 def like(text: Datum, pattern: Datum) -> Datum:
-    """Return whether a text is LIKE a pattern."""
-    found = _pattern("like", pattern)
+    """Return True if the text matches a LIKE pattern."""
+    text_pattern = _pattern("like", pattern)
     _require_text("like", text)
-    if found is None or pa.types.is_null(text.type):
+    if text_pattern is None or pa.types.is_null(text.type):
         return pa.scalar(None, pa.bool_())
-    parts = parse_like(found)
+    parts = parse_like(text_pattern)
     if sum(not part for part in parts) > LIKE_WILDCARDS_MAX:
         raise Invalid(f"a pattern has at most {LIKE_WILDCARDS_MAX} wildcards")
     return like_test(parts)(text)
 
 
 def ilike(text: Datum, pattern: Datum) -> Datum:
-    """Return whether a text is LIKE a pattern, in small or capital letters."""
+    """Return True if the text matches a LIKE pattern, ignoring case."""
     _require_text("ilike", text, pattern)
     small = _typed(pc.utf8_lower, pa.string())
     return like(small(text), small(pattern))
@@ -255,9 +256,9 @@ def ilike(text: Datum, pattern: Datum) -> Datum:
 
 
 def rounded(number: Datum, digits: Datum | None = None) -> Datum:
-    """Return numbers rounded to some digits behind the point, halves away from zero.
+    """Round numbers half away from zero.
 
-    A double is rounded as the decimal that its shortest text says, as in Spark: 2.675 is 2.68.
+    A double is rounded as the decimal of its shortest text, as in Spark: 2.675 becomes 2.68.
     """
     _require_number("round", number)
     places = 0
@@ -289,12 +290,12 @@ def rounded(number: Datum, digits: Datum | None = None) -> Datum:
 
 
 def _wider(type: pa.DataType) -> pa.DataType:
-    """Return a decimal type with a digit more: 9.9 is rounded to 10."""
+    """Return a decimal type with one more digit, because 9.9 rounds to 10."""
     return pa.decimal128(min(38, type.precision + 1), type.scale)
 
 
 def _whole(name: str, kernel: Callable[[Datum], Datum]) -> Callable[[Datum], Datum]:
-    """Return floor or ceil: whole numbers, of doubles as bigint."""
+    """Return floor or ceil. Doubles become bigint."""
 
     def function(number: Datum) -> Datum:
         _require_number(name, number)
@@ -326,21 +327,19 @@ def _of_doubles(name: str, kernel: Callable[..., Datum]) -> Callable[..., Datum]
 
 
 def _power(base: Datum, exponent: Datum) -> Datum:
-    """Return base ** exponent as Java has it: NaN for 1 ** NaN and for ±1 ** ±infinity."""
+    """Return base ** exponent as in Java: NaN for 1 ** NaN and for ±1 ** ±infinity."""
     found = pc.power(base, exponent)
-    odd = pc.and_(pc.equal(pc.abs(base), 1.0), pc.invert(pc.is_finite(exponent)))
-    return pc.if_else(odd, math.nan, found)
+    is_special = pc.and_(pc.equal(pc.abs(base), 1.0), pc.invert(pc.is_finite(exponent)))
+    return pc.if_else(is_special, math.nan, found)
 
 
 def _sign(number: Datum) -> Datum:
-    """Return -1, 0 or 1 as doubles; NaN and minus zero stay."""
+    """Return -1, 0 or 1 as a double. NaN and minus zero are unchanged."""
     return pc.if_else(pc.or_(pc.is_nan(number), pc.equal(number, 0.0)), number, pc.sign(number))
 
 
 def _among(op: str) -> Callable[..., Datum]:
-    """Return a function that gives the first of its arguments which is ``op`` all others; nulls are
-    left out, NaN is above everything.
-    """
+    """Return greatest or least. Nulls are ignored, and NaN is the greatest value."""
 
     def better(a: Datum, b: Datum) -> Datum:
         return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compared(op, b, a), False)), b, a)
@@ -349,7 +348,7 @@ def _among(op: str) -> Callable[..., Datum]:
 
 
 def nullif(one: Datum, other: Datum) -> Datum:
-    """Return ``one``, or null where it is equal to ``other``."""
+    """Return ``one``, or null if it equals ``other``."""
     same = pc.fill_null(compared("=", one, other), False)
     return pc.if_else(same, pa.scalar(None, one.type), one)
 
@@ -360,7 +359,7 @@ def _trim(text: Datum) -> Datum:
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 OF_TIMES = frozenset((*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp"))
-"""Functions of dates and times."""
+"""Functions of dates and timestamps."""
 FUNCTIONS: Mapping[str, Function] = {
     "negative": Function(1, 1, arithmetic.negative),
     "nullif": Function(2, 2, nullif),
@@ -394,4 +393,4 @@ FUNCTIONS: Mapping[str, Function] = {
     "to_timestamp": Function(1, 1, dates.to_timestamp),
     **{name: Function(1, 1, dates.part(name)) for name in _PARTS},
 }
-"""Name in SQL, in small letters -> the function."""
+"""Maps lower-case SQL names to functions."""

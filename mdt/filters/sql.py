@@ -1,13 +1,13 @@
-"""The part of the grammar that tests columns with literals; values of a row are added by
-:mod:`mdt.filters.expression`.
+"""Recursive-descent parser for tests of columns with literals. :mod:`mdt.filters.expression` adds
+expressions.
 
-A descent by precedence, as in Spark's grammar: OR below AND below NOT below one test; operands are
-columns, literals, parameters and calls.  There is no tree of conditions in between: each test
-becomes a leaf when it is read.  ``negated`` travels down, so that a condition yields what makes it
-true, or what makes it false, never the rest: SQL's unknown stays apart from both.
+Precedence is Spark's: OR, AND, NOT, comparison. Operands are columns, literals, parameters and
+calls. Each test becomes a leaf as soon as it is parsed. ``negated`` is passed down, so that a
+condition yields either the rows where it is true or the rows where it is false. SQL's unknown is in
+neither.
 
-SQL that is not evaluated here is Unsupported, text that is not SQL is Invalid, both with the place:
-a filter is never weakened in silence.  Naive timestamps are UTC.
+SQL that mdt does not evaluate raises Unsupported, and text that is not SQL raises Invalid, both
+with the position. A filter is never weakened silently. Timestamps without a zone are UTC.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ _TYPES = {
     "timestamp_ltz": "timestamp_ltz",
     "timestamp_ntz": "timestamp_ntz",
 }
-"""Names of types -> what ``literals.cast`` calls them."""
+"""Maps names of types to the names in ``literals.cast``."""
 _TYPED = frozenset(("x", "date", "timestamp", "timestamp_ltz", "timestamp_ntz"))
 _CONSTANTS = {"null": None, "true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, by its name in the schema or the path of a field."""
+    """A column of the schema, or the path of a struct field."""
 
     name: str
     offset: int
@@ -86,9 +86,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A literal, or several: the value of a parameter that is a list.
+    """A literal, or the list value of a parameter (``several``).
 
-    ``type``: the name of its type in SQL, e.g. "bigint" of 5L; "" where the value says it.
+    type: Its SQL type such as "bigint" for 5L, or "" if the value determines it.
     """
 
     value: object
@@ -102,7 +102,7 @@ _PREDICATES = (Leaf, And, Or, Unknown)
 
 
 class Conditions(Cursor):
-    """One SQL text on its way to a predicate."""
+    """The parser of a text with conditions."""
 
     def __init__(self, text: str, schema: pa.Schema, parameters: Parameters) -> None:
         super().__init__(text)
@@ -111,17 +111,17 @@ class Conditions(Cursor):
         self._depth = 0
 
     def run(self) -> Predicate:
-        """Return the predicate of the whole text."""
-        found = self.condition(self.disjunction(False), False)
+        """Parse the whole text as a predicate."""
+        whole = self.condition(self.disjunction(False), False)
         if self.token.kind != "end":
             self.unexpected()
-        return found
+        return whole
 
     # Conditions: each method returns what makes it true, or false if ``negated``; an operand that
     # nothing tests is handed up as it is, since it may stand in brackets: (a) = 1.
 
     def disjunction(self, negated: bool) -> Predicate | Operand:
-        """Return the condition here, or the operand that nothing tests."""
+        """Parse a condition, or an operand that is not compared."""
         return self._joined("or", self._conjunction, negated)
 
     def _conjunction(self, negated: bool) -> Predicate | Operand:
@@ -149,9 +149,7 @@ class Conditions(Cursor):
         return self.condition(self._test(negated), negated)
 
     def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
-        """Return the condition that an operand is, if nothing tests it: a boolean column or
-        literal.
-        """
+        """Return an operand that is not compared as a condition: a boolean column or literal."""
         if isinstance(found, _PREDICATES):
             return found
         if not self.ends():
@@ -172,7 +170,7 @@ class Conditions(Cursor):
         raise AssertionError(found)
 
     def ends(self) -> bool:
-        """Return whether a condition may end here."""
+        """Return True if a condition can end at this token."""
         token = self.token
         return token.kind == "end" or token.text == ")" or self.is_word("and") or self.is_word("or")
 
@@ -187,10 +185,10 @@ class Conditions(Cursor):
         if op is None:
             return self._worded(left, negated) or left
         self.next()
-        found = self._comparison(left, op, self._side())
+        test = self._comparison(left, op, self._side())
         if negated:
-            return predicate.negate(found)
-        return found
+            return predicate.negate(test)
+        return test
 
     # Tests of one column
 
@@ -199,16 +197,16 @@ class Conditions(Cursor):
             left, right, op = right, left, _MIRRORED.get(op, op)
         if isinstance(left, Column) and isinstance(right, Literal):
             return self._leaf(left, op, right)
-        for each in (left, right):
+        for side in (left, right):
             # other SQL has names of columns in double quotes
-            name = each.value if isinstance(each, Literal) else None
+            name = side.value if isinstance(side, Literal) else None
             if isinstance(name, str) and name in self._schema.names:
                 hint = f"write {backquoted(name)}"
-                self.invalid(f"{name!r} is a text here, no column", each.offset, hint)
+                self.invalid(f"{name!r} is a text here, no column", side.offset, hint)
         self.unsupported("a comparison of two literals", left.offset)
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
-        """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""
+        """Parse [NOT] BETWEEN, IN, LIKE or IS. Return None if none of them follows."""
         if self.token.kind != "word":
             return None
         if self.take_word("is"):
@@ -235,17 +233,17 @@ class Conditions(Cursor):
         negated ^= self.take_word("not")
         if self.take_word("distinct"):
             self.expect_word("from")
-            found, negated = self._comparison(left, "<=>", self._side()), not negated
+            test, negated = self._comparison(left, "<=>", self._side()), not negated
         elif self.is_word("null"):
-            found = self._leaf(left, "is null", Literal(None, self.next().offset))
+            test = self._leaf(left, "is null", Literal(None, self.next().offset))
         elif self.is_word("true") or self.is_word("false"):
             token = self.next()
-            found = self._leaf(left, "<=>", Literal(token.text.lower() == "true", token.offset))
+            test = self._leaf(left, "<=>", Literal(token.text.lower() == "true", token.offset))
         else:
             self.unexpected()
         if negated:
-            return predicate.negate(found)
-        return found
+            return predicate.negate(test)
+        return test
 
     def _between(self, left: Column) -> Predicate:
         low = self._side()
@@ -285,7 +283,7 @@ class Conditions(Cursor):
         return (found.value,)
 
     def _leaf(self, column: Column, op: str, value: Literal) -> Leaf:
-        """Return a leaf that can be tested; a literal that cannot be is shown in its place."""
+        """Return a leaf. An invalid literal raises Invalid with its position."""
         if value.several and op != "in":
             self.invalid("the parameter is a list", value.offset, "compare a list by IN")
         try:
@@ -296,7 +294,7 @@ class Conditions(Cursor):
     # Operands
 
     def _side(self) -> Operand:
-        """Return the operand that a test needs next: no condition."""
+        """Parse an operand, refusing conditions."""
         start = self.token.offset
         found = self.operand(False)
         if isinstance(found, (Column, Literal)):
@@ -304,45 +302,47 @@ class Conditions(Cursor):
         self.unsupported("a condition where a value is needed", start)
 
     def _literal(self) -> Literal:
-        found = self._side()
-        if isinstance(found, Literal):
-            return found
-        self.unsupported("a column where a literal is needed", found.offset)
+        side = self._side()
+        if isinstance(side, Literal):
+            return side
+        self.unsupported("a column where a literal is needed", side.offset)
 
     def operand(self, negated: bool) -> Predicate | Operand:
-        """Return the operand here, or the condition that stands in brackets or calls a function."""
+        """Parse an operand, a condition in brackets, or a call."""
         token = self.token
-        found: Predicate | Operand
+        result: Predicate | Operand
         if token.kind == "word":
-            found = self._named(negated)
+            result = self._named(negated)
         elif token.kind == "quoted":
-            found = self.column()
+            result = self.column()
         elif token.kind == "string":
-            found = Literal(self._string(), token.offset)
+            result = Literal(self._string(), token.offset)
         elif token.kind == "number":
-            found = self._number(False)
+            result = self._number(False)
         elif token.text == "(":
-            found = self._bracketed(negated)
+            result = self._bracketed(negated)
         elif token.text in ("-", "+"):
-            found = self._signed()
+            result = self._signed()
         elif token.text == ":":
-            found = self._parameter()
+            result = self._parameter()
         else:
             self.missing()
         while self.is_sign("::"):
             self.next()
-            found = self._cast(found, token.offset)
-        return found
+            result = self._cast(result, token.offset)
+        return result
 
     def _bracketed(self, negated: bool) -> Predicate | Operand:
         with self.nested(self.next().offset):
-            found = self.disjunction(negated)
+            inner = self.disjunction(negated)
             self.expect_sign(")")
-        return found
+        return inner
 
     @contextmanager
     def nested(self, offset: int) -> Iterator[None]:
-        """Count a bracket, a call or a CASE at ``offset``, and refuse one that is too deep."""
+        """Track the nesting depth of a bracket, call or CASE at ``offset``, and refuse too many
+        levels.
+        """
         self._depth += 1
         if self._depth > WHERE_DEPTH_MAX:
             self.invalid("the text nests too deeply", offset, "write long lists with IN")
@@ -359,16 +359,16 @@ class Conditions(Cursor):
             self.next()
             return self._made(lambda: literals.typed(word, self._string()), token.offset)
         if after.kind == "sign" and after.text == "(":
-            found = self._call(word)
-            if negated and isinstance(found, _PREDICATES):
-                return predicate.negate(found)
-            return found
+            result = self._call(word)
+            if negated and isinstance(result, _PREDICATES):
+                return predicate.negate(result)
+            return result
         if word in RESERVED:
             self.missing()
         return self.column()
 
     def column(self) -> Column:
-        """Return the column that is named here."""
+        """Parse the name of a column."""
         start = self.token
         parts = [self.next().text]
         while self.take_sign("."):
@@ -385,7 +385,7 @@ class Conditions(Cursor):
             self.invalid(error.message, start.offset, error.hint)
 
     def _string(self) -> str:
-        """Return one string, or several beside each other as one."""
+        """Parse a string. Adjacent strings are concatenated."""
         text = self.next().text
         while self.token.kind == "string":
             text += self.next().text
@@ -393,18 +393,18 @@ class Conditions(Cursor):
 
     def _number(self, negative: bool) -> Literal:
         token = self.next()
-        found = self._made(lambda: literals.number(token.text, negative), token.offset)
-        return replace(found, type=literals.suffix_type(token.text))
+        literal = self._made(lambda: literals.number(token.text, negative), token.offset)
+        return replace(literal, type=literals.suffix_type(token.text))
 
     def _signed(self) -> Literal:
-        """Return a number after signs; the last of them belongs to it: -128Y is a tinyint."""
+        """Parse a number with signs. The last sign is part of the number, so -128Y is a tinyint."""
         start, negative = self.token.offset, False
         while self.is_sign("-") or self.is_sign("+"):
             negative ^= self.next().text == "-"
         if self.token.kind == "number":
             return self._number(negative)
-        found = self._side()
-        value = found.value if isinstance(found, Literal) else None
+        side = self._side()
+        value = side.value if isinstance(side, Literal) else None
         if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
             self.unsupported("a sign before what is no number", start)
         if negative:
@@ -450,12 +450,12 @@ class Conditions(Cursor):
 
     def _arguments(self) -> list[Predicate | Operand]:
         self.expect_sign("(")
-        found: list[Predicate | Operand] = []
+        arguments: list[Predicate | Operand] = []
         while not self.take_sign(")"):
-            if found:
+            if arguments:
                 self.expect_sign(",")
-            found.append(self.operand(False))
-        return found
+            arguments.append(self.operand(False))
+        return arguments
 
     def _match(self, arguments: list[Predicate | Operand], start: int) -> Leaf:
         if len(arguments) not in (2, 3):
@@ -481,8 +481,8 @@ class Conditions(Cursor):
         return self._leaf(self._column_of(arguments[0], offset), op, Literal(value, offset))
 
     def _own(self, word: str, arguments: list[Predicate | Operand], start: int) -> Call:
-        """Return the test of a predicate function (``indexes.functions``): its columns first, then
-        literals.
+        """Parse a call of a registered predicate function (``indexes.functions``): columns first,
+        then literals.
         """
         function = functions.find(word)
         if isinstance(function, functions.Unknown):
@@ -494,11 +494,11 @@ class Conditions(Cursor):
         names = [
             self._column_of(argument, start).name for argument in arguments[: function.columns]
         ]
-        given = [self._value_of(argument) for argument in arguments[function.columns :]]
+        constants = [self._value_of(argument) for argument in arguments[function.columns :]]
         try:
             if len(names) < function.columns:
                 raise ValueError(f"it takes {function.columns} columns: {function.usage}")
-            made = predicate.call(function.name, names, function.converted(given))
+            made = predicate.call(function.name, names, function.converted(constants))
             predicate.check(made, self._schema)
         except ValueError as error:
             self.invalid(f"{function.name}: {error}", start)
@@ -516,14 +516,14 @@ class Conditions(Cursor):
 
     def _cast_call(self, start: int, lenient: bool) -> Literal:
         self.expect_sign("(")
-        found = self.operand(False)
+        value = self.operand(False)
         self.expect_word("as")
-        made = self._cast(found, start, lenient)
+        literal = self._cast(value, start, lenient)
         self.expect_sign(")")
-        return made
+        return literal
 
     def _cast(self, found: Predicate | Operand, start: int, lenient: bool = False) -> Literal:
-        """Return a literal as a value of the type that is named here."""
+        """Parse a type and cast a literal to it."""
         token = self.token
         target = _TYPES.get(token.text.lower()) if token.kind == "word" else None
         if target is None or not isinstance(found, Literal) or found.several:
@@ -532,18 +532,18 @@ class Conditions(Cursor):
         sizes = self.sizes() if target == "decimal" else []
         value: literals.Value = found.value  # type: ignore[assignment]  # not several, so a literal
         try:
-            made = self._made(lambda: literals.cast(value, target, *sizes), start)
+            literal = self._made(lambda: literals.cast(value, target, *sizes), start)
             if sizes:
-                return made
-            return replace(made, type=target)
+                return literal
+            return replace(literal, type=target)
         except Invalid:
             if not lenient:
                 raise
             return Literal(None, start)
 
     def sizes(self) -> list[int]:
-        """Return what stands in the brackets of decimal(10, 2): nothing, or one or two numbers."""
-        found, sign = list[int](), "("
+        """Parse the brackets of decimal(10, 2): no, one or two numbers."""
+        numbers, sign = list[int](), "("
         while self.take_sign(sign):
             sign = ","
             token = self.next()
@@ -551,10 +551,10 @@ class Conditions(Cursor):
                 token.kind != "number"
                 or not token.text.isdecimal()
                 or len(token.text) > 2
-                or len(found) == 2
+                or len(numbers) == 2
             ):
                 self.invalid("this is no size of a decimal", token.offset)
-            found.append(int(token.text))
-        if found:
+            numbers.append(int(token.text))
+        if numbers:
             self.expect_sign(")")
-        return found
+        return numbers

@@ -1,12 +1,12 @@
-r"""SQL text of a filter as tokens, cut and unescaped as Spark does.
+r"""Tokenizer for SQL filters, with Spark's rules for quotes and escapes.
 
-A token is (kind, text, offset).  Kinds: "word" (name or keyword), "quoted" (a name in backquotes,
-without them), "string" (unescaped), "number" (with its suffix), "sign" (operators and brackets),
-and "end".  Comments are space.  Text in single or double quotes is a string; a quote is doubled or
-escaped in it, ``r'…'`` knows no escapes, and ``\%`` and ``\_`` stay as they are, for LIKE.  The
-brackets after IN with many plain numbers or texts are one token, a "list".
+A token is (kind, text, offset). Kinds are "word" (name or keyword), "quoted" (a name, without its
+backquotes), "string" (unescaped), "number" (with its suffix), "sign" (operators and brackets), and
+"end". Comments are whitespace. Text in single or double quotes is a string. A quote in it is
+doubled or escaped, ``r'…'`` has no escapes, and ``\%`` and ``\_`` are kept for LIKE. The brackets
+after IN with many plain numbers or texts form a single token, a "list".
 
-A cursor walks over the tokens of a text and refuses what it must, with the place.
+A cursor walks over the tokens and raises errors with their position.
 """
 
 from __future__ import annotations
@@ -40,19 +40,17 @@ _LIST = re.compile(
     """,
     re.VERBOSE,
 )
-"""What follows IN, where it can be read without cutting each literal: whole numbers, or texts
-without escapes.
-"""
+"""An IN list that needs no tokenizing: integers, or texts without escapes."""
 _IN = re.compile(r"\b[iI][nN]\b")
 RESERVED = frozenset(("and", "or", "not", "in", "is", "like", "between"))
-"""Words that are no names of columns unless they are quoted."""
+"""Words that must be quoted to be column names."""
 _WORDS = """
 select case when then else end exists rlike regexp ilike similar escape any some all over collate
 div xor symmetric asymmetric interval limit order group having where union from join against within
 filter as sort cluster distribute distinct
 """
 BEYOND = frozenset(_WORDS.split())
-"""Words of SQL that begin or continue what is no test of one column."""
+"""SQL keywords that are not part of a simple test."""
 _OPERATORS = frozenset(
     "= == != <> < <= > >= <=> + - * / % || | && & ^ ~ -> :: [ ? ;".split()  # noqa: SIM905 - a list is harder to read
 )
@@ -66,7 +64,7 @@ SUPPORTED = (
     " date_trunc, date_add, date_sub, to_date, to_timestamp, current_date,"
     " current_timestamp; for anything else filter or change the Arrow or Spark result"
 )
-"""What a filter or an expression may be, as a hint."""
+"""The supported SQL, as a hint."""
 _EXCERPT_CHARACTERS_MAX = 100
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.)|(['\"])\2", re.DOTALL)
@@ -83,7 +81,7 @@ _ESCAPED = {
 
 
 class Token(NamedTuple):
-    """One token; ``offset``: where it starts in the text."""
+    """A token and its offset in the text."""
 
     kind: str
     text: str
@@ -91,7 +89,7 @@ class Token(NamedTuple):
 
 
 class NotSql(Exception):
-    """The text cannot be cut into tokens; ``offset``: where."""
+    """Text that cannot be tokenized, with the offset of the problem."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -99,47 +97,47 @@ class NotSql(Exception):
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of ``text``, at the end one of kind "end".  Raises NotSql.  O(characters).
+    """Split ``text`` into tokens, with a final token of kind "end". Raises NotSql. O(characters).
 
     >>> [(token.kind, token.text) for token in tokenize("fare >= 4.5 -- cheap")]
     [('word', 'fare'), ('sign', '>='), ('number', '4.5'), ('end', '')]
     """
-    found, at, match = [], 0, _TOKEN.match
+    tokens, at, match = [], 0, _TOKEN.match
     while token := match(text, at):
         kind = token.lastgroup
         if kind == "string":
-            found.append(Token(kind, _unescaped(token[0], at), at))
+            tokens.append(Token(kind, _unescaped(token[0], at), at))
         elif kind == "raw":
-            found.append(Token("string", token[0][2:-1], at))
+            tokens.append(Token("string", token[0][2:-1], at))
         elif kind == "quoted":
-            found.append(Token(kind, token[0][1:-1].replace("``", "`"), at))
+            tokens.append(Token(kind, token[0][1:-1].replace("``", "`"), at))
         elif kind == "comment":
             at = _comment_end(text, at)
             continue
         elif kind != "space":
-            found.append(Token(str(kind), token[0], at))
+            tokens.append(Token(str(kind), token[0], at))
         at = token.end()
         if kind == "word" and token[0].lower() == "in" and (items := _LIST.match(text, at)):
-            found.append(Token("list", items[0], at))
+            tokens.append(Token("list", items[0], at))
             at = items.end()
     if at < len(text):
         if text[at] in "'\"`":
             raise NotSql("a quote is not closed", at)
         raise NotSql(f"{text[at]!a} means nothing here", at)
-    found.append(Token("end", "", len(text)))
-    return found
+    tokens.append(Token("end", "", len(text)))
+    return tokens
 
 
 def characters_besides_lists(text: str) -> int:
-    """Return how many characters of ``text`` are no long list after IN.  O(characters), some ten
-    milliseconds for a million.
+    """Return the number of characters outside long IN lists. O(characters), about 10 ms per
+    million.
     """
     listed = (items for word in _IN.finditer(text) if (items := _LIST.match(text, word.end())))
     return len(text) - sum(items.end() - items.start() for items in listed)
 
 
 def list_items(token: Token) -> list[int] | list[str]:
-    """Return the literals of a token of kind "list"; of more than are taken, one more than that.
+    """Return the literals of a "list" token, at most one more than the limit.
 
     >>> list_items(Token("list", "(3, -4)", 0)), list_items(Token("list", "('a','b, c')", 0))
     ([3, -4], ['a', 'b, c'])
@@ -150,7 +148,7 @@ def list_items(token: Token) -> list[int] | list[str]:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """Return where the comment that begins at ``start`` ends; comments nest."""
+    """Return the end of the comment at ``start``. Comments nest."""
     if text.startswith("/*+", start):
         raise NotSql("a hint means nothing in a filter", start)
     depth, at = 0, start
@@ -187,8 +185,8 @@ def _unescaped(token: str, offset: int) -> str:
 
 
 class Cursor:
-    """A place in the tokens of one text: ``token`` is the one that comes next.  Raises NotSql for
-    text that has none.
+    """A position in the tokens of a text. ``token`` is the next token. Raises NotSql for text that
+    cannot be tokenized.
     """
 
     def __init__(self, text: str) -> None:
@@ -199,11 +197,11 @@ class Cursor:
 
     @property
     def after(self) -> Token:
-        """The token behind the next one, which is not the end."""
+        """The token after the next token, which must not be the last."""
         return self._tokens[self._at + 1]
 
     def next(self) -> Token:
-        """Return the next token and move behind it; refuses the end of the text."""
+        """Return the next token and advance. Raises Invalid at the end of the text."""
         token = self.token
         if token.kind == "end":
             self.missing()
@@ -212,39 +210,39 @@ class Cursor:
         return token
 
     def is_word(self, word: str) -> bool:
-        """Return whether the next token is this word, in lower case."""
+        """Return True if the next token is this lower-case word."""
         return self.token.kind == "word" and self.token.text.lower() == word
 
     def is_sign(self, sign: str) -> bool:
-        """Return whether the next token is this sign."""
+        """Return True if the next token is this sign."""
         return self.token.text == sign and self.token.kind == "sign"
 
     def take_word(self, word: str) -> bool:
-        """Move behind this word if it comes next; return whether it did."""
+        """Advance if the next token is this word. Return True if so."""
         return self.is_word(word) and bool(self.next())
 
     def take_sign(self, sign: str) -> bool:
-        """Move behind this sign if it comes next; return whether it did."""
+        """Advance if the next token is this sign. Return True if so."""
         return self.is_sign(sign) and bool(self.next())
 
     def expect_word(self, word: str) -> None:
-        """Move behind this word, or refuse what comes next."""
+        """Advance past this word. Raises Invalid or Unsupported for any other token."""
         if not self.take_word(word):
             self.unexpected()
 
     def expect_sign(self, sign: str) -> None:
-        """Move behind this sign, or refuse what comes next."""
+        """Advance past this sign. Raises Invalid or Unsupported for any other token."""
         if not self.take_sign(sign):
             self.unexpected()
 
     def missing(self) -> NoReturn:
-        """Refuse what stands where a column or a literal must."""
+        """Raise for a token in the place of a column or literal."""
         if self.token.kind == "sign" and self.token.text in ("*", "~", "?", "[", "{"):
             self.unsupported(f"{self.token.text} in a filter", self.token.offset)
         self.invalid("the filter is not SQL: something is missing here", self.token.offset)
 
     def unexpected(self) -> NoReturn:
-        """Refuse what stands behind a complete operand or condition."""
+        """Raise for a token after a complete operand or condition."""
         kind, text, offset = self.token
         if (kind == "sign" and text in _OPERATORS) or (
             kind == "word" and text.lower() in BEYOND | RESERVED
@@ -255,16 +253,16 @@ class Cursor:
         self.invalid("the filter is not SQL: an operator is missing before this", offset)
 
     def unsupported(self, what: str, offset: int) -> NoReturn:
-        """Raise Unsupported with the place."""
+        """Raise Unsupported with the position."""
         raise Unsupported(f"{what} is not supported{caret(self.text, offset)}", hint=SUPPORTED)
 
     def invalid(self, message: str, offset: int, hint: str = "") -> NoReturn:
-        """Raise Invalid with the place."""
+        """Raise Invalid with the position."""
         raise Invalid(message + caret(self.text, offset), hint=hint)
 
 
 def caret(text: str, offset: int) -> str:
-    r"""Return two lines: the line of ``text`` around ``offset``, and a caret below the place.
+    r"""Return two lines: the line of ``text`` around ``offset``, and a caret below the position.
 
     >>> print(caret("fare > > 4", 7).lstrip("\n"))
       fare > > 4
@@ -273,5 +271,5 @@ def caret(text: str, offset: int) -> str:
     start = text.rfind("\n", 0, offset) + 1
     first = max(start, offset - _EXCERPT_CHARACTERS_MAX)
     line = text[first : offset + _EXCERPT_CHARACTERS_MAX].partition("\n")[0]
-    shown = "".join(c if c.isprintable() else " " for c in line)
-    return f"\n  {shown}\n  {' ' * (offset - first)}^"
+    excerpt = "".join(c if c.isprintable() else " " for c in line)
+    return f"\n  {excerpt}\n  {' ' * (offset - first)}^"

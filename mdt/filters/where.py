@@ -1,4 +1,4 @@
-"""Filters as users write them, turned into predicates: SQL text, or a list of tests."""
+"""Parsing of users' filters, SQL text or a list of tests, into predicates."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ def parse_where(
 ) -> Predicate:
     """Return the predicate of a filter on rows of ``schema``.
 
-    ``where``: SQL text; or tuples (column, operator of ``predicate.OPS``, value), all of which must
-    hold; or None for every row; or a predicate, whose leaves are checked as tuples are.  A field of
-    a struct is written ``address.city``.  Names may differ in case if that leaves one candidate.
-    ``params``: values for ``:name`` in SQL text; like those of the tuples they may be of Python,
-    NumPy, pandas or Arrow, and for IN a list or an array of such.  Raises ``errors.Invalid`` for
-    text that is not SQL, an unknown column, a literal that cannot be compared with it, a parameter
-    too many or too few, and ``errors.Unsupported`` for SQL that is not evaluated here.
+    where: SQL text; or tuples (column, operator of ``predicate.OPS``, value) joined by AND; or None
+        for every row; or a predicate, which is checked. A struct field is written ``address.city``.
+        Case is ignored if a name remains unique.
+    params: Values for ``:name`` in SQL text. Like values in tuples, they may be Python, NumPy,
+        pandas or Arrow values, and lists or arrays for IN.
+
+    Raises Invalid for text that is not SQL, an unknown column, a literal that cannot be compared
+    with its column, and a missing or unused parameter. Raises Unsupported for SQL that mdt does not
+    evaluate.
 
     >>> schema = pa.schema({"id": pa.string(), "fare": pa.float64()})
-    >>> asked = parse_where("FARE > 4 and id in :ids", schema, {"ids": ["a", "b"]})
-    >>> asked.children[1]
+    >>> test = parse_where("FARE > 4 and id in :ids", schema, {"ids": ["a", "b"]})
+    >>> test.children[1]
     Leaf(column='id', op='in', value=('a', 'b'))
-    >>> asked == parse_where([("fare", ">", 4), ("id", "in", ["a", "b"])], schema)
+    >>> test == parse_where([("fare", ">", 4), ("id", "in", ["a", "b"])], schema)
     True
     >>> parse_where("not (fare > 4 or id is null)", schema).children[1]
     Leaf(column='id', op='is not null', value=None)
@@ -53,21 +55,21 @@ def parse_where(
     """
     parameters = Parameters(params)
     if isinstance(where, str):
-        found = parse_filter(where, schema, parameters)
+        result = parse_filter(where, schema, parameters)
     elif where is None:
-        found = And(())
+        result = And(())
     elif isinstance(where, (list, tuple)):
-        found = And(tuple(_listed(item, schema) for item in where))
+        result = And(tuple(_listed(item, schema) for item in where))
     elif isinstance(where, (Leaf, And, Or, Unknown)):
-        found = _checked(where, schema)
+        result = _checked(where, schema)
     else:
         _refuse(where, schema)
     parameters.require_all_used()
-    return predicate.simplify(found)
+    return predicate.simplify(result)
 
 
 def _listed(item: object, schema: pa.Schema) -> Leaf:
-    """Return the leaf of one tuple of the list form."""
+    """Return the leaf of a tuple in a list filter."""
     if (
         not isinstance(item, (tuple, list))
         or len(item) not in (2, 3)
@@ -90,7 +92,7 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
 
 
 def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
-    """Return a predicate with its leaves as the schema has them."""
+    """Check a predicate against the schema."""
     if isinstance(given, (And, Or)):
         return type(given)(tuple(_checked(child, schema) for child in given.children))
     if isinstance(given, Unknown):
@@ -102,7 +104,7 @@ def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
 
 
 def _value(op: str, given: Any) -> object:
-    """Return the value of a test as a leaf holds it."""
+    """Return the value of a test as a leaf stores it."""
     if op in _WITHOUT_VALUE and given is not None:
         raise ValueError(f"{op} takes no value")
     if op in ("match", "not match") and isinstance(given, (tuple, list)):
@@ -113,7 +115,7 @@ def _value(op: str, given: Any) -> object:
 
 
 def _refuse(where: Any, schema: pa.Schema) -> NoReturn:
-    """Say how to write in SQL what another library's expression says."""
+    """Raise an error that explains how to write another library's expression in SQL."""
     package = where.__class__.__module__.split(".")[0]
     kind = where.__class__.__name__
     if package == "pyarrow" and kind == "Expression":
@@ -130,7 +132,7 @@ def _refuse(where: Any, schema: pa.Schema) -> NoReturn:
 
 
 def _in_sql(expression: Any, schema: pa.Schema) -> str:
-    """Return a hint with the SQL of a pyarrow expression, where Arrow's own text of it is SQL."""
+    """Return a hint with the SQL of a pyarrow expression, if its text is valid SQL."""
     text = str(expression)
     try:
         parse_filter(text, schema, Parameters(None))
