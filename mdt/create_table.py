@@ -270,7 +270,7 @@ def take_back(storage: Storage) -> None:
     """Remove a table whose first write failed, and no files besides. It stays if another writer has
     committed to it.
     """
-    if [one.path for one in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
+    if [entry.path for entry in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
         return
     files = [info.path for info in storage.list("") if _is_of_table(info.path)]
     storage.delete(paths.commit(0))  # from here on it is no table

@@ -41,14 +41,14 @@ def visible(value: object) -> str:
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return an HTML table of the first ROWS_MAX ``rows``, escaped."""
     remaining = iter(rows)
-    shown = [
+    cells = [
         "".join(f"<td>{escaped(cell)}</td>" for cell in row) for row in islice(remaining, ROWS_MAX)
     ]
-    more = sum(1 for _ in remaining)
-    if more:
-        shown.append(f'<td colspan="{len(header)}">… and {more:,} more</td>')
+    hidden_rows = sum(1 for _ in remaining)
+    if hidden_rows:
+        cells.append(f'<td colspan="{len(header)}">… and {hidden_rows:,} more</td>')
     head = "".join(f"<th>{escaped(name)}</th>" for name in header)
-    body = "".join(f"<tr>{row}</tr>" for row in shown)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     caption = f"<caption>{escaped(caption)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -49,8 +49,8 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     """
     if columns is None:
         return tuple(snapshot.definition.schema.names)
-    known = with_meta(snapshot.definition.schema).names
-    return tuple(named_column(name, known) for name in texts("columns", columns, "['id']"))
+    readable = with_meta(snapshot.definition.schema).names
+    return tuple(named_column(name, readable) for name in texts("columns", columns, "['id']"))
 
 
 def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:

@@ -23,11 +23,16 @@ def info(path: TablePath) -> None:
     try:
         opened_table = opened(path)
     except Invalid:
-        other = finding(open_storage(path, storage_options=storage_options()))
-        if other.kind == "nothing":
+        directory = finding(open_storage(path, storage_options=storage_options()))
+        if directory.kind == "nothing":
             raise
-        document = {"path": path, "kind": other.kind, "text": other.text, "hint": other.hint}
-        tell(document, f"{path}: {other.text}\n{other.hint}")
+        document = {
+            "path": path,
+            "kind": directory.kind,
+            "text": directory.text,
+            "hint": directory.hint,
+        }
+        tell(document, f"{path}: {directory.text}\n{directory.hint}")
         return
     _tell_table(opened_table)
 

@@ -82,22 +82,24 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
     evaluated.
     """
 
-    def found(table: pa.Table) -> Datum:
-        left = np.arange(len(table))
+    def evaluate(table: pa.Table) -> Datum:
+        unassigned = np.arange(len(table))
         parts, rows = list[pa.ChunkedArray](), list[np.ndarray[Any, Any]]()
         for holds, value in (*branches, (None, otherwise)):
-            some = table.take(pa.array(left))
-            mask = np.ones(len(some), np.bool_) if holds is None else np.asarray(holds(some))
-            mine = some.filter(pa.array(mask))
-            made = pa.chunked_array([pa.nulls(len(mine))])
+            remaining = table.take(pa.array(unassigned))
+            mask = (
+                np.ones(len(remaining), np.bool_) if holds is None else np.asarray(holds(remaining))
+            )
+            matches = remaining.filter(pa.array(mask))
+            values = pa.chunked_array([pa.nulls(len(matches))])
             if value is not None:
-                made = column_of(mine, value(mine))
-            parts.append(made)
-            rows.append(left[mask])
-            left = left[~mask]
+                values = column_of(matches, value(matches))
+            parts.append(values)
+            rows.append(unassigned[mask])
+            unassigned = unassigned[~mask]
         return _together(parts, rows)
 
-    return found
+    return evaluate
 
 
 def first_known(values: Sequence[Value]) -> Value:
@@ -106,20 +108,20 @@ def first_known(values: Sequence[Value]) -> Value:
     Each value is evaluated once, for the rows without an earlier value.
     """
 
-    def found(table: pa.Table) -> Datum:
-        some, rows = table, np.arange(len(table))
-        parts, taken = list[pa.ChunkedArray](), list[np.ndarray[Any, Any]]()
+    def evaluate(table: pa.Table) -> Datum:
+        remaining, rows = table, np.arange(len(table))
+        parts, positions = list[pa.ChunkedArray](), list[np.ndarray[Any, Any]]()
         for value in values:
-            mine = column_of(some, value(some))
-            known = np.asarray(pc.is_valid(mine))
+            column = column_of(remaining, value(remaining))
+            is_valid = np.asarray(pc.is_valid(column))
             if value is values[-1]:
-                known = np.ones(len(mine), np.bool_)
-            parts.append(mine.filter(pa.array(known)))
-            taken.append(rows[known])
-            some, rows = some.filter(pa.array(~known)), rows[~known]
-        return _together(parts, taken)
+                is_valid = np.ones(len(column), np.bool_)
+            parts.append(column.filter(pa.array(is_valid)))
+            positions.append(rows[is_valid])
+            remaining, rows = remaining.filter(pa.array(~is_valid)), rows[~is_valid]
+        return _together(parts, positions)
 
-    return found
+    return evaluate
 
 
 def _together(
@@ -148,21 +150,22 @@ def promoted(*data: Datum) -> list[Datum]:
     >>> [one.as_py() for one in promoted(pa.scalar(2.5), pa.scalar(Decimal("0.3")), pa.scalar(7))]
     [2.5, 0.3, 7.0]
     """
-    known = [one.type for one in data if not pa.types.is_null(one.type)]
+    types = [datum.type for datum in data if not pa.types.is_null(datum.type)]
     data = tuple(
-        pc.cast(one, known[0]) if known and pa.types.is_null(one.type) else one for one in data
+        pc.cast(datum, types[0]) if types and pa.types.is_null(datum.type) else datum
+        for datum in data
     )
-    floating = [one.type for one in data if pa.types.is_floating(one.type)]
+    floating = [datum.type for datum in data if pa.types.is_floating(datum.type)]
     if not floating:
         return list(data)
-    type = _floating(one.type for one in data)
+    type = _floating(datum.type for datum in data)
     return [
         (
-            one
-            if pa.types.is_floating(one.type) or not is_number(one.type)
-            else as_floating(one, type)
+            datum
+            if pa.types.is_floating(datum.type) or not is_number(datum.type)
+            else as_floating(datum, type)
         )
-        for one in data
+        for datum in data
     ]
 
 
@@ -176,13 +179,13 @@ def _floating(types: Iterable[pa.DataType]) -> pa.DataType:
 
 def _divided(a: Datum, b: Datum) -> Datum:
     _require("/", a, b, is_number)
-    if any(pa.types.is_decimal(one.type) for one in (a, b)) and not any(
-        pa.types.is_floating(one.type) for one in (a, b)
+    if any(pa.types.is_decimal(side.type) for side in (a, b)) and not any(
+        pa.types.is_floating(side.type) for side in (a, b)
     ):
         raise Invalid(
             "decimals cannot be divided here", hint="cast one side: cast(x as double) / y"
         )
-    a, b = (as_floating(one, pa.float64()) for one in (a, b))
+    a, b = (as_floating(side, pa.float64()) for side in (a, b))
     if pc.any(pc.and_(pc.equal(b, 0.0), pc.is_valid(a))).as_py():
         raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
     return pc.divide(a, b)
@@ -209,8 +212,8 @@ def is_text(type: pa.DataType) -> bool:
 
 
 def _require(sign: str, a: Datum, b: Datum, holds: Callable[[pa.DataType], bool]) -> None:
-    for one in (a, b):
-        if not holds(one.type) and not pa.types.is_null(one.type):
+    for side in (a, b):
+        if not holds(side.type) and not pa.types.is_null(side.type):
             raise Invalid(
-                f"{sign} does not take {one.type}", hint="cast(x as …) gives another type"
+                f"{sign} does not take {side.type}", hint="cast(x as …) gives another type"
             )

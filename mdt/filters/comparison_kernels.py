@@ -52,7 +52,7 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
     except pa.ArrowInvalid:  # the type that has both decimals would have more than 38 digits
         if not (pa.types.is_decimal(a.type) or pa.types.is_decimal(b.type)):
             raise
-        scale = max(one.type.scale for one in (a, b) if pa.types.is_decimal(one.type))
+        scale = max(side.type.scale for side in (a, b) if pa.types.is_decimal(side.type))
         decimal_type = pa.decimal256(76, scale)
         return KERNELS[op](pc.cast(a, decimal_type), pc.cast(b, decimal_type))
 
@@ -61,8 +61,8 @@ def _moments(a: Datum, b: Datum) -> tuple[Datum, Datum]:
     """Return both values as UTC timestamps if one is a date or lacks a time zone and the other
     differs.
     """
-    kinds = {(pa.types.is_timestamp(one.type), getattr(one.type, "tz", None)) for one in (a, b)}
-    are_times = all(pa.types.is_temporal(one.type) for one in (a, b))
+    kinds = {(pa.types.is_timestamp(side.type), getattr(side.type, "tz", None)) for side in (a, b)}
+    are_times = all(pa.types.is_temporal(side.type) for side in (a, b))
     if not are_times or len(kinds) == 1:
         return a, b
     return dates.moments(a), dates.moments(b)

@@ -142,7 +142,7 @@ def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> 
         name = token.text.lower()
         if token.kind != "word" or name not in _NOW or (n and tokens[n - 1].text in (".", ":")):
             continue
-        following = [one.text for one in tokens[n + 1 : n + 3]]
+        following = [token_after.text for token_after in tokens[n + 1 : n + 3]]
         is_called = following == ["(", ")"]
         if not is_called and (name == "now" or name in column_names):
             continue
@@ -260,16 +260,16 @@ class Expressions(Conditions):
         first: Expression | None = None,
     ) -> Expression:
         value = part() if first is None else first
-        rest: list[tuple[str, Expression]] = []
+        operations: list[tuple[str, Expression]] = []
         while self.token.kind == "sign" and self.token.text in signs:
             sign = self.next().text
             if sign in "+-" and self._begins_an_interval(self.token):
-                chain = Chain(value, tuple(rest)) if rest else value
-                value, rest = self._shifted(chain, sign), []
+                chain = Chain(value, tuple(operations)) if operations else value
+                value, operations = self._shifted(chain, sign), []
             else:
-                rest.append((sign, part()))
-        if rest:
-            return Chain(value, tuple(rest))
+                operations.append((sign, part()))
+        if operations:
+            return Chain(value, tuple(operations))
         return value
 
     def _begins_an_interval(self, token: Token) -> bool:
@@ -520,7 +520,7 @@ class Expressions(Conditions):
                 f"a list of {len(items):,} values after a value that is computed", several.offset
             )
         value, type = self._value(column, column.offset), self._type_of(column)
-        constants = (Constant(self._fitted(Literal(one, several.offset), type)) for one in items)
+        constants = (Constant(self._fitted(Literal(item, several.offset), type)) for item in items)
         test = Among(value, tuple(constants))
         return self._tested(column.offset, "=", test, Constant(pa.scalar(True)))
 
@@ -551,10 +551,10 @@ class Expressions(Conditions):
 
     def _compared(self, left: Operand, op: str, right: Operand) -> Compared:
         values = []
-        for side, other in ((left, right), (right, left)):
+        for side, opposite in ((left, right), (right, left)):
             value = self._value(side, side.offset)
             if isinstance(side, Literal) and isinstance(side.value, str):
-                value = Constant(self._fitted(side, self._type_of(other)))
+                value = Constant(self._fitted(side, self._type_of(opposite)))
             values.append(value)
         return self._tested(left.offset, op, *values)
 

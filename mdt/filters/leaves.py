@@ -21,7 +21,7 @@ def column_name(name: str, schema: pa.Schema) -> str:
     """
     if paths.steps(schema, name) is not None or name in schema.names:
         return name
-    return named_column(name, [known for known, _ in paths.addressable(schema)])
+    return named_column(name, [path for path, _ in paths.addressable(schema)])
 
 
 def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:

@@ -79,11 +79,11 @@ class Parameters:
             )
             raise Invalid(f"the parameter :{name} has no value", hint=hint)
         self._unused.discard(name)
-        given = self._given[name]
+        raw = self._given[name]
         try:
-            if is_several(given):
-                return tuple(several(given))
-            return native(given)
+            if is_several(raw):
+                return tuple(several(raw))
+            return native(raw)
         except ValueError as error:
             raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
 

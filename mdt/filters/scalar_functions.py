@@ -143,19 +143,20 @@ def _in_python(function: Callable[..., Any], type: pa.DataType, *data: Datum) ->
             return None
         return function(*row)
 
-    if all(isinstance(one, pa.Scalar) for one in data):
-        return pa.scalar(value(*(one.as_py() for one in data)), type)
-    rows = next(len(one) for one in data if not isinstance(one, pa.Scalar))
+    if all(isinstance(datum, pa.Scalar) for datum in data):
+        return pa.scalar(value(*(datum.as_py() for datum in data)), type)
+    rows = next(len(datum) for datum in data if not isinstance(datum, pa.Scalar))
     columns = [
-        [one.as_py()] * rows if isinstance(one, pa.Scalar) else one.to_pylist() for one in data
+        [datum.as_py()] * rows if isinstance(datum, pa.Scalar) else datum.to_pylist()
+        for datum in data
     ]
     return pa.array(map(value, *columns), type)
 
 
 def _require_text(name: str, *data: Datum) -> None:
-    for one in data:
-        if not is_text(one.type) and not pa.types.is_null(one.type):
-            raise Invalid(f"{name} takes text, not {one.type}")
+    for datum in data:
+        if not is_text(datum.type) and not pa.types.is_null(datum.type):
+            raise Invalid(f"{name} takes text, not {datum.type}")
 
 
 def _require_number(name: str, one: Datum) -> None:
@@ -179,8 +180,8 @@ def substr(text: Datum, position: Datum, length: Datum | None = None) -> Datum:
     """
     _require_text("substr", text)
     numbers = [position] if length is None else [position, length]
-    for one in numbers:
-        _require_whole("substr", one)
+    for number in numbers:
+        _require_whole("substr", number)
     return _in_python(_part, pa.string(), text, *numbers)
 
 
@@ -272,21 +273,25 @@ def rounded(number: Datum, digits: Datum | None = None) -> Datum:
     if pa.types.is_decimal(number.type):
         step = Decimal(1).scaleb(-min(places, number.type.scale))
         return _in_python(
-            lambda one: one.quantize(step, ROUND_HALF_UP, _WIDE), _wider(number.type), number
+            lambda value: value.quantize(step, ROUND_HALF_UP, _WIDE),
+            _wider(number.type),
+            number,
         )
     if pa.types.is_integer(number.type) and places >= 0:
         return number
     step = Decimal(1).scaleb(-places)
 
-    def one(value: float) -> float:
+    def round_float(value: float) -> float:
         if not math.isfinite(value):
             return value
-        found = Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _WIDE)
-        return type(value)(found)
+        decimal = Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _WIDE)
+        return type(value)(decimal)
 
     if pa.types.is_float32(number.type):
-        return _in_python(lambda value: one(float(str(np.float32(value)))), number.type, number)
-    return _in_python(one, number.type, number)
+        return _in_python(
+            lambda value: round_float(float(str(np.float32(value)))), number.type, number
+        )
+    return _in_python(round_float, number.type, number)
 
 
 def _wider(type: pa.DataType) -> pa.DataType:
@@ -303,16 +308,18 @@ def _whole(name: str, kernel: Callable[[Datum], Datum]) -> Callable[[Datum], Dat
             return number
         if pa.types.is_decimal(number.type):
             way = ROUND_FLOOR if kernel is pc.floor else ROUND_CEILING
-            return _in_python(lambda one: one.to_integral_value(way), _wider(number.type), number)
+            return _in_python(
+                lambda value: value.to_integral_value(way), _wider(number.type), number
+            )
 
-        def one(value: float) -> int:
+        def as_integer(value: float) -> int:
             if math.isnan(value):
                 return 0
             if not -_INT64 <= value < _INT64:
                 raise Invalid(f"{name} of {value} is not a number of 64 bits")
             return int(value)
 
-        return _in_python(one, pa.int64(), kernel(number))
+        return _in_python(as_integer, pa.int64(), kernel(number))
 
     return function
 
@@ -328,9 +335,9 @@ def _of_doubles(name: str, kernel: Callable[..., Datum]) -> Callable[..., Datum]
 
 def _power(base: Datum, exponent: Datum) -> Datum:
     """Return base ** exponent as in Java: NaN for 1 ** NaN and for ±1 ** ±infinity."""
-    found = pc.power(base, exponent)
+    result = pc.power(base, exponent)
     is_special = pc.and_(pc.equal(pc.abs(base), 1.0), pc.invert(pc.is_finite(exponent)))
-    return pc.if_else(is_special, math.nan, found)
+    return pc.if_else(is_special, math.nan, result)
 
 
 def _sign(number: Datum) -> Datum:

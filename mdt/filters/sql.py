@@ -296,9 +296,9 @@ class Conditions(Cursor):
     def _side(self) -> Operand:
         """Parse an operand, refusing conditions."""
         start = self.token.offset
-        found = self.operand(False)
-        if isinstance(found, (Column, Literal)):
-            return found
+        side = self.operand(False)
+        if isinstance(side, (Column, Literal)):
+            return side
         self.unsupported("a condition where a value is needed", start)
 
     def _literal(self) -> Literal:
@@ -498,11 +498,11 @@ class Conditions(Cursor):
         try:
             if len(names) < function.columns:
                 raise ValueError(f"it takes {function.columns} columns: {function.usage}")
-            made = predicate.call(function.name, names, function.converted(constants))
-            predicate.check(made, self._schema)
+            test = predicate.call(function.name, names, function.converted(constants))
+            predicate.check(test, self._schema)
         except ValueError as error:
             self.invalid(f"{function.name}: {error}", start)
-        return made
+        return test
 
     def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
         if isinstance(argument, Column):

@@ -165,7 +165,7 @@ def _unescaped(token: str, offset: int) -> str:
     if "\\" not in text and quote not in text:
         return text
 
-    def one(escape: re.Match[str]) -> str:
+    def character(escape: re.Match[str]) -> str:
         code = escape[1]
         if code is None:
             if escape[2] == quote:
@@ -179,7 +179,7 @@ def _unescaped(token: str, offset: int) -> str:
 
     try:
         # Two escapes may be the halves of one character beyond 16 bits, as in Java.
-        return _ESCAPE.sub(one, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        return _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except (ValueError, OverflowError):
         raise NotSql("an escape in this text is no Unicode character", offset) from None
 

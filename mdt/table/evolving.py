@@ -28,9 +28,9 @@ def evolved(table: Handle, data: Any) -> Any:
     the table.
     """
     table._before_rows()
-    given = table._given(data)
-    if given is not None:
-        return given.completed(_altered_for(table, given.evolved_schema(table.schema)))
+    frame = table._given(data)
+    if frame is not None:
+        return frame.completed(_altered_for(table, frame.evolved_schema(table.schema)))
     parts = pieces(data, table.schema, typed)
     if parts is None:
         data = typed(data, table.schema)
@@ -38,8 +38,8 @@ def evolved(table: Handle, data: Any) -> Any:
     if tells_columns(data):
         first = next(parts)
         return completed_pieces(chain([first], parts), _altered_for(table, first.schema))
-    given, parts = late.spilling.looked_through(parts, late.spilling.engine_of(table.options))
-    return completed_pieces(parts, _altered_for(table, given))
+    frame, parts = late.spilling.looked_through(parts, late.spilling.engine_of(table.options))
+    return completed_pieces(parts, _altered_for(table, frame))
 
 
 def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:

@@ -45,14 +45,14 @@ def source_of(
 
     looks: As for :meth:`mdt.engines.engine.Given.few`.
     """
-    given = table._given(source)
-    if given is not None:
-        small_source = given.few(table.options, looks=looks)
+    frame = table._given(source)
+    if frame is not None:
+        small_source = frame.few(table.options, looks=looks)
         if small_source is not None:
             return small_source, None, None
-        of_source = (given.engine, table.metadata, table.options, given.rows, given.schema)
+        of_source = (frame.engine, table.metadata, table.options, frame.rows, frame.schema)
         merge = partial(late.merge_on_engine.merge, *of_source)
-        return given.schema.empty_table(), merge, None
+        return frame.schema.empty_table(), merge, None
     parts = pieces(source, table.schema)
     if parts is None:
         return to_table(source, table.schema), None, None
@@ -107,15 +107,15 @@ class Merging:
         Raises Invalid and Unsupported if ``on`` does not define how rows match.
         """
         column = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
-        said = SaidMerge(pinned(on) if column is None else on, dedupe=flag("dedupe", dedupe))
+        request = SaidMerge(pinned(on) if column is None else on, dedupe=flag("dedupe", dedupe))
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))
         if unknown:
             raise Invalid(f"ignore names columns that the source lacks: {', '.join(unknown)}")
         if IS_DELETED in source.column_names:
             require_boolean(source.schema.field(IS_DELETED).type)
-        rows, matching, _ = said.read(source, table.definition)
-        return cls(table, rows, matching, said, (), runner, whole, ignored)._in_parts()
+        rows, matching, _ = request.read(source, table.definition)
+        return cls(table, rows, matching, request, (), runner, whole, ignored)._in_parts()
 
     def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
         """Begin a clause for rows of the table that match a row of the source.
@@ -187,9 +187,9 @@ class Merging:
             operation = self._operation(definition, callback)
             committed = self._table._commit_rows(operation)
             # A batch that the table has is looked at by nobody.
-            looked = getattr(committed.plan, "looked", Looked(0, 0, 0, 0))
+            statistics = getattr(committed.plan, "looked", Looked(0, 0, 0, 0))
             return self._table._tidied(
-                MergeResult.of_merge(committed, looked, storage.now_us() - since)
+                MergeResult.of_merge(committed, statistics, storage.now_us() - since)
             )
 
     def _operation(self, definition: TableDefinition, progress: Progress | None) -> Merge:
@@ -221,12 +221,12 @@ class Merging:
             said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
         )
         clauses = (*self._clauses, *(text.read(self._reader) for text in requests))
-        made = replace(
+        merge = replace(
             self,
             _clauses=clauses,
             _said=replace(self._said, clauses=(*self._said.clauses, *requests)),
         )
-        return made._in_parts()
+        return merge._in_parts()
 
     def _refuse_unused(self) -> None:
         """Raise Invalid for source columns that the table lacks, if "*" omits them and nothing else
@@ -239,12 +239,12 @@ class Merging:
         used = frozenset(name.partition(".")[2] for name in frozenset[str]().union(*reads)).union(
             self._on.equal.values()
         )
-        known = {*self._table.definition.schema.names, *META_FIELDS, IS_DELETED, *self._ignored}
-        unused = [name for name in self._source.table.column_names if name not in known]
+        usable = {*self._table.definition.schema.names, *META_FIELDS, IS_DELETED, *self._ignored}
+        unused = [name for name in self._source.table.column_names if name not in usable]
         unused = [
             name
             for name in unused
-            if not any(one == name or one.startswith(f"{name}.") for one in used)
+            if not any(path == name or path.startswith(f"{name}.") for path in used)
         ]
         if unused:
             raise Invalid(

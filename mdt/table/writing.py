@@ -105,9 +105,9 @@ class Writing(Handle):
             rows = evolved(self, data)
         if not partial and not mergers:
             return self._write(rows, "upsert", progress)
-        with shown(progress, "upsert") as told:
+        with shown(progress, "upsert") as callback:
             return self._write_rows(
-                rows, "upsert", told, late.blending.Kept(partial, mapping("mergers", mergers))
+                rows, "upsert", callback, late.blending.Kept(partial, mapping("mergers", mergers))
             )
 
     @takes_metadata
