@@ -25,7 +25,7 @@ def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
     """
     parts: tuple[Any, ...] = (value,)
     if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)):
-        with suppress(TypeError, ValueError):  # only looks like an iterable
+        with suppress(TypeError, ValueError):  # e.g. a zero-dimensional array
             parts = tuple(value)
     return tuple(one_text(argument, part, example) for part in parts)
 
@@ -164,7 +164,7 @@ def whole_number(argument: str, value: object) -> int:
     if not isinstance(value, bool) and hasattr(type(value), "__index__"):
         try:
             return operator.index(value)  # type: ignore[arg-type]
-        except TypeError:  # an array of several
+        except TypeError:  # an array with several items
             pass
     raise _wrong_type(argument, "a whole number", value, f"write {argument}=3")
 

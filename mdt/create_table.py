@@ -80,8 +80,7 @@ def define(
     if ordering is not None:
         (ordering,) = _own("ordering", (ordering,), stored)
     key_index = key_indexes.with_buckets(key_indexes.named(index_name), parsed, key)
-    # Types that cannot be keys or partition values are refused for the first row; here there is
-    # none.
+    # Raises for types that cannot be keys.
     record_keys.record_keys(stored.empty_table(), key)
     _check_partitions(parsed, stored, key, partition_by)
     if ordering is not None and not orderable(stored.field(ordering).type):
@@ -273,10 +272,10 @@ def take_back(storage: Storage) -> None:
     if [entry.path for entry in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
         return
     files = [info.path for info in storage.list("") if _is_of_table(info.path)]
-    storage.delete(paths.commit(0))  # from here on it is no table
+    storage.delete(paths.commit(0))  # from here on it is not a table
     storage.delete_many(files)
     folders = {path[:end] for path in files for end in range(len(path)) if path[end] == "/"}
-    for folder in sorted(folders, reverse=True):  # those inside come first
+    for folder in sorted(folders, reverse=True):  # inner folders first
         storage.drop_directories(folder.rpartition("/")[0], _BEHIND_ALL)
 
 

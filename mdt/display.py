@@ -70,7 +70,7 @@ def html_columns(schema: pa.Schema) -> str:
 
 def escaped(value: object) -> str:
     """Return :func:`visible` text, escaped for HTML and XML."""
-    # its tables of entities take a millisecond to load, which every import of mdt would pay
+    # loading its tables of entities would add a millisecond to every import of mdt
     from html import escape
 
     return escape(visible(value), quote=True)

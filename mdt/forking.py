@@ -91,7 +91,7 @@ def _wait_for_imports() -> None:
     for name in [
         name for name in list(sys.modules) if name.partition(".")[0] in ("mdt", "indexes")
     ]:
-        with suppress(Exception):  # whoever imports it is told
+        with suppress(Exception):  # the importing thread gets the error
             import_module(name)
 
 

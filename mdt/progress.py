@@ -46,7 +46,7 @@ def bar(text: str) -> Iterator[Progress]:
     """Show a progress bar while the block runs, if stderr is a terminal. It disappears
     afterwards.
     """
-    # takes longer to load than most calls take; only who wants a bar pays for it
+    # importing rich takes longer than most calls
     from rich.console import Console
     from rich.progress import Progress as Bar
 

@@ -305,7 +305,7 @@ class Scan(ArrowStream):
         """
         if not self.columns:
             rows = self.count(progress=progress)
-            # Arrow's concat_tables would forget the rows
+            # Arrow's concat_tables drops the number of rows of tables without columns
             return pa.table({"": pa.nulls(rows)}).select([])
         with shown(progress, "scan") as callback:
             tables = list(self._declared(callback))

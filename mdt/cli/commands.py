@@ -94,7 +94,7 @@ def _close_stdout() -> None:
     """Redirect stdout to null, so that the final flush of the interpreter succeeds."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # a stdout that is no file
+    except (OSError, ValueError):  # stdout is not a file
         return
 
 

@@ -106,7 +106,7 @@ def build(
     builders, and after a crash.
     """
     t = opened(path, option)
-    with suppress(KeyboardInterrupt):  # the way in which a watch ends
+    with suppress(KeyboardInterrupt):  # ends a watch
         while True:
             with bar("indexing") as callback:
                 result = t.build_indexes(index or None, progress=callback, dry_run=dry_run)

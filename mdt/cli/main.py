@@ -103,7 +103,7 @@ AsOf = Annotated[
     ),
 ]
 
-# Looking at a table
+# Inspecting and reading
 
 
 cli_look.register(app)
@@ -343,7 +343,7 @@ cli_rows.register(app)
 cli_overwriting.register(app)
 
 
-# Looking after
+# Maintenance
 
 
 @command(app)

@@ -71,7 +71,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets. A second SIGINT interrupts."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        # elsewhere nobody may handle signals
+        # only the main thread may handle signals
         yield stop
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

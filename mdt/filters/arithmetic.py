@@ -195,7 +195,7 @@ def _remainder(a: Datum, b: Datum) -> Datum:
     _require("%", a, b, pa.types.is_integer)
     if pc.any(pc.and_(pc.equal(b, 0), pc.is_valid(a))).as_py():
         raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
-    # The sign is that of a; of the smallest integer and -1 Arrow makes 0 where it divides.
+    # The remainder has the sign of a. Arrow divides the smallest integer by -1 into 0, hence abs.
     b = pc.abs(pc.if_else(pc.equal(b, 0), pa.scalar(None, b.type), b))
     whole = pc.divide(a, b)
     return pc.subtract(a, pc.multiply(whole, b))

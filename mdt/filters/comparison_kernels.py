@@ -36,7 +36,7 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
     [False, True]
     """
     a, b = promoted(*_moments(a, b))
-    if pa.types.is_null(a.type):  # both: promoted gives one of them the type of the other
+    if pa.types.is_null(a.type):  # both are, because promoted gives an untyped null the other type
         a, b = pc.cast(a, pa.bool_()), pc.cast(b, pa.bool_())
     if not any(family(a.type) and family(b.type) for family in _FAMILIES):
         raise Invalid(
@@ -49,7 +49,7 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
         return _of_floats(op, as_floating(a, pa.float64()), as_floating(b, pa.float64()))
     try:
         return KERNELS[op](a, b)
-    except pa.ArrowInvalid:  # the type that has both decimals would have more than 38 digits
+    except pa.ArrowInvalid:  # the common type of both decimals has more than 38 digits
         if not (pa.types.is_decimal(a.type) or pa.types.is_decimal(b.type)):
             raise
         scale = max(side.type.scale for side in (a, b) if pa.types.is_decimal(side.type))

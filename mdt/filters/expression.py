@@ -417,7 +417,7 @@ class Expressions(Conditions):
         self.expect_sign(")")
         return Cast(value, target)
 
-    # Tests of values that are no columns
+    # Tests of expressions
 
     def operand(self, negated: bool) -> Predicate | Operand:
         """Parse a side of a comparison: a filter operand or an expression."""
@@ -467,7 +467,7 @@ class Expressions(Conditions):
             )
         if word in ("if", "coalesce"):
             return True
-        # a predicate function of somebody's own comes first
+        # registered predicate functions take precedence
         return word in FUNCTIONS and isinstance(functions.find(word), functions.Unknown)
 
     def _signs_a_value(self) -> bool:

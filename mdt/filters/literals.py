@@ -287,15 +287,13 @@ def _float32(double: float, exact: float | Decimal) -> float:
     """Return the float32 nearest to ``exact``, given its nearest double."""
     with np.errstate(over="ignore"):
         nearest = np.float32(double)
-        near = float(nearest)  # NumPy would compare a float32 with a double as if both were float32
+        near = float(nearest)  # NumPy compares a float32 and a double as float32
         if near == double or not math.isfinite(near):
             return near
         away = math.copysign(math.inf, double - near)
         neighbor = float(np.nextafter(nearest, np.float32(away)))
     low, high = sorted((near, neighbor))
-    if (
-        low + high
-    ) / 2 == double and exact != double:  # rounding twice would take the even one of the two
+    if (low + high) / 2 == double and exact != double:  # a tie only after the first rounding
         if exact > double:
             return high
         return low
@@ -312,7 +310,7 @@ def _decimal(value: Value) -> Decimal:
             )
         exponent = value.strip().lower().partition("e")[2].lstrip("+-0")
         if len(exponent) > len(str(LITERAL_DIGITS_MAX)):
-            # past some digits Python has no such number at all
+            # Decimal fails on exponents with many digits
             raise ValueError(
                 f"a number with an exponent of {exponent}; at most {LITERAL_DIGITS_MAX} is read"
             )

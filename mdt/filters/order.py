@@ -72,7 +72,7 @@ class SortKey:
         try:
             literal = value.as_py()
         except (ValueError, OverflowError, pa.ArrowException):
-            # a time after the year 9999, text that is not UTF-8
+            # a timestamp after the year 9999, or text that is not UTF-8
             return None
         op = (">" if self.descending else "<") + ("" if strict else "=")
         near = Leaf(self.column, op, literal)
@@ -185,7 +185,7 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
     for number, key in enumerate(keys):
         column = key.values(table)
         if column.null_count:
-            # Arrow has one place for the nulls of all columns, so they get a column of their own
+            # Arrow has one null placement for all columns, so nulls get a column of their own
             columns[f"null{number}"] = pc.is_null(column).cast(pa.int8())
             ways.append((f"null{number}", "descending" if key.nulls_first else "ascending"))
         columns[f"value{number}"] = _comparable(column)

@@ -206,7 +206,7 @@ def _numpy_value(value: Any) -> Any:
     if isinstance(value, (np.timedelta64, np.complexfloating, np.void, np.object_)):
         raise ValueError(f"a value of type {_kind(value)} cannot be compared with a column")  # noqa: TRY004
     plain = value.item()
-    if isinstance(plain, np.generic):  # a long double has no counterpart in Python
+    if isinstance(plain, np.generic):  # a long double
         if float(plain) != plain and not np.isnan(plain):
             raise ValueError("a long double holds more digits than a column; make it a float")
         plain = float(plain)
@@ -231,7 +231,7 @@ def _numpy_items(values: np.ndarray[Any, Any]) -> list[Any]:
 
 
 def _in_calendar(value: Any) -> Any:
-    if isinstance(value, int):  # NumPy's answer for years that Python's calendar lacks
+    if isinstance(value, int):  # NumPy's result for years outside of Python's range
         raise ValueError("a datetime64 lies outside the years 1 to 9999")  # noqa: TRY004 - its value is wrong
     return value
 

@@ -78,7 +78,7 @@ def cast(found: Datum, target: pa.DataType) -> Datum:
         return _as_text(found)
     if pa.types.is_integer(target):
         return pc.cast(_truncated(found), target)
-    # A decimal is rounded; a double is the decimal of its shortest text, as in Spark.
+    # Decimals are rounded. A double becomes the decimal of its shortest text, as in Spark.
     step = Decimal(1).scaleb(-target.scale)
     return _in_python(lambda one: _decimal(one).quantize(step, ROUND_HALF_UP, _WIDE), target, found)
 

@@ -117,8 +117,8 @@ class Conditions(Cursor):
             self.unexpected()
         return whole
 
-    # Conditions: each method returns what makes it true, or false if ``negated``; an operand that
-    # nothing tests is handed up as it is, since it may stand in brackets: (a) = 1.
+    # Conditions: each method returns the rows where it is true, or false if ``negated``. An operand
+    # without a comparison is returned as it is, since a comparison may follow: (a) = 1.
 
     def disjunction(self, negated: bool) -> Predicate | Operand:
         """Parse a condition, or an operand that is not compared."""
@@ -190,7 +190,7 @@ class Conditions(Cursor):
             return predicate.negate(test)
         return test
 
-    # Tests of one column
+    # Tests of a column
 
     def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
         if isinstance(left, Literal) and isinstance(right, Column):
@@ -198,7 +198,7 @@ class Conditions(Cursor):
         if isinstance(left, Column) and isinstance(right, Literal):
             return self._leaf(left, op, right)
         for side in (left, right):
-            # other SQL has names of columns in double quotes
+            # other SQL dialects quote columns with double quotes
             name = side.value if isinstance(side, Literal) else None
             if isinstance(name, str) and name in self._schema.names:
                 hint = f"write {backquoted(name)}"
@@ -511,7 +511,7 @@ class Conditions(Cursor):
 
     def _value_of(self, argument: Predicate | Operand) -> literals.Value:
         if isinstance(argument, Literal) and not argument.several:
-            return argument.value  # type: ignore[return-value]  # a parameter that is not several is a literal
+            return argument.value  # type: ignore[return-value]  # not a list, so a literal
         self.unsupported("a function of what is no literal", self._tokens[self._at - 1].offset)
 
     def _cast_call(self, start: int, lenient: bool) -> Literal:
@@ -530,7 +530,7 @@ class Conditions(Cursor):
             self.unsupported("a cast of what is no literal, or to this type", start)
         self.next()
         sizes = self.sizes() if target == "decimal" else []
-        value: literals.Value = found.value  # type: ignore[assignment]  # not several, so a literal
+        value: literals.Value = found.value  # type: ignore[assignment]  # not a list, so a literal
         try:
             literal = self._made(lambda: literals.cast(value, target, *sizes), start)
             if sizes:

@@ -178,7 +178,7 @@ def _unescaped(token: str, offset: int) -> str:
         return chr(int(code, 8))
 
     try:
-        # Two escapes may be the halves of one character beyond 16 bits, as in Java.
+        # Two escapes may form a surrogate pair, as in Java.
         return _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except (ValueError, OverflowError):
         raise NotSql("an escape in this text is no Unicode character", offset) from None

@@ -144,7 +144,7 @@ def _in_sql(expression: Any, schema: pa.Schema) -> str:
 def _shown(value: object) -> str:
     try:
         text = ascii(value)
-    except Exception:  # noqa: BLE001 - whatever this is, it need not be able to show itself
+    except Exception:  # noqa: BLE001 - a user's object may fail in any way
         text = f"a {value.__class__.__name__}"
     if len(text) <= 100:
         return text

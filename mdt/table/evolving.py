@@ -58,7 +58,7 @@ def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:
             if evolution(given, table.definition):
                 table._commit(alter)
             break
-        except Invalid:  # somebody may have written a log file meanwhile
+        except Invalid:  # another writer may have added a log file
             if attempt == attempts or not _is_in_the_way(table, given):
                 raise
     return table.definition

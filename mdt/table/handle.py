@@ -176,7 +176,7 @@ class Handle:
         and nothing is opened.
         """
         twin = object.__new__(type(self))
-        _ = self._upkeep  # one for both
+        _ = self._upkeep  # shared by both
         vars(twin).update(vars(self), **terms)
         return twin
 

@@ -186,7 +186,7 @@ class Merging:
                 )
             operation = self._operation(definition, callback)
             committed = self._table._commit_rows(operation)
-            # A batch that the table has is looked at by nobody.
+            # A batch that the table has already is not compared with its rows.
             statistics = getattr(committed.plan, "looked", Looked(0, 0, 0, 0))
             return self._table._tidied(
                 MergeResult.of_merge(committed, statistics, storage.now_us() - since)

@@ -410,7 +410,7 @@ class Services(Handle):
             facts.update(
                 damaged=len(report.damaged), rebuilt=len(report.rebuilt), lost=len(report.lost)
             )
-            # What this process has read may be what was damaged.
+            # Caches of this process may contain the damaged metadata.
             self._metadata = Metadata(self._storage, self._metadata.overrides)
         return report
 

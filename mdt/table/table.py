@@ -82,9 +82,9 @@ def create(
     """Create a table.
 
     path, storage_options: As for :func:`open`. The path must not contain a table.
-    schema: The data columns: a schema of pyarrow, polars or Spark (``df.schema``), or any object
-        with ``__arrow_c_schema__``. Types that cannot be restored without loss are refused. Metadata of
-        fields is stored, metadata of the schema is not.
+    schema: The data columns, a schema of pyarrow, polars or Spark (``df.schema``), or any object
+        with ``__arrow_c_schema__``. Types that cannot be restored without loss are refused.
+        Metadata of fields is stored, metadata of the schema is not.
     key: Columns of the record key.
     partition_by: Partition columns, as Hive-style directories.
     ordering: Column whose larger value wins if a key is written twice.

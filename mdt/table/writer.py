@@ -106,7 +106,7 @@ class Writer:
         self._closed = False
         self._failed: BaseException | None = None
         self._process = this_process()
-        # The thread inherits the metadata that commits are to carry.
+        # The thread inherits the commit metadata of its creator.
         in_context = partial(copy_context().run, self._run)
         self._thread = threading.Thread(target=in_context, name="mdt-writer", daemon=True)
         self._thread.start()
@@ -273,7 +273,7 @@ class Writer:
                 self._fail(active, error)
             for call in active if len(active) > 1 else ():
                 self._commit(kind, [call])
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the future must be told
+        except BaseException as error:  # noqa: BLE001 - the futures must complete
             self._fail(active, error)
         else:
             for _, future in active:

@@ -94,7 +94,7 @@ class Writing(Handle):
                 "evolve alters the table, which a dry run does not", hint="leave evolve out"
             )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
-            newest = self.snapshot()  # nothing of the batch is done again
+            newest = self.snapshot()  # the batch is in the table
             return WriteResult(
                 newest.seq, "", warnings=late.idempotent.left_out(newest.streams, *self._batch)
             )
