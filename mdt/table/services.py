@@ -193,8 +193,9 @@ class Services(Handle):
         It does not reach copies made by others, caches of other machines, and partition paths that
         Hudi's newest commits contain.
 
-        >>> t.purge(dry_run=True).ended
-        (0, 0)
+        >>> first, last = t.purge(dry_run=True).ended
+        >>> first
+        0
         """
         with (
             shown(progress, "purge") as callback,
