@@ -1,8 +1,11 @@
-"""Pure index structures: bytes in, verdict out.  See :mod:`indexes.base`.
+"""Pure index structures: Arrow values in, bytes out; bytes in, verdicts out.
 
-The public modules: ``base`` (the contracts), ``predicate`` (the tests that an index is asked),
-``registry`` (how an index is found), ``testing`` and ``key_testing`` (what an index must pass; they
-need the extra ``testing``).
+Public modules:
+
+- ``base``: the contracts for skipping indexes and key indexes. Read it first.
+- ``predicate``: tests of column values.
+- ``registry``: lookup of index classes by name, and the syntax of index specifications.
+- ``testing``, ``key_testing``: conformance suites. They need the extra ``testing``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Load a public module when it is first asked for."""
+    """Import a public module on first access."""
     if name in __all__:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,20 +1,20 @@
-r"""The two contracts for indexes, and the law that they obey.  Read this first.
+r"""Contracts for skipping indexes and key indexes. Read this first.
 
-The law: **False is a proof, True is a guess.**  An index may answer "no row here" only if it can
-prove it from the summary alone.  In doubt it answers "maybe".  A wrong "maybe" costs time, a wrong
-"no" loses rows.
+The law: **False is a proof, True is a guess.** An index may answer "no row here" only if the
+summary alone proves it. When in doubt it answers "maybe". A wrong "maybe" costs time, a wrong "no"
+loses rows.
 
-An index is pure: Arrow and numpy in, bytes out; bytes in, verdict out.  It performs no I/O, knows
-no table, and keeps no state between calls.  Its ``name`` ends in ``/<version>`` and is persisted;
-when the bytes change their meaning, the version must change too.  The table keeps the bytes, knows
-which files they cover, and treats every file that is not covered as "maybe".
+An index is a pure function from Arrow and numpy values to bytes, and from bytes to verdicts. It
+performs no I/O and keeps no state between calls. Its ``name`` ends in ``/<version>`` and is
+persisted. Change the version whenever the bytes change their meaning. The table stores the bytes,
+tracks the files they cover, and treats every other file as "maybe".
 
-A *segment* is a run of rows in one file.  A *group* is a file group: the place where a record key
-lives for good.
+A *segment* is a run of rows in one file. A *group* is a file group. A record key stays in its group
+until it is deleted.
 
-What a skipping index is asked is a ``Leaf`` (``indexes.predicate``): one test of a column.  Its
-operators, what stands in ``leaf.value``, and which rows match; where the table says "null", rows
-whose column is null match, nowhere else::
+A skipping index evaluates a ``Leaf`` (``indexes.predicate``), a test of one column. The table lists
+the operators, the type of ``leaf.value``, and the matching rows. Null values match only where the
+table says "null"::
 
     op           value                  rows that match
     =            literal                equal to it; NaN equals NaN, -0.0 equals 0.0
@@ -24,23 +24,23 @@ whose column is null match, nowhere else::
     >            literal                above it
     >=           literal                above or equal to it
     <=>          literal or None        equal to it; None: null
-    in           tuple                  equal to one of the literals; None matches nothing
-    not in       tuple                  equal to none of them; no row at all if None is among them
+    in           tuple                  equal to any of the literals; None matches nothing
+    not in       tuple                  equal to none of them; no rows at all if None is among them
     is null      None                   null
-    is not null  None                   all others
-    starts with  str or bytes           text or bytes that begin so
+    is not null  None                   not null
+    starts with  str or bytes           text or bytes with this prefix
     like         str                    text that fits: % any text, _ one character, \ escapes both
     not like     str                    text that does not fit it
     match        str or (str, str)      text with all tokens of the first; the second is the
                                         tokenizer, "word" by default
-    not match    str or (str, str)      text without one of them
+    not match    str or (str, str)      text that lacks one of the tokens
     f            tuple                  f(columns…, *value) is true: a predicate function, ``Call``
     not f        tuple                  f(columns…, *value) is false
 
-A literal is a bool, int, float, Decimal, str, bytes, date or datetime, not always of the column's
-own type: an int column may be compared with 1.5 (``indexes.values.place`` brings a literal to a
-type).  A value of None, other than above, is SQL's null: no row matches.  Further operators may
-come: one that an index does not know proves nothing, so answer MAYBE.
+A literal is a bool, int, float, Decimal, str, bytes, date or datetime. It need not have the type of
+the column. For example, an int column may be compared with 1.5 (see ``indexes.values.place``). A
+value of None is SQL's null and matches no row, except as listed above. New operators may be added:
+answer MAYBE to an unknown operator.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ from indexes.arrays import stable_order
 from indexes.predicate import Leaf
 
 MAYBE = True
-"""A segment that may hold a matching row."""
+"""The segment may hold a matching row."""
 NO = False
-"""A segment that is proven to hold none."""
+"""The segment holds no matching row. This is a proof."""
 
 TABLE, PROCESS, DISK = "table", "process", "disk"
-"""Where the key parts of a key index are kept (:attr:`KeyIndex.kept`)."""
+"""Storage of the key parts of a key index (:attr:`KeyIndex.kept`)."""
 
 T = TypeVar("T")
 
@@ -74,30 +74,38 @@ UInt64Array = npt.NDArray[np.uint64]
 
 
 class Summary(Protocol):
-    """The bytes of one summary, which need not be in memory: an index reads the ranges that it
+    """The bytes of a summary, which may be in remote storage. An index reads only the ranges it
     needs.
+
+    >>> summary = InMemory(b"header and body")
+    >>> len(summary), bytes(summary.read(0, 6)), summary.keep(lambda: "parsed")
+    (15, b'header', 'parsed')
     """
 
     def __len__(self) -> int:
-        """Return the size in bytes.  O(1), no I/O."""
+        """Return the size in bytes. O(1), no I/O."""
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop), cut at the end as slices are.
+        """Return bytes [start, stop), cut at the end like a slice.
 
-        What it raises when the bytes cannot be had passes through the index untouched.
+        Storage errors pass through the index unchanged.
         """
 
     def keep(self, make: Callable[[], T]) -> T:
-        """Return what ``make`` returned for this summary at an earlier call, or call it.
+        """Return the cached result of ``make()``, calling it on a cache miss.
 
-        For what an index has parsed and checked, so that the next test need not do it again; the
-        table bounds how much is kept, and may forget it.  It must depend on nothing but the bytes.
+        Use it for parsed and verified data, which must depend on the bytes alone. The table limits
+        the size of the cache and may evict entries.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """A summary whose bytes are at hand."""
+    """A summary with its bytes in memory.
+
+    >>> bytes(InMemory(b"abcdef").read(2, 4))
+    b'cd'
+    """
 
     data: bytes | memoryview
 
@@ -109,71 +117,91 @@ class InMemory:
         return memoryview(self.data)[start:stop]
 
     def keep(self, make: Callable[[], T]) -> T:
-        """Call ``make``; nothing is kept."""
+        """Call ``make``. Nothing is cached."""
         return make()
 
 
 class SkippingIndex(ABC):
-    """Proves for one column that segments, or rows of a segment, cannot match a test.
+    """An index that proves that segments, or rows of a segment, cannot match a test of a column.
 
-    Subclasses are stateless apart from their options, which arrive as keyword arguments of
-    ``__init__``, all strings (as in ``"text(note, tokenizer='word')"``).
+    Subclasses have no state apart from their options. Options arrive as keyword arguments of
+    ``__init__`` and are strings, as in ``"text(note, tokenizer='word')"``.
 
-    A small summary lies in memory and is asked by :meth:`prune`.  An index that knows positions
-    sets :attr:`finds_rows`: it is asked by :meth:`rows` alone, after cheaper indexes, for the
-    segments that those left; its summaries may be large, and it should read only the parts that the
-    test needs and check each part (a checksum) before it believes it.
+    A small summary is held in memory and tested by :meth:`prune`. An index that knows row positions
+    sets :attr:`finds_rows`. The table then calls only :meth:`rows_within`, after the cheaper
+    indexes and for the remaining segments. Such summaries may be large: read only the parts that
+    the test needs, and verify the checksum of each part before use.
+
+    >>> from indexes.column_stats import ColumnStats
+    >>> index = ColumnStats()
+    >>> fares = [InMemory(index.summarize(pa.array(v))) for v in ([4.0, 9.5], [20.0, 31.0])]
+    >>> index.prune(fares, Leaf("fare", ">", 10), pa.float64()).tolist()
+    [False, True]
     """
 
     name: ClassVar[str]
     """Persisted name and format version, for example ``"bitmap/1"``."""
 
     finds_rows: ClassVar[bool] = False
-    """Whether :meth:`rows` knows more than "any row may match".
+    """True if :meth:`rows` can name positions.
 
-    The table may have several segments summarized as one, whose positions it then tells apart.
+    The table may then summarize several segments as one, and splits the positions afterwards.
     """
 
     row_groups: ClassVar[bool] = False
-    """Whether every row group is summarized, and proved, alone.
+    """True if each row group has its own summary.
 
-    :meth:`summarize` then gets the rows of one row group at a time and :meth:`prune` answers for
-    row groups, as column statistics do; nothing else changes, and a file of one row group costs
-    what it costs without.  Not together with :attr:`finds_rows`, which is finer.
+    :meth:`summarize` then gets the rows of one row group at a time, and :meth:`prune` returns
+    verdicts for row groups. The cost for a file with a single row group is unchanged. Cannot be
+    combined with :attr:`finds_rows`, which is finer.
     """
 
     functions: ClassVar[frozenset[str]] = frozenset()
-    """The predicate functions (``indexes.functions``) about which it may prove something.
+    """Names of the predicate functions (``indexes.functions``) that the index can use.
 
-    Others are never shown to it.  A leaf of one is a :class:`~indexes.predicate.Call`: ``leaf.op``
-    is the function's name, or "not " and the name, ``leaf.value`` the tuple of its arguments,
-    ``leaf.columns`` its columns in the order of the call, all of them columns of the index.  A row
-    that is null in one of them matches neither.
+    The index never receives calls of other functions. A call is a :class:`~indexes.predicate.Call`:
+    ``leaf.op`` is the name of the function, with the prefix "not " if negated, and ``leaf.value``
+    is the tuple of its arguments. ``leaf.columns`` holds the columns in call order, all of them
+    columns of the index. A row with a null in any of these columns matches neither the function nor
+    its negation.
     """
 
     several_columns: ClassVar[bool] = False
-    """Whether it is of columns together, as in ``grid(lat, lon)``.
+    """True for an index on several columns, as in ``grid(lat, lon)``.
 
-    Its values are then structs, whose fields have the paths of the columns as names, in the order
-    of the specification; no struct is null itself, the fields may be.  ``type`` is that struct, and
-    a leaf tests one of its fields, or several with a predicate function.
+    Its values are structs. Their fields are named by column path, in the order of the
+    specification. Fields may be null, the structs themselves are not. ``type`` is the struct type.
+    A leaf tests one field, or several fields with a predicate function.
     """
 
     @abstractmethod
     def supports(self, type: pa.DataType) -> bool:
-        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        """Return True if columns of ``type`` can be summarized. O(1).
+
+        >>> from indexes.text import TextIndex
+        >>> TextIndex().supports(pa.string()), TextIndex().supports(pa.int64())
+        (True, False)
+        """
 
     @abstractmethod
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the summary of one segment's column; ``values``: any supported type [rows], nulls
-        and NaN included.
+        """Return the summary of one segment's column.
+
+        ``values``: Array [rows] of a supported type, with nulls and NaN.
+
+        >>> from indexes.column_bloom import ColumnBloom
+        >>> len(ColumnBloom().summarize(pa.array(["ann", "bob", None])))
+        52
         """
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
-        """Return whether the index may prove anything about ``leaf`` on a column of ``type``.
-        O(1), no summary needed.
+        """Return True if the index may prove anything about ``leaf`` on a column of ``type``.
 
-        If not, the table does not even read the summaries.
+        If not, the table does not read the summaries. O(1), no summary needed.
+
+        >>> from indexes.column_bloom import ColumnBloom
+        >>> ColumnBloom().can_test(Leaf("rider", "<", "bob"), pa.string())
+        False
         """
         return True
 
@@ -181,18 +209,28 @@ class SkippingIndex(ABC):
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         """Return MAYBE or NO for each of n summaries -> bool[n].
 
-        ``leaf`` tests the summarized column, whose type is ``type``.  An operator that the index
-        does not know gives MAYBE.  Raises ValueError for bytes that it did not write; the table
-        then treats the segment as MAYBE.
+        ``leaf`` tests the summarized column of type ``type``. An unknown operator gets MAYBE.
+        Raises ValueError for bytes that the index did not write. The table then treats the segment
+        as MAYBE.
+
+        >>> from indexes.column_bloom import ColumnBloom
+        >>> riders = InMemory(ColumnBloom().summarize(pa.array(["ann", "bob"])))
+        >>> ColumnBloom().prune([riders], Leaf("rider", "=", "cy"), pa.string()).tolist()
+        [False]
         """
 
     def rows(
         self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
     ) -> list[BitMap | None]:
-        """Return for each of n summaries a superset of the positions that match ``leaf``, None for
-        "any row may match".
+        """Return the candidate positions for each of n summaries: a superset of the matching
+        positions, or None for "any row may match".
 
-        A bitmap is the caller's to change.  Raises ValueError as :meth:`prune` does.
+        The caller may modify the bitmaps. Raises ValueError like :meth:`prune`.
+
+        >>> from indexes.bitmap import BitmapIndex
+        >>> status = InMemory(BitmapIndex().summarize(pa.array(["paid", "lost", "paid"])))
+        >>> BitmapIndex().rows([status], Leaf("status", "=", "paid"), pa.string())
+        [BitMap([0, 2])]
         """
         return [None] * len(summaries)
 
@@ -203,12 +241,19 @@ class SkippingIndex(ABC):
         type: pa.DataType,
         within: Sequence[BitMap | None],
     ) -> list[BitMap | None]:
-        """Return for each summary a superset of the positions that are ``within`` and match all
-        ``tests``, or None.
+        """Return for each summary a superset of the positions in ``within`` that match all
+        ``tests``, or None for "any row may match".
 
-        ``tests``: at least one, each of which :meth:`can_test`; together they may cost less than
-        one by one (a range). ``within``: positions that tests of other columns have left (None:
-        all); what else is returned does not matter. They must not be changed.
+        ``tests`` has at least one leaf, and each passes :meth:`can_test`. Testing them together may
+        be cheaper, as for the two ends of a range. ``within`` holds the positions that remain after
+        tests of other columns, None for all. Do not modify them. The result may contain positions
+        outside of ``within``.
+
+        >>> from indexes.bitmap import BitmapIndex
+        >>> fares = InMemory(BitmapIndex().summarize(pa.array([4, 7, 9])))
+        >>> tests = [Leaf("fare", ">", 4), Leaf("fare", "<", 9)]
+        >>> BitmapIndex().rows_within([fares], tests, pa.int64(), [None])
+        [BitMap([1])]
         """
         found = self.rows(summaries, tests[0], type)
         for test in tests[1:]:
@@ -219,7 +264,7 @@ class SkippingIndex(ABC):
 def intersected(
     some: Sequence[BitMap | None], others: Sequence[BitMap | None]
 ) -> list[BitMap | None]:
-    """Return the positions that are in both, pair by pair; None: any.
+    """Return the pairwise intersections. None stands for all positions.
 
     >>> intersected([BitMap([1, 2]), None], [BitMap([2, 3]), BitMap([4])])
     [BitMap([2]), BitMap([4])]
@@ -236,19 +281,28 @@ def _in_both(a: BitMap | None, b: BitMap | None) -> BitMap | None:
 
 
 def whole(summary: Summary) -> memoryview:
-    """Return all bytes of a summary; for indexes whose summaries are small."""
+    """Return all bytes of a small summary.
+
+    >>> bytes(whole(InMemory(b"abc")))
+    b'abc'
+    """
     return summary.read(0, len(summary))
 
 
 _ORDER_KEPT_MAX = 1 << 20
-"""Hashes whose order may be kept, which takes half as much memory as they do."""
+"""Largest number of hashes with a cached order. The order takes half the memory of the hashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHashes:
-    """128-bit hashes of n record keys as two words.
+    """128-bit hashes of n record keys, as two words: ``hi`` and ``lo``, uint64[n] each.
 
-    ``hi``, ``lo``: uint64[n].  Two keys are the same key if both words agree.
+    Two keys are the same if both words are equal.
+
+    >>> from indexes.key_hash import hash_keys
+    >>> hashes = hash_keys(pa.array(["id_1", "id_2", "id_1"]), seed=0)
+    >>> len(hashes), bool(hashes.hi[0] == hashes.hi[2])
+    (3, True)
     """
 
     hi: UInt64Array
@@ -260,26 +314,26 @@ class KeyHashes:
 
     @classmethod
     def concat(cls, parts: Sequence[KeyHashes]) -> KeyHashes:
-        """Return the hashes of several parts, of which there is at least one."""
+        """Concatenate at least one part."""
         hi, lo = [part.hi for part in parts], [part.lo for part in parts]
         return cls(np.concatenate(hi), np.concatenate(lo))
 
     @classmethod
     def none(cls) -> KeyHashes:
-        """Return the hashes of no keys."""
+        """Return the hashes of zero keys."""
         return cls(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
     def take(self, rows: npt.NDArray[np.integer] | BoolArray) -> KeyHashes:
-        """Return the hashes at ``rows`` (positions or a mask).  O(len(rows))."""
+        """Return the hashes at ``rows``, which are positions or a mask. O(len(rows))."""
         return KeyHashes(self.hi[rows], self.lo[rows])
 
     def slice(self, first: int, count: int | None = None) -> KeyHashes:
-        """Return ``count`` hashes from ``first`` on, or all of these.  O(1)."""
+        """Return ``count`` hashes from position ``first``, or all hashes from there. O(1)."""
         stop = None if count is None else first + count
         return KeyHashes(self.hi[first:stop], self.lo[first:stop])
 
     def order(self) -> Int64Array:
-        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n).
+        """Return the permutation that sorts by (hi, lo) -> int64[n]. O(n log n).
 
         >>> KeyHashes(np.array([2, 1], np.uint64), np.array([0, 9], np.uint64)).order().tolist()
         [1, 0]
@@ -291,8 +345,9 @@ class KeyHashes:
         return order
 
     def kept_order(self) -> Int64Array:
-        """Return :meth:`order`, found once: for those who look for the same keys in many places.
-        That of very many is not kept.
+        """Return :meth:`order`, cached for up to 2^20 hashes.
+
+        Use it to look up the same keys in many key parts.
         """
         if self._order:
             return self._order[0]
@@ -304,11 +359,15 @@ class KeyHashes:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Pairs (key, group): the key may live in the group.
+    """Pairs (key, group): the key may be in the group.
 
-    ``key``: int64[p], positions in the keys that were asked for; ``group``: int64[p], positions in
-    the groups. Pairs are unique; their order is not specified.  ``whole``: int64[w], groups in
-    which every key may live; they are in no pair.
+    ``key`` and ``group`` are int64[p], positions in the requested keys and in the groups. Pairs are
+    unique and unordered. ``whole`` is int64[w], the groups that may hold every key. They are in no
+    pair.
+
+    >>> found = Candidates(np.array([0]), np.array([2]), whole=np.array([5]))
+    >>> [column.tolist() for column in found.pairs(count=2)]
+    [[0, 0, 1], [2, 5, 5]]
     """
 
     key: Int64Array
@@ -316,48 +375,62 @@ class Candidates:
     whole: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def pairs(self, count: int) -> tuple[Int64Array, Int64Array]:
-        """Return all pairs of ``count`` keys: int64[p], int64[p], those of :attr:`whole` groups
-        behind the others.  O(p + w count).
+        """Return all pairs for ``count`` keys -> (int64[p], int64[p]), pairs of :attr:`whole`
+        groups last.
+
+        O(p + w count).
         """
         everywhere = np.tile(np.arange(count), len(self.whole))
         return np.append(self.key, everywhere), np.append(self.group, np.repeat(self.whole, count))
 
 
 class KeyIndex(ABC):
-    """Finds the file groups in which record keys may live.
+    """An index that finds the file groups that may hold given record keys.
 
-    The table hands over the keys that a commit *inserts*, with the group of each; the index returns
-    one *key part* of bytes for them.  A key stays in its group until it is deleted, so updates need
-    no key part.  Stale entries (deleted keys) are allowed: the table confirms every pair exactly.
+    The table passes the keys *inserted* by a commit with the group of each, and the index returns
+    one *key part* (bytes) for them. A key stays in its group until it is deleted, so updates need
+    no key part. Entries of deleted keys may remain, because the table verifies every pair.
+
+    >>> from indexes.key_hash import hash_keys
+    >>> from indexes.keys.record import RecordKeyIndex
+    >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_2"])
+    >>> key_part = index.build(keys, hash_keys(keys, 0), group=np.array([0, 1]), groups=2)
+    >>> index.locate(key_part, keys, hash_keys(keys, 0)).group.tolist()
+    [0, 1]
     """
 
     name: ClassVar[str]
     """Persisted name and format version, for example ``"bloom/1"``."""
 
     can_index_log_files: ClassVar[bool]
-    """Whether inserts may go to log files.  False for an index whose Hudi counterpart sees base
-    files only.
+    """True if inserts may go to log files. False if Hudi's counterpart of this index reads only
+    base files.
     """
 
     kept: ClassVar[str] = TABLE
-    """Where its key parts are: TABLE, committed with the rows; or PROCESS, DISK: in memory or on
-    the local disk of whoever looks for keys, made of the hashes that the table keeps of each file.
-    Such an index gets no keys, but nulls, and must do with the hashes.
+    """Storage of the key parts: TABLE, PROCESS or DISK.
+
+    TABLE commits them with the rows. PROCESS keeps them in memory and DISK on the local disk. In
+    both cases each reader builds them from the key hashes that the table stores for every file.
+    Such an index receives nulls as keys and must work with the hashes alone.
     """
 
     by_text: ClassVar[bool] = False
-    """Whether it gets the record keys themselves, as text, where others get bytes in the order of
-    the key columns.
+    """True if the index gets record keys as text. Otherwise it gets bytes that sort like the key
+    columns.
     """
 
     def buckets(self, keys: pa.Array, partition: npt.NDArray[np.object_]) -> Int64Array | None:
-        """Return the number of the bucket that each key belongs to -> int64[n], below 10^8; None: a
-        new key may go anywhere.
+        """Return the bucket number of each key -> int64[n], below 10^8. None if new keys may go
+        anywhere.
 
-        ``partition``: path of each key.
+        ``partition`` holds the partition path of each key. The table puts new keys of the same
+        partition and bucket into one group, whose file ID begins with the bucket number.
 
-        The table then puts new keys of one partition and bucket into one group, whose file id
-        begins with the number.
+        >>> from indexes.keys.bucket import BucketKeyIndex
+        >>> paths = np.array(["city=Oslo", "city=Rome"], object)
+        >>> BucketKeyIndex(buckets="4").buckets(pa.array(["id_1", "id_2"]), paths).tolist()
+        [0, 1]
         """
         return None
 
@@ -365,18 +438,31 @@ class KeyIndex(ABC):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """Return the key part for n inserted keys.
 
-        ``keys``: string or binary[n], whose bytes are in the order of the table's key columns (of
-        one string column: the record keys); ``hashes``: of the record keys; ``group``: int64[n] in
-        [0, groups), the group of each key.  Repeated keys are allowed (a key may live in several
-        groups).
+        ``keys`` is string or binary[n], and its bytes sort like the key columns of the table. With
+        a single string column they are the record keys. ``hashes`` belong to the record keys.
+        ``group`` is int64[n] in [0, groups), the group of each key. Keys may repeat, in the same
+        group or in several.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> from indexes.keys.simple import SimpleKeyIndex
+        >>> keys = pa.array(["id_1", "id_2"])
+        >>> len(SimpleKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 2]), groups=3))
+        28
         """
 
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
-        """Return what :meth:`build` does for the keys of group 0, of group 1 and so on, at least
-        one; ``keys``, ``hashes``: of each group.
+        """Return the key part for keys given group by group.
 
-        An index that needs no keys, or not all of them at once, may override this: millions of keys
-        need not be brought together then.
+        ``keys`` and ``hashes`` have one item for each group, and at least one. The result is that
+        of :meth:`build`. Override this method if the index does not need all keys at once, to avoid
+        concatenating millions of keys.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> from indexes.keys.simple import SimpleKeyIndex
+        >>> keys = [pa.array(["id_1"]), pa.array(["id_2", "id_3"])]
+        >>> key_part = SimpleKeyIndex().build_of_groups(keys, [hash_keys(k, 0) for k in keys])
+        >>> SimpleKeyIndex().locate(key_part, keys[0], hash_keys(keys[0], 0)).whole.tolist()
+        [0, 1]
         """
         number = np.repeat(np.arange(len(keys)), [len(one) for one in keys])
         words = (
@@ -385,22 +471,36 @@ class KeyIndex(ABC):
         return self.build(pa.concat_arrays(keys), KeyHashes(*words), number, len(keys))
 
     def opened(self, key_part: bytes | memoryview) -> Any:
-        """Return what :meth:`locate` and :meth:`locate_within` may be given in its place, as often
-        as keys are looked for; by default the bytes.
+        """Return an object that :meth:`locate` and :meth:`locate_within` accept in place of the
+        bytes.
 
-        An index that remembers what it has read and verified overrides this.  Used by many threads.
-        Raises ValueError for bytes that it did not write.
+        The default is the bytes. Override this method to cache verified data between lookups. The
+        object must be thread-safe. Raises ValueError for bytes that the index did not write.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> from indexes.keys.record import RecordKeyIndex
+        >>> index, keys = RecordKeyIndex(), pa.array(["id_1"])
+        >>> opened = index.opened(index.build(keys, hash_keys(keys, 0), np.array([0]), groups=1))
+        >>> index.locate(opened, keys, hash_keys(keys, 0)).group.tolist()
+        [0]
         """
         return key_part
 
     @abstractmethod
     def locate(self, key_part: Any, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """Return a superset of the pairs (key, group of the key part) for m keys, given as to
-        :meth:`build`.
+        """Return a superset of the pairs (key, group of the key part) for m keys.
 
-        ``key_part``: its bytes, as bytes or memoryview, or what :meth:`opened` made of them. Raises
-        ValueError for bytes that it did not write; the table then takes all groups of the key part
-        as candidates.
+        ``key_part`` is bytes, a memoryview, or the result of :meth:`opened`. ``keys`` and
+        ``hashes`` are as in :meth:`build`. Raises ValueError for bytes that the index did not
+        write. The table then takes all groups of the key part as candidates.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> from indexes.keys.record import RecordKeyIndex
+        >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_2"])
+        >>> key_part = index.build(keys, hash_keys(keys, 0), np.array([0, 1]), groups=2)
+        >>> found = index.locate(key_part, pa.array(["id_2"]), hash_keys(pa.array(["id_2"]), 0))
+        >>> found.key.tolist(), found.group.tolist()
+        ([0], [1])
         """
 
     def locate_within(
@@ -411,13 +511,24 @@ class KeyIndex(ABC):
         key_place: Int64Array,
         group_place: Int64Array,
     ) -> Candidates:
-        """Return what :meth:`locate` does, but no pair of a key and a group that are of different
-        places (partitions).
+        """Return the pairs of :meth:`locate`, restricted to a key and a group of the same
+        partition.
 
-        ``key_place``: int64[m], 0 or more; ``group_place``: int64[groups of the key part], -1 for a
-        place of no key.  An index that compares keys with one group after the other should override
-        it, and leave the groups of other places alone.  Raises ValueError as :meth:`locate`,
-        IndexError where the key part has more groups than places were given for.
+        ``key_place`` is int64[m], the number of each key's partition, 0 or more. ``group_place`` is
+        int64[groups of the key part], -1 for a partition without keys. Override this method if the
+        index compares keys with one group after another, and skip the groups of other partitions.
+        ``whole`` groups are not restricted. Raises ValueError like :meth:`locate`, and IndexError
+        if the key part has more groups than ``group_place``.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> from indexes.keys.record import RecordKeyIndex
+        >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_1"])
+        >>> key_part = index.build(keys, hash_keys(keys, 0), np.array([0, 1]), groups=2)
+        >>> found = index.locate_within(
+        ...     key_part, keys[:1], hash_keys(keys[:1], 0), np.array([7]), np.array([7, 8])
+        ... )
+        >>> found.group.tolist()  # group 1 is in another partition
+        [0]
         """
         found = self.locate(key_part, keys, hashes)
         same = key_place[found.key] == group_place[found.group]
@@ -427,8 +538,16 @@ class KeyIndex(ABC):
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
-        """Return one key part that answers as all ``key_parts`` together.
+        """Merge key parts into one that gives the same answers.
 
-        ``groups[i]``: int64[groups of key part i], the new number in [0, total) of each old group,
-        or -1 to forget it.
+        ``groups[i]`` is int64[groups of key part i]: the new number in [0, total) of each old
+        group, or -1 to drop the group.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> from indexes.keys.record import RecordKeyIndex
+        >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_2"])
+        >>> old = index.build(keys, hash_keys(keys, 0), np.array([0, 1]), groups=2)
+        >>> merged = index.merge([old], [np.array([-1, 5])], total=6)
+        >>> index.locate(merged, keys, hash_keys(keys, 0)).group.tolist()
+        [5]
         """

@@ -1,12 +1,13 @@
-"""Bit-sliced bitmaps: bit i of every row's code is one bitmap, so that any range costs as many
-bitmaps as codes have bits.
+"""Bit-sliced bitmaps: one bitmap for each bit of the row codes.
 
-After O'Neil and Quass, "Improved Query Performance with Variant Indexes", SIGMOD 1997 (bit-sliced
-index, algorithm 4.2) and Chan and Ioannidis, "Bitmap Index Design and Evaluation", SIGMOD 1998:
-their range encoding in base 2, where a component has one bitmap.  They evaluate ``code <= v`` with
-one operation on all rows for each bit.  Here the rows are split from the highest bit down and only
-halves that the test cuts through are split again; the halves shrink, so a range costs about three
-operations on all rows however many bits there are, and a set of ranges is answered at once.
+Any range query reads as many bitmaps as codes have bits. Sources: O'Neil and Quass, "Improved Query
+Performance with Variant Indexes", SIGMOD 1997 (bit-sliced index, algorithm 4.2), and Chan and
+Ioannidis, "Bitmap Index Design and Evaluation", SIGMOD 1998 (range encoding in base 2 with one
+bitmap per component). Both evaluate ``code <= v`` with one operation on all rows for each bit.
+
+This module splits the rows from the highest bit down and splits again only the halves that a range
+cuts. The halves shrink, so a range costs about three operations on all rows, however many bits the
+codes have. A set of ranges is evaluated in one pass.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from pyroaring import BitMap
 from indexes.positions import from_bits
 
 Range = tuple[int, int]
-"""Codes from the first (included) to the second (excluded)."""
+"""Half-open range of codes: start (included), stop (excluded)."""
 
 _RANGES_MAX = 100
-"""Above this many ranges every row's code is put together again."""
+"""With more ranges than this, decode the code of every row instead."""
 
 _LOOK_UP_ROWS_MAX = 1 << 24
-"""As long as that does not take more than 64 MiB, whatever a summary says about its rows."""
+"""Limit of rows for decoding: 64 MiB of codes, whatever row count a damaged summary has."""
 
 
 def slice_count(codes: int) -> int:
-    """Return how many slices tell ``codes`` codes (0, 1, ...) apart.
+    """Return the number of slices needed for ``codes`` distinct codes (0, 1, ...).
 
     >>> [slice_count(codes) for codes in (1, 2, 3, 256, 257)]
     [0, 1, 2, 8, 9]
@@ -42,23 +43,23 @@ def slice_count(codes: int) -> int:
 
 
 def pack(codes: npt.NDArray[np.unsignedinteger[Any]], count: int) -> list[bytes]:
-    """Return the slices of n codes below ``count``, highest bit first.  ``codes``: unsigned[n].
-    O(n x slices).
+    """Return the slices of n codes below ``count``, highest bit first.
+
+    ``codes``: unsigned[n]. O(n x slices).
     """
     masks = (codes.dtype.type(1 << bit) for bit in reversed(range(slice_count(count))))
     return [from_bits((codes & mask) != 0) for mask in masks]
 
 
 def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
-    """Return the positions whose code is in one of the ``ranges``.
+    """Return the positions with a code in any of the ``ranges``.
 
-    ``slices``: what :func:`pack` made, as bitmaps; ``ranges``: sorted, disjoint, not empty, within
-    2**slices; ``present``: positions that have a code, all or those of interest; it may become the
-    answer.
+    ``slices`` are the bitmaps of :func:`pack`. ``ranges`` are sorted, disjoint, not empty, and
+    within 2**slices. ``present`` holds the positions to search. It may be reused as the result.
 
     >>> from indexes.positions import to_bitmap
-    >>> slices = [to_bitmap(one) for one in pack(np.array([3, 0, 5, 3], np.uint32), 6)]
-    >>> select(slices, [(1, 4)], BitMap([0, 1, 2, 3]))  # codes from 1 to before 4
+    >>> slices = [to_bitmap(data) for data in pack(np.array([3, 0, 5, 3], np.uint32), 6)]
+    >>> select(slices, [(1, 4)], BitMap([0, 1, 2, 3]))  # codes 1, 2 and 3
     BitMap([0, 3])
     """
     if len(ranges) > _RANGES_MAX and present and present.max() < _LOOK_UP_ROWS_MAX:
@@ -93,8 +94,8 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
 
 
 def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:
-    """Return those of ``rows``, which are taken over, that have one code: one operation a slice, in
-    place.
+    """Return the positions in ``rows`` with the given code. Modifies ``rows``, one operation per
+    slice.
     """
     for weight, slice in enumerate(reversed(slices)):
         if code >> weight & 1:
@@ -109,8 +110,9 @@ def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:
 def _split(
     rows: BitMap, low: int, slice: BitMap, width: int, starts: list[int], stops: list[int]
 ) -> Iterator[tuple[BitMap, int]]:
-    """Yield the halves of ``rows``, of ``width`` codes from ``low`` on, that a range touches and
-    that hold rows.
+    """Yield the nonempty halves of ``rows`` that overlap a range.
+
+    ``rows`` have codes from ``low`` on. Each half spans ``width`` codes.
     """
     middle = low + width
     if starts[bisect_right(stops, low)] < middle and (zeros := rows - slice):
@@ -121,7 +123,7 @@ def _split(
 
 
 def _look_up(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
-    """Return the same by way of every row's code, which is cheaper for many ranges."""
+    """Same as :func:`select`, but decodes every code. Cheaper for many ranges."""
     rows = np.frombuffer(present.to_array(), np.uint32)
     codes = np.zeros(int(rows[-1]) + 1, np.uint32)
     for slice in slices:

@@ -1,10 +1,12 @@
-"""A Bloom filter of one column's values: proves ``=``, ``<=>`` and ``in`` where bounds are too wide
-to.
+"""A Bloom filter of the values of a column. It proves ``=``, ``<=>`` and ``in`` where min/max
+bounds are too wide.
 
-The filter holds the keys (``indexes.values``) of a segment's distinct values, hashed by
-``indexes.key_hash``, in the blocks of ``indexes.bloom``; nulls are no member, two flags say whether
-there are nulls and values.  One block decides about one literal, so only its page is read and
-checked, however large the filter: 4 KiB a literal and segment.
+The filter contains the keys (``indexes.values``) of a segment's distinct values, hashed by
+``indexes.key_hash``, in the block format of ``indexes.bloom``. Nulls are not in the filter. Two
+flags record the presence of nulls and of values.
+
+A lookup of a literal needs one block, and reads and verifies only its 4 KiB page, however large the
+filter is.
 
 Bytes, little-endian::
 
@@ -34,9 +36,9 @@ from indexes.predicate import Leaf
 from indexes.values import sorted_keys
 
 PAGE_BLOCKS = 128
-"""Blocks that share a checksum: 4 KiB, a page of most stores; smaller reads cost as much."""
+"""Blocks per checksum: 4 KiB, the page size of most stores. Smaller reads are not cheaper."""
 LITERALS_MAX = 1000
-"""With more literals one of them passes almost every filter by chance, so none is asked."""
+"""Maximum number of literals to look up. With more, almost every filter has a false positive."""
 
 _PAIRS_MAX = 1 << 16
 _MAGIC = b"MCBL"
@@ -52,10 +54,10 @@ _OPS = frozenset(("=", "<=>", "in", "is null", "is not null"))
 
 
 class ColumnBloom(SkippingIndex):
-    """``bloom(column, fpp='0.01')``; ``fpp``: the share of absent values that it may let pass, in
-    (0, 1).
+    """Bloom filter index: ``bloom(column, fpp='0.01')``.
 
-    Raises ValueError for another ``fpp``.
+    ``fpp`` is the false-positive probability for absent values, in (0, 1). Raises ValueError for
+    any other ``fpp``.
     """
 
     name: ClassVar[str] = "bloom/1"
@@ -65,13 +67,11 @@ class ColumnBloom(SkippingIndex):
         bloom.keys_per_block(self._fpp)
 
     def supports(self, type: pa.DataType) -> bool:
-        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        """Return True if columns of ``type`` can be summarized. O(1)."""
         return values.supports(type)
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the filter of a segment's column [rows].  O(rows), and O(distinct values) of
-        hashing.
-        """
+        """Return the filter of a segment's column [rows]. O(rows), hashing O(distinct values)."""
         keys = _distinct_keys(values)
         blocks = bloom.build(hash_keys(keys, _SEED), self._fpp)
         has = _HAS_NULLS * (values.null_count > 0 or _hidden_nulls(values)) | _HAS_VALUES * (
@@ -80,14 +80,14 @@ class ColumnBloom(SkippingIndex):
         return _framed(blocks, has)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
-        """Return whether ``leaf`` tests equality or null.  O(1)."""
+        """Return True if ``leaf`` tests equality or null. O(1)."""
         return leaf.op in _OPS
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign
-        bytes.
+        """Return MAYBE or NO for each of n summaries -> bool[n].
 
-        O(n × literals); reads the header of every summary and a page for each literal.
+        Reads the header of each summary and a page for each literal. O(n × literals). Raises
+        ValueError for bytes that this index did not write.
 
         >>> from indexes.base import InMemory
         >>> riders = InMemory(ColumnBloom().summarize(pa.array(["ann", "bob"])))
@@ -116,7 +116,9 @@ class ColumnBloom(SkippingIndex):
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The header of a summary; ``first``: its first page with checksum, read along with it."""
+    """The header of a summary. ``first`` is the first page with its checksum, from the
+    same read.
+    """
 
     has_nulls: bool
     has_values: bool
@@ -137,7 +139,9 @@ def _distinct_keys(column: pa.Array) -> pa.Array:
 
 
 def _hidden_nulls(column: pa.Array) -> bool:
-    """Return whether a dictionary has a null entry, which the indices do not count."""
+    """Return True if a dictionary has a null entry in use. ``null_count`` does not include these
+    rows.
+    """
     if not pa.types.is_dictionary(column.type) or not column.dictionary.null_count:
         return False
     return bool(values.plain(column).null_count)
@@ -153,7 +157,7 @@ def _framed(blocks: bytes, flags: int) -> bytes:
 
 
 def _head(summary: Summary) -> _Head:
-    """Read and check a header; ValueError if it, or the size of the summary, is not ours."""
+    """Read and verify the header. Raises ValueError if the header or the summary size is wrong."""
     found = summary.read(0, _HEADER_BYTES + _STRIDE)
     if len(found) < _HEADER_BYTES:
         raise ValueError(
@@ -176,8 +180,8 @@ def _head(summary: Summary) -> _Head:
 
 
 def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
-    """Return the hashes of the literals that a value can equal: no null, nothing between two
-    values.
+    """Return the hashes of the literals that a value can equal. Skips nulls and literals between
+    two values.
     """
     literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
     return hash_keys(pa.array(sorted_keys(literals, type), pa.binary()), _SEED)
@@ -186,8 +190,9 @@ def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
 def _any_member(
     summaries: Sequence[Summary], heads: Sequence[_Head], hashes: KeyHashes
 ) -> BoolArray:
-    """Return which of n filters may hold one of k keys -> bool[n].  All n × k pairs are probed in
-    one call.
+    """Return True for each of n filters that may contain any of k keys -> bool[n].
+
+    All n × k pairs are probed in one call.
     """
     n, k = len(heads), len(hashes)
     if not n or not k:
@@ -208,7 +213,7 @@ def _any_member(
 
 
 def _page(summary: Summary, head: _Head, page: int) -> memoryview:
-    """Return the blocks of one page; ValueError if they are damaged."""
+    """Return the blocks of a page. Raises ValueError if they are damaged."""
     start = _HEADER_BYTES + page * _STRIDE
     found = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
     size = min(PAGE_BLOCKS, head.blocks - page * PAGE_BLOCKS) * BLOCK_BYTES

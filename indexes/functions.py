@@ -1,25 +1,26 @@
-"""Predicate functions of one's own: ``within_km(lat, lon, 59.9, 10.7, 5)`` as a test of rows that
-filters can name.
+"""User-defined predicate functions that filters can call, such as ``within_km(lat, lon, 59.9, 10.7,
+5)``.
 
-A function takes columns, then literals, and says of each row whether it matches::
+A function takes whole columns, then literals, and returns a mask of the matching rows::
 
     @functions.register(columns=2, arguments=(float, float, float))
     def within_km(lat, lon, at_lat, at_lon, km):
         ...numpy or pyarrow.compute over whole columns...
         return mask                                             # bool[n]
 
-It is a pure function of its row: whatever else stands in the same batch, the answer is the same.  A
-row that is null in one of the columns, or that the function answers by null, matches neither the
-function nor its negation, as in SQL.
+The result for a row must depend on that row alone, not on other rows of the batch. A row matches
+neither the function nor its negation, as in SQL, if one of its columns is null or the function
+returns null.
 
-A name is looked up, never imported: filters choose among functions that this process offers, by
-:func:`register` or by an entry point of an installed package in the group ``mdt.functions``::
+Names are looked up, never imported from data. Filters can call the functions that this process
+registered with :func:`register`, and those of installed packages with an entry point in the group
+``mdt.functions``::
 
     [project.entry-points."mdt.functions"]
     within_km = "mdt_geo:within_km"
 
-What an index proves about a function is the index's own business (``SkippingIndex.functions``);
-without one every row is asked.
+An index may support a function (``SkippingIndex.functions``). Without such an index, the function
+is evaluated on every row.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 ENTRY_POINT_GROUP = "mdt.functions"
-"""Where installed packages announce their functions."""
+"""Entry point group of installed packages with predicate functions."""
 
 ARGUMENT_TYPES = (bool, int, float, str, bytes, Decimal, date, datetime)
-"""What an argument may be; a filter's literal becomes one of it, or is refused."""
+"""Allowed types of arguments. Literals of filters are converted to them or rejected."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WORDS = """
@@ -50,16 +51,16 @@ tinyint byte smallint short int integer bigint long float real double decimal de
 boolean string binary date timestamp timestamp_ltz timestamp_ntz
 """
 _TAKEN = frozenset(_WORDS.split())
-"""Words that filters have already."""
+"""Reserved words of the filter language."""
 
 
 class FunctionFailed(ValueError):
-    """A predicate function raised, or returned something else than a boolean for each row."""
+    """A predicate function raised an error or did not return a boolean for each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No function has this ``name``; ``reason`` is a sentence for people."""
+    """Result of a failed lookup. ``reason`` is a sentence for the user."""
 
     name: str
     reason: str
@@ -67,11 +68,11 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One predicate function.
+    """A predicate function.
 
-    ``columns``: how many it takes; ``arguments``: the types of the literals after them
-    (:data:`ARGUMENT_TYPES`); ``run``: from columns (Arrays [n]) and arguments to bool[n], as an
-    Arrow or numpy array.
+    ``columns`` is the number of columns it takes. ``arguments`` are the types of the literals after
+    them (:data:`ARGUMENT_TYPES`). ``run`` maps the columns (Arrays [n]) and arguments to bool[n],
+    as an Arrow or numpy array.
 
     >>> above = Function("above", 2, (float,), lambda x, y, limit: pc.greater(pc.add(x, y), limit))
     >>> above.usage
@@ -86,18 +87,18 @@ class Function:
     run: Callable[..., Any]
 
     def __call__(self, *given: Any) -> Any:
-        """Call the function as it was written."""
+        """Call the original Python function."""
         return self.run(*given)
 
     @property
     def usage(self) -> str:
-        """How it is written in a filter, for messages."""
+        """Syntax in a filter, for messages."""
         places = [f"column{n + 1}" for n in range(self.columns)]
         return f"{self.name}({', '.join([*places, *(kind.__name__ for kind in self.arguments)])})"
 
     def converted(self, literals: Sequence[object]) -> tuple[object, ...]:
-        """Return ``literals`` as its arguments.  Raises ValueError for another number, or one of
-        another type.
+        """Convert ``literals`` to the argument types. Raises ValueError for the wrong number or
+        type.
         """
         if len(literals) != len(self.arguments):
             raise ValueError(
@@ -109,9 +110,9 @@ class Function:
         )
 
     def evaluate(self, columns: Sequence[pa.Array], arguments: Sequence[object]) -> pa.BooleanArray:
-        """Return for n rows whether they match, null where a column is null -> bool[n].
+        """Evaluate the function on n rows -> bool[n], null where a column is null.
 
-        Raises FunctionFailed, naming the function, if it raises or returns anything else.
+        Raises FunctionFailed if the function raises an error or returns anything but bool[n].
         """
         rows = len(columns[0])
         try:
@@ -141,8 +142,10 @@ class Function:
         return found
 
     def check(self, types: Sequence[pa.DataType], arguments: Sequence[object]) -> None:
-        """Raise ValueError if it takes other columns than of ``types``, or not these ``arguments``:
-        it is tried on no rows.
+        """Raise ValueError if the function does not accept columns of ``types`` and these
+        ``arguments``.
+
+        The function is called with zero rows.
         """
         if len(types) != self.columns:
             raise ValueError(f"it takes {self.columns} columns, not {len(types)}: {self.usage}")
@@ -151,8 +154,9 @@ class Function:
 
 
 class Functions:
-    """Names and their functions; the module's functions work on one that is shared by the process.
-    Thread-safe.
+    """Registry of predicate functions by name. Thread-safe.
+
+    The functions of this module use one registry for the whole process.
     """
 
     def __init__(self) -> None:
@@ -162,11 +166,11 @@ class Functions:
         self._lock = RLock()
 
     def add(self, function: Function) -> Function:
-        """Offer ``function``; one of the same module and name replaces it, so that a notebook may
-        define it again.
+        """Register ``function``.
 
-        Raises ValueError for a name that filters cannot have or that another function has, no
-        column, or other types of arguments than :data:`ARGUMENT_TYPES`.
+        It replaces a function of the same name and origin, so a notebook cell can run again. Raises
+        ValueError for an invalid or reserved name, a name of another function, zero columns, or
+        argument types outside of :data:`ARGUMENT_TYPES`.
         """
         if not _NAME.fullmatch(function.name) or function.name in _TAKEN:
             raise ValueError(
@@ -188,7 +192,9 @@ class Functions:
         return function
 
     def find(self, name: str) -> Function | Unknown:
-        """Return the function called ``name``, in any case, or why there is none.  Never raises."""
+        """Return the function called ``name``, ignoring case, or Unknown with the reason. Never
+        raises.
+        """
         name = name.lower()
         with self._lock:
             if name not in self._known and not self._are_packages_loaded:
@@ -201,8 +207,8 @@ class Functions:
             return Unknown(name, f"no function is called {name!r}; known are {known}{failures}")
 
     def _load_entry_points(self) -> None:
-        """Load what installed packages announce; their code may fail in any way, which must not
-        reach the query.
+        """Load the functions of installed packages. Any error in their code is recorded, not
+        raised.
         """
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
@@ -219,8 +225,9 @@ _SHARED = Functions()
 def register(
     *, columns: int, arguments: tuple[type, ...] = (), name: str | None = None
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Offer the decorated function to filters of this process, under its own name or ``name``; see
-    :class:`Function`.
+    """Return a decorator that registers a predicate function in this process.
+
+    The function is registered under ``name``, or its own name. See :class:`Function`.
     """
 
     def offer(run: Callable[..., Any]) -> Function:
@@ -238,9 +245,7 @@ def _origin(function: Function) -> str:
 
 
 def _converted(value: object, kind: type) -> object:
-    """Return a literal as an argument of type ``kind``; None stays: SQL's null, for which no row
-    matches.
-    """
+    """Convert a literal to ``kind``. None stays None: SQL's null, which matches no row."""
     if value is None or type(value) is kind:
         return value
     is_number = isinstance(

@@ -1,21 +1,22 @@
-"""Which of N ranges [min, max] hold each of M keys, for all keys in one call.
+"""Find all key ranges [min, max] that contain each of many keys.
 
-What Hudi has: its Bloom index puts the key range of every file into a binary tree of nodes, one
-insertion after the other, without balancing; the files are shuffled first, in the hope that the
-tree stays shallow, because files arrive sorted and sorted insertion would give a list
-(``KeyRangeLookupTree``; the Hudi paper's section on indexing).  Each key walks the tree on its own,
-comparing strings at every node, and nodes with equal minimum chain up.
+Hudi's Bloom index inserts the key range of every file into an unbalanced binary tree
+(``KeyRangeLookupTree``, and the Hudi paper's section on indexing). It shuffles the files first to
+keep the tree shallow, because sorted files would degenerate it to a list. Each key walks the tree
+separately, comparing strings at every node, and nodes with equal minimum form a chain.
 
-What this does instead: the ranges are sorted once by their minimum, so only a prefix of them can
-hold a key, and above them lies a static perfect binary tree in arrays, level by level (the "segment
-tree" of computational geometry), that knows the largest and the smallest maximum below each node.
-A node whose largest maximum is below the key is left; a node inside the prefix whose smallest
-maximum reaches the key is reported whole, without going down.  The depth is ceil(log2 N) whatever
-the order of arrival, and all keys go down together: one numpy step per level.  Strings are compared
-once, when keys and bounds are turned into ranks; the tree itself compares integers.
+This module sorts the ranges once by their minimum, so only a prefix of them can contain a key.
+Above the sorted ranges is a static perfect binary tree stored in arrays, one per level (a "segment
+tree" in computational geometry). Each node stores the largest and the smallest maximum below it.
+The search skips a node if its largest maximum is below the key. It reports a whole node without
+descending if the node is inside the prefix and its smallest maximum reaches the key.
 
-A key with k ranges costs O(log N + k log(N / k)) steps at most: O(log N) if the ranges are
-disjoint, and O(log N + k) if all overlap, since then whole nodes are reported.
+The depth is ceil(log2 N) for any insertion order. All keys descend together, with one numpy step
+per level. Strings are compared only once, to turn keys and bounds into ranks. The tree compares
+integers.
+
+A key in k ranges costs at most O(log N + k log(N / k)) steps. That is O(log N) for disjoint ranges,
+and O(log N + k) if all ranges overlap, because whole nodes are reported.
 """
 
 from __future__ import annotations
@@ -31,22 +32,20 @@ from indexes.base import BoolArray, Candidates, Int64Array
 
 _WORD_BYTES = 8
 _PIECE_KEYS = 16384
-"""Keys per pass; bounds the memory of a pass and keeps its arrays in the cache."""
+"""Keys per pass. Limits the memory of a pass and keeps its arrays in the CPU cache."""
 
 
 _COMPARED_PAIRS = 1 << 20
-"""Pairs per pass of a list of ranges."""
+"""Pairs per pass over a list of ranges."""
 Keys: TypeAlias = pa.Array | pa.ChunkedArray | Int64Array
-"""Keys, or the ranks that were asked of the same ranges for them."""
+"""Keys, or their ranks from :meth:`IntervalTree.ranks`."""
 
 
 class SortedBytes:
-    """Sorted distinct byte strings that can be searched for many keys at once.  O(bytes) memory."""
+    """Sorted distinct byte strings with a vectorized binary search. O(bytes) memory."""
 
     def __init__(self, strings: pa.Array) -> None:
-        """Keep the distinct values of ``strings``: string or binary [n], nulls ignored.  O(n log
-        n).
-        """
+        """Build from ``strings``: string or binary [n]. Nulls are ignored. O(n log n)."""
         distinct = strings.drop_null().cast(pa.large_binary()).unique()
         self._rows = byte_rows(distinct.take(pc.array_sort_indices(distinct)))
         depth = -(-int(self._rows.lengths.max(initial=0)) // _WORD_BYTES)
@@ -56,11 +55,12 @@ class SortedBytes:
         return len(self._rows)
 
     def ranks(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Return 2 i + 1 for a key equal to string i, 2 i for one between strings i - 1 and i ->
-        int64[m].
+        """Return 2 i + 1 for a key equal to string i, and 2 i for a key between strings i - 1 and i
+        -> int64[m].
 
-        ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of
-        strings that share the words seen so far narrows until it holds at most the key itself.
+        ``keys``: string or binary [m] without nulls. The search compares one 8-byte word at a time
+        and narrows the range of strings with the same words, until at most the key itself remains.
+        O(m log n).
 
         >>> SortedBytes(pa.array(["d", "b"])).ranks(pa.array(["a", "b", "c", "d", "e"])).tolist()
         [0, 1, 2, 3, 4]
@@ -81,8 +81,8 @@ class SortedBytes:
         return 2 * low + (low < high)
 
     def check(self) -> None:
-        """Assert that every string has the rank of its place, which holds only if they are sorted
-        and distinct.
+        """Assert that the strings are sorted and distinct, and that each has the rank of its
+        position.
         """
         starts = self._rows.starts.tolist()
         strings = [
@@ -98,9 +98,7 @@ class SortedBytes:
 def _narrow(
     words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Narrow each range [low, high) of ``words``, in which they are sorted, to those equal to
-    ``wanted``.
-    """
+    """Narrow each range [low, high) of the sorted ``words`` to those equal to ``wanted``."""
     start, stop = int(low.min(initial=len(words))), int(high.max(initial=0))
     if (low == start).all() and (
         high == stop
@@ -125,7 +123,7 @@ def _bisect(
     *,
     equal_is_below: bool,
 ) -> Int64Array:
-    """Binary search in a range of its own for each key, all keys in step.  O(m log n)."""
+    """Binary search for all keys in step, each in its own range. O(m log n)."""
     low, high = low.copy(), high.copy()
     for _ in range(int((high - low).max(initial=0)).bit_length()):
         middle = (low + high) >> 1
@@ -137,14 +135,13 @@ def _bisect(
 
 
 class IntervalTree:
-    """A static tree over N closed ranges of byte strings; a missing bound is unbounded."""
+    """A static tree over N closed ranges of byte strings. A missing bound is unbounded."""
 
     def __init__(self, low: pa.Array, high: pa.Array) -> None:
-        """Build from the bounds.  ``low``, ``high``: string or binary [N], null for unbounded.  O(N
-        log N).
+        """Build the tree from bounds. O(N log N).
 
-        A range with low > high holds nothing.  Raises ValueError for different lengths or another
-        type.
+        ``low``, ``high``: string or binary [N], null for unbounded. A range with low > high is
+        empty. Raises ValueError if the lengths differ or the type is wrong.
         """
         if len(low) != len(high):
             raise ValueError(
@@ -162,26 +159,28 @@ class IntervalTree:
         return len(self._order)
 
     def ranks(self, keys: Keys) -> Int64Array:
-        """Return where keys stand among the bounds, which may be given in the place of the keys ->
-        int64[m].  O(m log N).
+        """Return the ranks of keys among the bounds -> int64[m].
+
+        The other methods accept ranks in place of keys. O(m log N).
         """
         if isinstance(keys, np.ndarray):
             return keys
         return self._bounds.ranks(keys)
 
     def counts(self, keys: Keys) -> Int64Array:
-        """Return how many ranges hold each key, a few more perhaps if some have low > high ->
-        int64[m].  O(m log N).
+        """Return the number of ranges that contain each key -> int64[m].
+
+        The number may be too high if ranges with low > high exist. O(m log N).
         """
         ranks = self.ranks(keys)
         held = self._first.searchsorted(ranks, "right") - self._last.searchsorted(ranks, "left")
         return np.maximum(held, 0).astype(np.int64)
 
     def stab(self, keys: Keys) -> Candidates:
-        """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls,
-        or their ranks.
+        """Return all pairs (key, range) with low <= key <= high.
 
-        O(m (log N + k log(N / k))) for k ranges per key.  Raises ValueError for another type.
+        ``keys``: string[m] without nulls, or their ranks. O(m (log N + k log(N / k))) for k ranges
+        per key. Raises ValueError for another type.
 
         >>> minima, maxima = pa.array(["a", "c", None]), pa.array(["d", "f", "b"])
         >>> tree = IntervalTree(minima, maxima)  # a to d, c to f, up to b
@@ -201,8 +200,9 @@ class IntervalTree:
         )
 
     def held(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
-        """Return whether range ``group[i]`` holds key ``key[i]``; both int64[p] -> bool[p].  O(m
-        log N + p).
+        """Return True where range ``group[i]`` contains key ``key[i]`` -> bool[p].
+
+        ``key`` and ``group`` are int64[p]. O(m log N + p).
 
         >>> tree = IntervalTree(pa.array(["c", "a"]), pa.array(["f", "d"]))  # c to f, a to d
         >>> tree.held(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
@@ -214,9 +214,7 @@ class IntervalTree:
         return np.asarray((self._first[at] <= rank) & (rank <= self._levels[0][0][at]), np.bool_)
 
     def check(self) -> None:
-        """Assert the invariants: sorted minima, a permutation, and levels that bound what lies
-        below.  O(N).
-        """
+        """Assert sorted minima, a valid permutation, and correct bounds on every level. O(N)."""
         self._bounds.check()
         assert bool(np.all(self._first[1:] >= self._first[:-1]))
         assert np.array_equal(np.sort(self._order), np.arange(len(self)))
@@ -228,7 +226,7 @@ class IntervalTree:
         assert len(self._levels[-1][0]) == 1 and len(self._levels[0][0]) >= len(self)
 
     def _stab_ranks(self, ranks: Int64Array, at: int) -> tuple[Int64Array, Int64Array]:
-        """Descend from the root with one piece of keys; pairs carry key numbers from ``at`` on."""
+        """Descend from the root with a batch of keys. Key numbers in the result start at ``at``."""
         prefix = np.searchsorted(self._first, ranks, "right").astype(np.int64)
         key, node = np.flatnonzero(prefix), np.zeros(int(np.count_nonzero(prefix)), np.int64)
         found: list[tuple[Int64Array, Int64Array]] = []
@@ -245,10 +243,10 @@ class IntervalTree:
 
 
 class IntervalList(IntervalTree):
-    """The same ranges, each of which is compared with every key."""
+    """The same ranges, compared with every key one by one."""
 
     def stab(self, keys: Keys) -> Candidates:
-        """Return what :meth:`IntervalTree.stab` returns.  O(m N).
+        """Same result as :meth:`IntervalTree.stab`. O(m N).
 
         >>> ranges = IntervalList(pa.array(["a", "c"]), pa.array(["d", None]))
         >>> found = ranges.stab(pa.array(["b", "e"]))
@@ -267,21 +265,19 @@ class IntervalList(IntervalTree):
 
 
 def _binary(bounds: pa.Array) -> pa.Array:
-    """As large_binary, also when every bound is missing and the column has no type to speak of."""
+    """Cast bounds to large_binary, including a null-typed column without any bounds."""
     if isinstance(bounds, pa.ChunkedArray):
         bounds = bounds.combine_chunks()
     return bounds.cast(pa.large_binary())
 
 
 def _bound_ranks(known: SortedBytes, bounds: pa.Array, missing: int) -> Int64Array:
-    """Ranks of the bounds themselves, ``missing`` for null."""
+    """Ranks of the bounds, ``missing`` for null."""
     return np.where(np.asarray(bounds.is_null()), missing, known.ranks(bounds))
 
 
 def _levels(last: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
-    """Largest and smallest maximum of every node, leaves first; padded by ranges that hold
-    nothing.
-    """
+    """Largest and smallest maximum of every node, leaves first. Padded with empty ranges."""
     size = 1 << max(0, len(last) - 1).bit_length()
     padded = np.full(size, -2, np.int64)
     padded[: len(last)] = last
@@ -295,7 +291,7 @@ def _levels(last: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
 
 
 def _expand(key: Int64Array, start: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
-    """All pairs of each key with the ``count`` places from its start on."""
+    """All pairs of each key with the ``count`` positions after its start."""
     if count == 1:
         return key, start
     return np.repeat(key, count), (start[:, None] + np.arange(count, dtype=np.int64)).ravel()

@@ -1,4 +1,4 @@
-"""LIKE patterns: their parts, the pattern of a text, and the test of values that they are."""
+"""LIKE patterns: parsing, quoting and evaluation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 
 def parse_like(pattern: str) -> list[str | None]:
-    r"""Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"``
-    as the empty string.
+    r"""Parse a LIKE pattern into literal text, None for ``%``, and the empty string for ``_``.
 
-    Backslash makes the next character literal.  Raises ValueError for a backslash at the end.
+    Consecutive ``%`` are merged. A backslash makes the next character literal. Raises ValueError
+    for a backslash at the end.
 
     >>> parse_like("a%_b%%"), parse_like(r"100\%")
     (['a', None, '', 'b', None], ['100%'])
@@ -40,7 +40,7 @@ def parse_like(pattern: str) -> list[str | None]:
 
 
 def split_prefix(parts: list[str | None]) -> tuple[bytes, list[str | None]]:
-    """Return the text that a parsed pattern begins with, and the parts behind it.
+    """Split a parsed pattern into its literal prefix (UTF-8) and the remaining parts.
 
     >>> split_prefix(parse_like("Os%o"))
     (b'Os', [None, 'o'])
@@ -51,7 +51,7 @@ def split_prefix(parts: list[str | None]) -> tuple[bytes, list[str | None]]:
 
 
 def quote_like(text: str) -> str:
-    r"""Return the LIKE pattern that only ``text`` itself fits.
+    r"""Return a LIKE pattern that matches only ``text``.
 
     >>> quote_like("50%_")
     '50\\%\\_'
@@ -60,11 +60,10 @@ def quote_like(text: str) -> str:
 
 
 def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
-    """Return the test of text values [n] that a parsed pattern is -> bool[n]: the cheapest kernel
-    that does it.
+    """Return the test of text values [n] -> bool[n] for a parsed pattern.
 
-    Raises ValueError for a pattern of which no regular expression can be made: some 100,000
-    characters with wildcards.
+    Uses the cheapest suitable Arrow kernel. Raises ValueError if the pattern is too large for a
+    regular expression: some 100,000 characters with wildcards.
 
     >>> like_test(parse_like("%us%"))(pa.array(["bus", "car", None])).to_pylist()
     [True, False, None]
@@ -91,9 +90,7 @@ def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
 
 
 def column_test(pattern: object, kind: str | None, *, negated: bool) -> Callable[[Any], Any]:
-    """Return the test of a column of some ``kind`` of values, as :func:`like_test` does.  Raises
-    ValueError unless both are text.
-    """
+    """Return the LIKE test for a column of ``kind``. Raises ValueError unless both are text."""
     if kind != "string" or not isinstance(pattern, str):
         raise ValueError("like compares text with a text pattern")
     pattern.encode("utf-8")
@@ -104,7 +101,7 @@ def column_test(pattern: object, kind: str | None, *, negated: bool) -> Callable
 
 
 def _as_regex(part: str | None) -> str:
-    """Return one part of a parsed pattern as RE2 writes it."""
+    """Return a part of a parsed pattern in RE2 syntax."""
     if part is None:
         return ".*"
     if part:
@@ -113,7 +110,5 @@ def _as_regex(part: str | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return ``text`` as an RE2 literal: whatever ASCII could mean something is written as its code
-    point.
-    """
+    """Return ``text`` as an RE2 literal. ASCII punctuation is written as a code point escape."""
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)

@@ -1,9 +1,9 @@
-"""Paths to columns: ``status``, or through structs ``address.geo.lat``.
+"""Paths to columns: ``status``, or a field of nested structs such as ``address.geo.lat``.
 
-A path is text: names joined by dots.  A column whose whole name is the path wins over the way
-through a struct, and of several ways the one with the longest first name; fields of lists and maps
-are not addressed, and neither is a name that two fields share.  The value of ``a.b`` is null where
-``a`` is null, as in SQL.
+A path is text: names joined by dots. A column whose whole name equals the path has precedence over
+a field of a struct. If several structs match, the longest first name wins. Fields of lists and maps
+have no path, and neither do fields with duplicate names. The value of ``a.b`` is null where ``a``
+is null, as in SQL.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Steps = tuple[int, ...]
-"""A way down: the position of the top-level column, then of a field in each struct.  Never empty.
+"""Position of a top-level column, followed by a field position for each nested struct. Never empty.
 """
 
 
 def steps(schema: pa.Schema, path: str) -> Steps | None:
-    """Return the way to ``path``, or None if nothing, or more than one thing, has that name.
+    """Return the positions that lead to ``path``, or None if it does not exist or is ambiguous.
+
     O(fields on the way).
 
     >>> schema = pa.schema(
@@ -41,8 +42,9 @@ def steps(schema: pa.Schema, path: str) -> Steps | None:
 
 
 def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
-    """Return the field at ``path``, or None: its name is the path, it is nullable if a struct on
-    the way is.
+    """Return the field at ``path``, named by the path, or None if it does not exist.
+
+    The field is nullable if it, or a struct around it, is nullable.
 
     >>> field_at(pa.schema({"at": pa.struct({"lat": pa.float64()})}), "at.lat")
     pyarrow.Field<at.lat: double>
@@ -55,7 +57,7 @@ def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
 
 
 def type_at(schema: pa.Schema, path: str) -> pa.DataType:
-    """Return the type of the column at ``path``; KeyError if there is none."""
+    """Return the type of the column at ``path``. Raises KeyError if it does not exist."""
     field = field_at(schema, path)
     if field is None:
         raise KeyError(f"there is no column {path!r}; columns: {', '.join(schema.names)}")
@@ -63,7 +65,7 @@ def type_at(schema: pa.Schema, path: str) -> pa.DataType:
 
 
 def fields(schema: pa.Schema, way: Steps) -> list[pa.Field]:
-    """Return the fields on the way, the addressed one last."""
+    """Return the fields along ``way``, the target last."""
     found = [schema.field(way[0])]
     for step in way[1:]:
         found.append(found[-1].type.field(step))
@@ -71,8 +73,9 @@ def fields(schema: pa.Schema, way: Steps) -> list[pa.Field]:
 
 
 def names(schema: pa.Schema, path: str) -> tuple[str, ...]:
-    """Return the names on the way to ``path``, for engines that quote each; KeyError if there is no
-    such column.
+    """Return the names along ``path``, for engines that quote each name.
+
+    Raises KeyError if the column does not exist.
     """
     way = steps(schema, path)
     if way is None:
@@ -81,21 +84,22 @@ def names(schema: pa.Schema, path: str) -> tuple[str, ...]:
 
 
 def top_level(schema: pa.Schema, path: str) -> str:
-    """Return the name of the top-level column that holds ``path``; KeyError if there is none."""
+    """Return the top-level column that contains ``path``. Raises KeyError if the path does not
+    exist.
+    """
     return names(schema, path)[0]
 
 
 def top_levels(schema: pa.Schema, paths: Iterable[str]) -> frozenset[str]:
-    """Return the top-level columns to read for ``paths``; KeyError if one of them leads nowhere."""
+    """Return the top-level columns needed for ``paths``. Raises KeyError for an unknown path."""
     return frozenset(top_level(schema, path) for path in paths)
 
 
 def column_at(data: pa.Table | pa.RecordBatch, path: str) -> Any:
-    """Return the values at ``path`` [rows]: ChunkedArray of a table, Array of a batch; KeyError if
-    there is none.
+    """Return the values at ``path`` [rows]: a ChunkedArray for a table, an Array for a batch.
 
-    Null where a struct on the way is null.  O(1) for a top-level column, else O(rows / 8): child
-    values are shared.
+    Values are null where a struct on the way is null. Raises KeyError if the path does not exist.
+    O(1) for a top-level column. O(rows / 8) for a nested field, because child values are shared.
 
     >>> rows = pa.table({"at": [{"lat": 59.9}, None]})
     >>> column_at(rows, "at.lat").to_pylist()
@@ -108,7 +112,7 @@ def column_at(data: pa.Table | pa.RecordBatch, path: str) -> Any:
 
 
 def follow(data: pa.Table | pa.RecordBatch, way: Steps) -> Any:
-    """Return the values at the end of ``way``, as :func:`column_at` does."""
+    """Return the values at the end of ``way``, like :func:`column_at`."""
     column = data.column(way[0])
     if len(way) > 1:
         return pc.struct_field(column, list(way[1:]))
@@ -116,8 +120,8 @@ def follow(data: pa.Table | pa.RecordBatch, way: Steps) -> Any:
 
 
 def addressable(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
-    """Yield path and field of every column, and of every field in structs, that a path reaches;
-    parents first.
+    """Yield the path and field of every column and nested struct field that has a path, parents
+    first.
 
     >>> schema = pa.schema(
     ...     {
@@ -135,7 +139,7 @@ def addressable(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
 
 
 def leaf_paths(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
-    """Yield path and field of what is no struct: top-level columns and fields in structs."""
+    """Yield the path and field of all columns and nested fields that are not structs."""
     return (
         (path, field) for path, field in addressable(schema) if not pa.types.is_struct(field.type)
     )

@@ -1,12 +1,12 @@
-"""Predicates: tests of one column each, under And and Or, and what they mean.
+"""Predicates: tests of columns, combined with And and Or.
 
-There is no Not: :func:`negate` pushes negation into the leaves, where SQL's three-valued logic is
-plain (NOT (a < 5) is a >= 5; a row whose ``a`` is null matches neither).  What a caller does not
-understand becomes :class:`Unknown`, which proves nothing.
+There is no Not. :func:`negate` pushes a negation into the leaves, following SQL's three-valued
+logic. For example, NOT (a < 5) becomes a >= 5, and a row with a null in ``a`` matches neither.
+Expressions that the caller cannot translate become :class:`Unknown`, which proves nothing.
 
-:func:`matches` is the reference: a row matches if SQL's WHERE would keep it (null = not kept),
-under the order of ``indexes.values`` (NaN above everything and equal to itself, as in Spark).
-Every index must agree with it.
+:func:`matches` is the reference implementation. A row matches if SQL's WHERE keeps it, so null
+means no match. Values are ordered as in ``indexes.values``: NaN is above everything and equals
+itself, as in Spark. Every index must agree with :func:`matches`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from indexes.values import members
 OPS = frozenset(
     ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")
 ) | frozenset(("starts with", "like", "not like", "match", "not match"))
-"""Every operator of a leaf."""
+"""All operators of a leaf."""
 
 _NOT = "not "
 _NEGATED = {
@@ -57,24 +57,33 @@ KERNELS: dict[str, Any] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-"""What compares Arrow values, by the sign in SQL."""
+"""Arrow's comparison kernels by SQL operator."""
 
 T = TypeVar("T")
 Join = Callable[[Sequence[T]], T]
 Test = Callable[[Any], Any]
-"""From values (Array or ChunkedArray) [n] to bool[n]; null where SQL says unknown."""
+"""A function from values (Array or ChunkedArray) [n] to bool[n], null where SQL's result is
+unknown.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    r"""``column op value``; the column may be a path into a struct (``indexes.paths``).
+    r"""A test ``column op value``. The column may be a path into a struct (``indexes.paths``).
 
-    ``op`` is one of :data:`OPS`.  ``value``: a literal (see ``values.place``), a tuple of literals
-    for in / not in, None for the null tests; a None literal elsewhere is SQL's null, which no row
-    matches (except ``<=>``, null-safe equality).  ``like`` knows ``%``, ``_`` and the escape ``\``.
-    ``match`` is true for texts that have all tokens of a query: ``value`` is the query, tokenized
-    by "word", or a tuple of the query and the spec of a tokenizer (``indexes.tokenizers``); a query
-    without tokens matches nothing.  Raises ValueError for another op, or for in without a tuple.
+    ``op`` is in :data:`OPS`. ``value`` is a literal (see ``values.place``), a tuple of literals for
+    in and not in, and None for the null tests. For other operators None is SQL's null and matches
+    no row, except for ``<=>``, the null-safe equality. ``like`` supports ``%``, ``_`` and the
+    escape ``\``.
+
+    ``match`` is true for text that contains all tokens of a query. Its ``value`` is the query,
+    tokenized by "word", or a tuple of the query and the specification of a tokenizer
+    (``indexes.tokenizers``). A query without tokens matches nothing.
+
+    Raises ValueError for an unknown ``op``, or for in without a tuple.
+
+    >>> Leaf("city", "in", ("Oslo", "Rome")).columns
+    ('city',)
     """
 
     column: str
@@ -95,19 +104,23 @@ class Leaf:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that it tests."""
+        """All tested columns."""
         return (self.column,)
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Leaf):
-    """``function(columns…, arguments…)``, or its negation: a predicate function of one's own
-    (``indexes.functions``).
+    """A call of a predicate function, or its negation: ``function(columns…, arguments…)``.
 
-    ``op``: the function's name, "not " before it in a negation.  ``value``: the tuple of its
-    arguments; with a None among them no row matches, negated or not.  ``column`` is the first
-    column, ``others`` are the rest.  A row that is null in one of the columns matches neither the
-    function nor its negation.  Make one with :func:`call`.
+    ``op`` is the name of the function (``indexes.functions``), with the prefix "not " if negated.
+    ``value`` is the tuple of arguments. A None among them matches no row, negated or not.
+    ``column`` is the first column and ``others`` are the remaining columns. A row with a null in
+    any of the columns matches neither the function nor its negation. Use :func:`call` to create a
+    Call.
+
+    >>> near = call("within_km", ["lat", "lon"], [59.9, 10.7, 5.0])
+    >>> near.function, near.columns, near.is_negated, negate(near).op
+    ('within_km', ('lat', 'lon'), False, 'not within_km')
     """
 
     others: tuple[str, ...] = ()
@@ -118,59 +131,78 @@ class Call(Leaf):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that it tests, in the order of the call."""
+        """All tested columns, in call order."""
         return (self.column, *self.others)
 
     @property
     def function(self) -> str:
-        """The function's name."""
+        """Name of the function."""
         return self.op.removeprefix(_NOT)
 
     @property
     def is_negated(self) -> bool:
-        """Whether rows match for which the function is false."""
+        """True if the call matches rows for which the function is false."""
         return self.op.startswith(_NOT)
 
 
 def call(function: str, columns: Sequence[str], arguments: Sequence[object] = ()) -> Call:
-    """Return the test that ``function`` makes of ``columns`` with ``arguments``."""
+    """Return a call of ``function`` on ``columns`` with ``arguments``.
+
+    >>> call("within_km", ["lat", "lon"], [59.9, 10.7, 5.0]).value
+    (59.9, 10.7, 5.0)
+    """
     return Call(columns[0], function, tuple(arguments), tuple(columns[1:]))
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All ``children`` hold; without children: true."""
+    """Conjunction of ``children``. Without children it is true.
+
+    >>> rows = pa.record_batch({"fare": [4.0, 9.5, 12.0]})
+    >>> matches(And((Leaf("fare", ">", 5), Leaf("fare", "<", 10))), rows).to_pylist()
+    [False, True, False]
+    """
 
     children: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of the ``children`` holds; without children: false."""
+    """Disjunction of ``children``. Without children it is false.
+
+    >>> rows = pa.record_batch({"fare": [4.0, 9.5, 12.0]})
+    >>> matches(Or((Leaf("fare", "<", 5), Leaf("fare", ">", 10))), rows).to_pylist()
+    [True, False, True]
+    """
 
     children: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something that only the engine understands; ``text`` is for explanations.  Whoever
-    understands it derives a class.
+    """An expression that only the query engine can evaluate.
+
+    ``text`` is shown in explanations. Subclasses may evaluate it.
+
+    >>> negate(Unknown("rand() < 0.5"))
+    Unknown(text='NOT (rand() < 0.5)')
     """
 
     text: str
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The paths of the columns that it is known to test."""
+        """Paths of the columns that the expression is known to test."""
         return ()
 
     def negated(self) -> Unknown:
-        """Return what is true where this is false."""
+        """Return the negated expression."""
         return Unknown(f"NOT ({self.text})")
 
     def bound(self, schema: pa.Schema) -> Test:
-        """Return the test of rows of ``schema``.  Raises ValueError, as here, where nobody
-        understands it.
+        """Return the test for rows of ``schema``.
+
+        Raises ValueError unless a subclass evaluates it.
         """
         raise ValueError(
             f"{self.text!r} is not understood here; evaluate it in the engine that made it"
@@ -181,8 +213,9 @@ Predicate = Leaf | And | Or | Unknown
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """Return the predicate that matches the rows for which ``predicate`` is false (not those where
-    it is unknown).
+    """Return a predicate that matches the rows for which ``predicate`` is false.
+
+    Rows for which it is unknown match neither.
 
     >>> negate(Or((Leaf("fare", "<", 5), Leaf("fare", "=", 7))))
     And(children=(Leaf(column='fare', op='>=', value=5), Leaf(column='fare', op='!=', value=7)))
@@ -209,10 +242,11 @@ def negate(predicate: Predicate) -> Predicate:
 
 
 def forms(leaf: Leaf) -> tuple[Leaf, ...]:
-    """Return the ways to say ``leaf``, itself included, what says most about a value first.
+    """Return the equivalent forms of ``leaf``, the most specific first. The leaf itself is
+    included.
 
-    LIKE 'abc' is = 'abc', LIKE 'x%' is starts with 'x' and the other way round: an index need know
-    but one of them.
+    For example, LIKE 'abc' equals = 'abc', and LIKE 'x%' equals starts with 'x'. An index needs to
+    support only one of the forms.
 
     >>> [(form.op, form.value) for form in forms(Leaf("city", "like", "Os%"))]
     [('starts with', 'Os'), ('like', 'Os%')]
@@ -232,7 +266,7 @@ def forms(leaf: Leaf) -> tuple[Leaf, ...]:
 
 
 def columns(predicate: Predicate) -> frozenset[str]:
-    """Return the columns that the predicate tests, as paths.
+    """Return the paths of all tested columns.
 
     >>> sorted(columns(And((Leaf("a", "=", 1), Or((Leaf("b.c", "<", 2), Leaf("a", "is null")))))))
     ['a', 'b.c']
@@ -243,7 +277,11 @@ def columns(predicate: Predicate) -> frozenset[str]:
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Yield every leaf, calls of functions included, left to right."""
+    """Yield the leaves from left to right, including function calls.
+
+    >>> [leaf.column for leaf in leaves(And((Leaf("a", "=", 1), Or((Leaf("b", "<", 2),)))))]
+    ['a', 'b']
+    """
     if isinstance(predicate, Leaf):
         yield predicate
     elif not isinstance(predicate, Unknown):
@@ -254,10 +292,10 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 def evaluate(
     predicate: Predicate, test: Callable[[Leaf | Unknown], T], both: Join[T], either: Join[T]
 ) -> T:
-    """Return what a predicate comes to: ``test`` of its leaves, joined by ``both`` under And and by
-    ``either`` under Or.
+    """Fold a predicate: apply ``test`` to its leaves and join the results.
 
-    Without children And is true and Or is false, which the joins of no values must say.
+    ``both`` joins the children of And, and ``either`` those of Or. For an empty list ``both`` must
+    return true and ``either`` false.
 
     >>> known = And((Leaf("a", "=", 1), Or((Leaf("b", "=", 2), Leaf("c", "=", 3)))))
     >>> evaluate(known, lambda leaf: leaf.column != "b", all, any)
@@ -272,8 +310,9 @@ def evaluate(
 
 
 def simplify(predicate: Predicate) -> Predicate:
-    """Return an equivalent predicate: nested And in And and Or in Or flattened, constants and
-    single children lifted.
+    """Return an equivalent predicate with nested And and Or flattened.
+
+    Constants are folded, and an And or Or with a single child is replaced by the child.
 
     >>> simplify(And((And((Leaf("a", "=", 1), Leaf("b", "=", 2))), And(()))))
     And(children=(Leaf(column='a', op='=', value=1), Leaf(column='b', op='=', value=2)))
@@ -295,18 +334,28 @@ def simplify(predicate: Predicate) -> Predicate:
 
 
 def check(predicate: Predicate, schema: pa.Schema) -> None:
-    """Raise ValueError, naming column, type and value, if a leaf cannot be tested on columns of
-    ``schema``.
+    """Raise ValueError if a leaf cannot be tested on columns of ``schema``.
+
+    The message names the column, its type and the value.
+
+    >>> check(Leaf("fare", ">", 5), pa.schema({"fare": pa.float64()}))
+    >>> check(Leaf("fare", ">", "five"), pa.schema({"fare": pa.float64()}))
+    Traceback (most recent call last):
+        ...
+    ValueError: fare > 'five': column 'fare' has type double; a literal of Python type str ...
     """
     for leaf in leaves(predicate):
         _bind(leaf, schema)
 
 
 def bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
-    """Return ``matches`` with everything prepared that depends only on the predicate; for many
-    batches of one schema.
+    """Return :func:`matches` prepared for batches of one schema.
 
-    Raises ValueError as :func:`check` does, and for Unknown.
+    Raises ValueError like :func:`check`, and for Unknown.
+
+    >>> test = bind(Leaf("fare", ">", 5), pa.schema({"fare": pa.float64()}))
+    >>> test(pa.record_batch({"fare": [4.0, 9.5]})).to_pylist()
+    [False, True]
     """
     test = _bind(predicate, schema)
 
@@ -323,10 +372,10 @@ def bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
 
 
 def matches(predicate: Predicate, table: pa.Table | pa.RecordBatch) -> Any:
-    """Return which of n rows match -> bool[n] without nulls: ChunkedArray for a table, BooleanArray
-    for a batch.
+    """Return a mask of the matching rows -> bool[n] without nulls.
 
-    Raises ValueError as :func:`check` does, and for Unknown.  O(rows × leaves), vectorised.
+    It is a ChunkedArray for a table and a BooleanArray for a batch. Raises ValueError like
+    :func:`check`, and for Unknown. O(rows × leaves), vectorized.
 
     >>> rows = pa.record_batch({"fare": [4.0, 9.5, None]})
     >>> above = Leaf("fare", ">", 5)
@@ -337,11 +386,14 @@ def matches(predicate: Predicate, table: pa.Table | pa.RecordBatch) -> Any:
 
 
 def match_query(leaf: Leaf) -> tuple[str, Tokenizer]:
-    """Return the query of a leaf "match" or "not match", and the tokenizer that cuts it and the
-    texts.
+    """Return the query text and the tokenizer of a "match" or "not match" leaf.
 
-    Raises ValueError for a value of another form, an unknown tokenizer, or text that is not
+    Raises ValueError for a malformed value, an unknown tokenizer, or text that is not valid
     Unicode.
+
+    >>> text, tokenizer = match_query(Leaf("note", "match", ("fast car", "ngram(3)")))
+    >>> text, tokenizer.spec
+    ('fast car', 'ngram(3)')
     """
     pair = leaf.value if isinstance(leaf.value, tuple) else (leaf.value, "word")
     if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
@@ -353,7 +405,7 @@ def match_query(leaf: Leaf) -> tuple[str, Tokenizer]:
 
 
 def _not_starting(column: str, value: object) -> Predicate:
-    """Return NOT (column starts with value); text has an operator for it, bytes have a range."""
+    """Return NOT (column starts with value). Text uses not like, bytes use a range."""
     if isinstance(value, bytes):
         above = values.successor(value)
         below: Predicate = Leaf(column, "<", value)
@@ -380,14 +432,14 @@ def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
 
 
 def _can_fail(predicate: Predicate) -> bool:
-    """Return whether a row may have no value for a predicate, as after a division by zero."""
+    """Return True if the predicate may have no value for a row, as after a division by zero."""
     if isinstance(predicate, Leaf | Unknown):
         return isinstance(predicate, Unknown)
     return any(map(_can_fail, predicate.children))
 
 
 def _all_of(tests: Sequence[Test], guarded: Sequence[Test]) -> Test:
-    """Return the test that all of ``tests`` hold, and on rows where they do, all of ``guarded``."""
+    """Return a test for all of ``tests``. ``guarded`` tests see only the rows that pass them."""
 
     def run(table: Any) -> Any:
         # Without Not above it, unknown and false lead to the same rows, so two-valued work may stop
@@ -405,7 +457,7 @@ def _all_of(tests: Sequence[Test], guarded: Sequence[Test]) -> Test:
 
 
 def _any_of(tests: Sequence[Test], guarded: Sequence[Test]) -> Test:
-    """Return the test that one of ``tests`` holds, or on rows where none does, of ``guarded``."""
+    """Return a test for any of ``tests``. ``guarded`` tests see only the rows that fail them."""
 
     def run(table: Any) -> Any:
         if not tests:
@@ -421,7 +473,7 @@ def _any_of(tests: Sequence[Test], guarded: Sequence[Test]) -> Test:
 
 
 def _where(mask: Any, table: Any, test: Test) -> Any:
-    """Return ``test`` of the rows in ``mask``, false for all others."""
+    """Apply ``test`` to the rows in ``mask``. All other rows get false."""
     if pc.all(mask).as_py():
         return test(table).fill_null(False)
     found = np.asarray(mask).copy()
@@ -430,8 +482,9 @@ def _where(mask: Any, table: Any, test: Test) -> Any:
 
 
 def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
-    """Return the test of a predicate function.  Raises ValueError if there is none, or not of such
-    columns.
+    """Return the test of a predicate function.
+
+    Raises ValueError for an unknown function, or for columns of the wrong number or type.
     """
     match functions.find(call.function):
         case functions.Unknown(_, reason):
@@ -456,7 +509,7 @@ def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
 
 
 def _way(schema: pa.Schema, column: str) -> paths.Steps:
-    """Return the way to ``column``.  Raises ValueError if there is none."""
+    """Return the steps to ``column``. Raises ValueError if it does not exist or is ambiguous."""
     way = paths.steps(schema, column)
     if way is None:
         found = "more than one" if schema.get_all_field_indices(column) else "no"
@@ -486,7 +539,7 @@ def _shorten(value: object) -> str:
 
 
 def _leaf_test(leaf: Leaf, type: pa.DataType) -> Test:
-    """Return the test for columns of ``type``, seeing through dictionaries."""
+    """Return the test for columns of ``type``, including dictionary-encoded columns."""
     if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
         return lambda column: pc.is_null(_decoded(column))
     if leaf.op == "is not null":
@@ -504,7 +557,7 @@ def _decoded(column: Any) -> Any:
 
 
 def _per_dictionary(test: Test, column: Any) -> Any:
-    """Return the test of n dictionary-encoded values, computed once per dictionary entry."""
+    """Apply ``test`` to a dictionary-encoded column, once per dictionary entry."""
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array(
             [_per_dictionary(test, chunk) for chunk in column.chunks], pa.bool_()
@@ -629,10 +682,10 @@ Verdicts = npt.NDArray[np.bool_]
 
 
 def verdicts(predicate: Predicate, n: int, ask: Callable[[Leaf], Iterable[Verdicts]]) -> Verdicts:
-    """Return MAYBE or NO for each of n things under a whole predicate -> bool[n].
+    """Return MAYBE or NO for each of n segments under a whole predicate -> bool[n].
 
-    ``ask`` gives verdicts on one leaf, bool[n] each, all of which are proofs; none: nothing is
-    known of it.
+    ``ask`` returns verdicts for a leaf, bool[n] each. All of them are proofs. An empty list means
+    that nothing is known.
 
     >>> both = And((Leaf("a", "=", 1), Or((Leaf("b", "=", 2), Unknown("c")))))
     >>> verdicts(both, 2, lambda leaf: [np.array([leaf.column != "a", True])]).tolist()

@@ -1,22 +1,22 @@
-"""One total order and one sortable encoding for all scalar types.
+"""A total order and a sortable encoding for all scalar types.
 
-Every index and every predicate compares values through this module, so that they cannot disagree.
-The order:
+All indexes and predicates compare values through this module, so they always agree. The order:
 
-- NaN stands above everything, ``+inf`` included; all NaN are equal; ``-0.0`` equals ``0.0`` (as in
-  Spark),
-- integers, decimals and booleans (False < True) by value, strings by their UTF-8 bytes, binary by
-  its bytes,
-- dates by day, timestamps by UTC microseconds (a timestamp without time zone counts as UTC).
+- NaN is above everything, including ``+inf``. All NaN are equal, and ``-0.0`` equals ``0.0``, as in
+  Spark.
+- Integers, decimals and booleans (False < True) are ordered by value, strings by their UTF-8 bytes,
+  binary by its bytes.
+- Dates are ordered by day, timestamps by UTC microseconds. A timestamp without time zone counts as
+  UTC.
 
-A *key* is the encoding of one value: bytes whose memcmp order is the order of the values.  Its
-width depends on the kind, not on the width of the type, so a column that is widened (int32 to
-int64, float to double) keeps its keys:
+A *key* is the encoding of a value: bytes that compare (memcmp) like the values. Its width depends
+on the kind, not on the width of the type. A widened column (int32 to int64, float to double)
+therefore retains its keys:
 
 ========================  ==========================================================================
 integers, dates           8 bytes: int64, big-endian, sign bit flipped
-timestamps                8 bytes: int64 microseconds likewise; saturated where a coarser unit
-                          overflows
+timestamps                8 bytes: int64 microseconds, encoded like integers; saturated if a coarser
+                          unit overflows
 floats                    8 bytes: float64, big-endian; sign bit flipped if positive, all bits
                           flipped if negative
 decimals                  16 bytes (decimal128) or 32 (decimal256): unscaled value, big-endian, sign
@@ -25,8 +25,8 @@ booleans                  1 byte
 strings, binary           their bytes
 ========================  ==========================================================================
 
-A literal need not be a value of the column's type (``int_column < 1.5``).  It is compared by its
-*place*: the largest value of the type that is not above it, and the side of that value on which it
+A literal need not be a value of the column's type, as in ``int_column < 1.5``. It is represented by
+its *place*: the largest value of the type that is not above it, and on which side of that value it
 lies.
 """
 
@@ -51,7 +51,7 @@ import pyarrow.compute as pc
 from indexes.arrays import one_array
 
 Kind = Literal["bool", "int", "float", "decimal", "date", "timestamp", "string", "binary"]
-"""What a type is compared as."""
+"""Comparison kind of a type."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -66,7 +66,7 @@ _TYPES: dict[Kind, list[pa.DataType]] = {
     "binary": [pa.binary(), pa.large_binary(), pa.binary(1)],
 }
 _KINDS = {type.id: kind for kind, types in _TYPES.items() for type in types}
-"""Arrow's number of a type, whatever its parameters, -> what it is compared as."""
+"""Arrow type ID -> comparison kind."""
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -74,17 +74,19 @@ _SUB_MICROSECOND = re.compile(r"[.,]\d{7}")
 _SIGN_BIT = np.uint64(1 << 63)
 _CANONICAL_NAN = np.uint64(0x7FF8000000000000)
 _DECIMAL_DIGITS_MAX = 400
-"""Far above decimal256 (76) and float64 (308): past it a Decimal is only large, or only small."""
+"""Far above decimal256 (76) and float64 (308). Decimals beyond it are handled as huge or tiny."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a literal lies among the values of a type.
+    """Position of a literal among the values of a type.
 
-    ``value`` is a value of the type, in a form that ``pa.scalar(value, type)`` takes.  ``tie`` is 0
-    if the literal equals it, 1 if the literal lies just above it (and below the next value), -1 if
-    just below it (and above the value before).  Hence ``v < literal`` is ``v <= value`` if tie > 0,
-    else ``v < value``; ``v <= literal`` is ``v < value`` if tie < 0, else ``v <= value``.
+    ``value`` is a value of the type, in a form that ``pa.scalar(value, type)`` accepts. ``tie`` is
+    0 if the literal equals it, 1 if the literal lies just above it (below the next value), and -1
+    if just below it (above the previous value).
+
+    So ``v < literal`` means ``v <= value`` if tie > 0, else ``v < value``. And ``v <= literal``
+    means ``v < value`` if tie < 0, else ``v <= value``.
     """
 
     value: object
@@ -93,15 +95,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Where a literal lies among keys; ``tie`` as in :class:`Place`."""
+    """Position of a literal among keys. ``tie`` is as in :class:`Place`."""
 
     data: bytes
     tie: int
 
 
 def kind_of(type: pa.DataType) -> Kind | None:
-    """Return what ``type`` (or the value type of a dictionary) is compared as, or None if it has no
-    order here.
+    """Return the comparison kind of ``type``, or None if it has no order.
+
+    A dictionary type has the kind of its values.
     """
     type = plain_type(type)
     kind = _KINDS.get(type.id)
@@ -111,13 +114,14 @@ def kind_of(type: pa.DataType) -> Kind | None:
 
 
 def supports(type: pa.DataType) -> bool:
-    """Return whether values of ``type`` have an order and keys.  O(1)."""
+    """Return True if values of ``type`` have an order and keys. O(1)."""
     return kind_of(type) is not None
 
 
 def key_width(type: pa.DataType) -> int | None:
-    """Return the length in bytes of every key of ``type``, or None for strings and binary;
-    ValueError without order.
+    """Return the key length of ``type`` in bytes, or None for strings and binary.
+
+    Raises ValueError for a type without order.
 
     >>> key_width(pa.int8()), key_width(pa.decimal128(9, 2)), key_width(pa.string())
     (8, 16, None)
@@ -133,7 +137,7 @@ def key_width(type: pa.DataType) -> int | None:
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary; any other type as it is."""
+    """Return the value type of a dictionary type. Other types are returned unchanged."""
     if pa.types.is_dictionary(type):
         return type.value_type
     return type
@@ -147,7 +151,7 @@ def int_range(type: pa.DataType) -> tuple[int, int]:
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return ``values`` as one array without dictionary encoding, nulls kept."""
+    """Return ``values`` as a single array without dictionary encoding."""
     values = one_array(values)
     if pa.types.is_dictionary(values.type):
         return values.cast(values.type.value_type)
@@ -155,9 +159,9 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the keys of n values -> binary[n]; nulls stay null.
+    """Return the keys of n values -> binary[n]. Nulls stay null.
 
-    Raises ValueError for a type that :func:`supports` refuses.
+    Raises ValueError for a type without order.
 
     >>> small, large = encode(pa.array([-1, 3])).to_pylist()
     >>> small < large, len(large)
@@ -180,8 +184,9 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def words(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Return the keys of n numbers, days or times, of which :func:`encode` gives the bytes, as
-    numbers -> uint64[n]; that of a null means nothing.
+    """Return the keys of n numbers, dates or timestamps as numbers -> uint64[n].
+
+    They are the big-endian value of the bytes from :func:`encode`. The word of a null is undefined.
     """
     numbers = plain(values)
     if kind_of(values.type) == "float":
@@ -190,8 +195,8 @@ def words(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
 
 
 def encode_one(value: pa.Scalar) -> bytes:
-    """Return the key of one value, which is not null, as :func:`encode` does; an Arrow array costs
-    fifty times as much as the key.
+    """Return the key of a non-null scalar. An Arrow array of length 1 would cost fifty times as
+    much.
 
     >>> (
     ...     encode_one(pa.scalar(7)) == encode(pa.array([7])).to_pylist()[0],
@@ -208,15 +213,18 @@ def encode_one(value: pa.Scalar) -> bytes:
 
 
 def place(value: object, type: pa.DataType) -> Place:
-    """Return where the literal ``value`` lies among the values of ``type`` (as it would be without
-    dictionary).
+    """Return the position of the literal ``value`` among the values of ``type``.
 
-    Literals: bool for booleans; int, float and Decimal for all numbers; str for strings; bytes for
-    binary; date, datetime and ISO 8601 text for dates and timestamps (naive = UTC).  Numbers are
-    compared exactly, with one convention where binary meets decimal: a float literal against a
-    decimal column stands for its shortest decimal text, a Decimal against a float column for the
-    nearest double; so ``x = 0.1`` means the same whether the parser made 0.1 a float or a Decimal.
-    Raises ValueError for a literal of another kind, or an unreadable date.
+    Allowed literals: bool for booleans; int, float and Decimal for all numbers; str for strings;
+    bytes for binary; date, datetime and ISO 8601 text for dates and timestamps (UTC if naive). A
+    dictionary type counts as its value type.
+
+    Numbers are compared exactly, with one convention between binary and decimal numbers. A float
+    literal for a decimal column means its shortest decimal text, and a Decimal for a float column
+    means the nearest double. So ``x = 0.1`` has the same meaning whether the parser returns 0.1 as
+    a float or a Decimal.
+
+    Raises ValueError for a literal of another kind, or an invalid date.
 
     >>> place(2.5, pa.int64())  # v < 2.5 is v <= 2, since 2.5 lies above
     Place(value=2, tie=1)
@@ -245,8 +253,9 @@ def place(value: object, type: pa.DataType) -> Place:
 
 
 def compare_key(value: object, type: pa.DataType) -> Key:
-    """Return where the literal ``value`` lies among the keys of ``type``; literals and errors as in
-    :func:`place`.
+    """Return the position of the literal ``value`` among the keys of ``type``.
+
+    Literals and errors are as in :func:`place`.
     """
     kind = _require(type)
     type = plain_type(type)
@@ -255,8 +264,7 @@ def compare_key(value: object, type: pa.DataType) -> Key:
 
 
 def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
-    """Return the key of a literal, or None if no value of the key's width equals it (1.5 among
-    integers).
+    """Return the key of a literal, or None if no value equals it, e.g. 1.5 for integers.
 
     >>> (
     ...     encode_scalar(3, pa.int8()) == encode(pa.array([3])).to_pylist()[0],
@@ -271,11 +279,10 @@ def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
 
 
 def decode(key: bytes, type: pa.DataType) -> object:
-    """Return the value of a key, for explanations: bool, int, float, Decimal, date, datetime, str
-    or bytes.
+    """Decode a key to bool, int, float, Decimal, date, datetime, str or bytes. For explanations.
 
-    Timestamps come back aware (UTC) if the type has a zone.  Days and microseconds outside Python's
-    years 1 to 9999 come back as int; a string cut inside a character gets U+FFFD.  Raises
+    Timestamps are aware (UTC) if the type has a time zone. Dates and timestamps outside of Python's
+    years 1 to 9999 are returned as int. A string cut inside a character ends in U+FFFD. Raises
     ValueError for a key of the wrong length.
 
     >>> decode(encode_scalar(-7, pa.int16()), pa.int16()), decode(b"Oslo", pa.string())
@@ -302,9 +309,7 @@ def decode(key: bytes, type: pa.DataType) -> object:
 
 
 def float_words(values: pa.Array) -> pa.Array:
-    """Return the keys of n floats as machine words in the same order -> uint64[n]; nulls stay
-    null.
-    """
+    """Return the keys of n floats as numbers in the same order -> uint64[n]. Nulls stay null."""
     values = plain(values)
     if not values.null_count:
         return pa.array(_float_words(values))
@@ -312,18 +317,19 @@ def float_words(values: pa.Array) -> pa.Array:
 
 
 def truncate_down(key: bytes, limit: int) -> bytes:
-    """Return at most ``limit`` bytes that are no larger than ``key``: its prefix (perhaps half a
-    character).
+    """Return a prefix of at most ``limit`` bytes, which is not larger than ``key``.
+
+    It may end inside a UTF-8 character.
     """
     return key[:limit]
 
 
 def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
-    r"""Return at most ``limit`` bytes that are no smaller than ``key``, or None if there are none.
+    r"""Return at most ``limit`` bytes that are not smaller than ``key``, or None if there are none.
 
-    ``utf8``: keep the result valid UTF-8 by counting up the last character instead of the last byte
-    (UTF-8 orders as code points do).  A key that is not UTF-8 is treated as bytes; both results are
-    sound bytewise.
+    ``utf8``: Increment the last character instead of the last byte, so that the result is valid
+    UTF-8, which sorts by code point. A key that is not valid UTF-8 is handled as bytes. Both
+    results are correct for byte order.
 
     >>> (
     ...     truncate_down(b"abcd", 2),
@@ -345,8 +351,8 @@ def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
 
 
 def successor(prefix: bytes) -> bytes | None:
-    r"""Return the smallest bytes above everything that starts with ``prefix``, or None if nothing
-    is above.
+    r"""Return the smallest bytes above everything that starts with ``prefix``, or None if there are
+    none.
 
     >>> successor(b"ab"), successor(b"a\xff"), successor(b"\xff")
     (b'ac', b'b', None)
@@ -358,8 +364,9 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 def _successor_text(text: str, limit: int) -> bytes | None:
-    """Return valid UTF-8 of at most ``limit`` bytes above everything that starts with its first
-    ``limit`` bytes.
+    """Return valid UTF-8 above every text that starts with the first ``limit`` bytes of ``text``.
+
+    The result has at most ``limit`` bytes. None if there is no such text.
     """
     kept = text.encode("utf-8")[:limit].decode("utf-8", errors="ignore")
     while kept:
@@ -384,7 +391,7 @@ def _require(type: pa.DataType) -> Kind:
 
 
 def _fixed_width(words: npt.NDArray[Any], width: int, values: pa.Array) -> pa.Array:
-    """Return binary[n] over n * ``width`` bytes, null where ``values`` is null."""
+    """Return binary[n] from n * ``width`` bytes, null where ``values`` is null."""
     n = len(values)
     if n * width > 2**31 - 1:
         raise ValueError(f"{n} keys of {width} bytes do not fit one Arrow array; pass fewer values")
@@ -416,7 +423,7 @@ def _float_words(values: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _decimal_words(values: pa.Array) -> npt.NDArray[Any]:
-    """Return unscaled decimals as big-endian words [n, 2 or 4]; Arrow keeps them little-endian."""
+    """Return unscaled decimals as big-endian words [n, 2 or 4]. Arrow stores them little-endian."""
     width = values.type.byte_width
     count = len(values) * width
     buffer = values.buffers()[1]
@@ -447,9 +454,10 @@ def _encode_one(value: Any, kind: Kind, type: pa.DataType) -> bytes:
 
 
 def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
-    """Return the largest value of the key's width that is not above the literal, and the tie.
+    """Return the largest value with the key's width that is not above the literal, and the tie.
 
-    In the forms: bool, int (days, microseconds, unscaled decimals too), float, str, bytes.
+    The value is a bool, int (also for dates, timestamps and unscaled decimals), float, str or
+    bytes.
     """
     number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
     if kind == "bool" and isinstance(value, bool):
@@ -489,7 +497,7 @@ def _clamp(number: int, tie: int, low: int, high: int) -> tuple[int, int]:
 
 
 def _floor(value: Any, scale: int, low: int, high: int) -> tuple[int, int]:
-    """Return floor(value * 10**scale) within [low, high], and the tie; NaN is above everything."""
+    """Return floor(value * 10**scale) within [low, high], and the tie. NaN is above everything."""
     if isinstance(value, int):
         number, rest = value * 10 ** max(scale, 0), 0
         if scale < 0:
@@ -551,7 +559,7 @@ def _narrow_to_float32(value: float, tie: int) -> tuple[float, int]:
 
 
 def _micros(value: str | date) -> int:
-    """Return microseconds since 1970 UTC of a date, a datetime or ISO 8601 text."""
+    """Return the microseconds since 1970 UTC of a date, a datetime or ISO 8601 text."""
     if isinstance(value, str):
         if _SUB_MICROSECOND.search(value):
             raise ValueError(f"{value!r} has digits below the microsecond; write at most six")
@@ -567,8 +575,8 @@ def _micros(value: str | date) -> int:
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
-    """Return unscaled * 10**-scale, exactly (arithmetic on Decimal would round to the context's
-    precision).
+    """Return unscaled * 10**-scale exactly. Decimal arithmetic would round to the context's
+    precision.
     """
     digits = Decimal(abs(unscaled)).as_tuple().digits
     return Decimal((1 if unscaled < 0 else 0, digits, -scale))
@@ -591,8 +599,9 @@ def _calendar(number: int, kind: Kind, type: pa.DataType) -> object:
 
 
 def members(literals: Sequence[object], type: pa.DataType) -> list[object] | pa.Array:
-    """Return the values of ``type`` that one of ``literals`` equals, nulls aside; literals and
-    errors as for :func:`place`.
+    """Return the values of ``type`` that equal any of ``literals``, without nulls.
+
+    Literals and errors are as in :func:`place`.
 
     >>> members((3, 1.5, None, 300), pa.int8()), members((3, 3, 300), pa.int8()).to_pylist()
     ([3], [3])
@@ -605,7 +614,7 @@ def members(literals: Sequence[object], type: pa.DataType) -> list[object] | pa.
 
 
 def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
-    """Return the keys of the literals that some value can equal, each once, rising.
+    """Return the distinct keys of the literals that a value can equal, in ascending order.
 
     >>> len(sorted_keys((7, 3, None, 3, 1.5), pa.int64()))
     2
@@ -619,8 +628,10 @@ def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
 
 
 def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:
-    """Return distinct values, if all literals are of the one class of Python that Arrow reads as
-    ``type`` does; None otherwise.
+    """Return the distinct literals as an array of ``type``, or None.
+
+    This fast path requires that all literals have one Python class, str for strings or int for
+    integers.
     """
     kind, plain = kind_of(type), plain_type(type)
     classes = set(map(builtins.type, literals)) - {None.__class__}
