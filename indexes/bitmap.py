@@ -1,15 +1,15 @@
-"""The bitmap index: for each segment, which positions hold which value.
+"""The bitmap index: the positions of each value in a segment.
 
-A segment's distinct values are kept sorted in a dictionary (``indexes.dictionary``); a value's rank
-there is its code. The positions are kept in one of two forms, by what they cost:
+A segment's distinct values are stored in a sorted dictionary (``indexes.dictionary``). The rank of
+a value is its code. The positions have two possible forms, chosen by size:
 
-- *values*: one roaring bitmap for each value, but for a value that at least half of the rows have:
-  it is what the others leave.  At most 256 values.
-- *slices*: one roaring bitmap for each bit of the codes (``indexes.bit_slices``), so that ``=`` and
-  ranges cost about the same, however many values there are.
+- *values*: a roaring bitmap for each value, for at most 256 values. If a value is in at least half
+  of the rows, its bitmap is omitted and derived from the others.
+- *slices*: a roaring bitmap for each bit of the codes (``indexes.bit_slices``). The cost of ``=``
+  and of ranges is about the same, for any number of values.
 
-Where the forms meet was measured on 5,000,000 rows in 64 segments, one thread; microseconds are per
-segment:
+Measured on 5,000,000 rows in 64 segments with one thread. Times are in microseconds per segment,
+values / slices:
 
 ==============================  ==============  ==============  ==========  ==========
 column                          MB, values      MB, slices      ``=``       in, range
@@ -21,19 +21,19 @@ column                          MB, values      MB, slices      ``=``       in, 
 100,000 texts, uniform          -               13.6            - / 135     - / 270
 ==============================  ==============  ==============  ==========  ==========
 
-A uniform column costs 16 bits a row in values and one bit for each bit of its codes in slices, so
-that slices win from about 8 values on; values that are rare beside frequent ones, or lie together,
-move that point up.  So the bytes decide, with some favour for values, not the number of values.
+A uniform column takes 16 bits per row as values, and one bit per row for each bit of its codes as
+slices. So slices are smaller from about 8 values on. Skewed or clustered values move that point up.
+The decision is therefore based on bytes, with a bonus for the values form.
 
-Integers need no other form: neighbours that differ by 1 cost the dictionary about 20 bytes for 256
-of them.  Nulls have a bitmap of their own.  Every bitmap and every block of the dictionary is a
-block (``indexes.blocks``) that is read and checked alone: ``age = 21`` reads one block and one
-bitmap, or one block and the slices.  Answers are exact; only LIKE with a wildcard inside, over more
-than 1,024 values that share its literal prefix, gives a superset.
+Integers need no separate form: 256 consecutive integers take about 20 bytes in the dictionary.
+Nulls have their own bitmap. Each bitmap and each dictionary block is a block (``indexes.blocks``)
+that is read and verified separately. For example, ``age = 21`` reads one dictionary block, and one
+bitmap or the slices. Results are exact, with one exception: LIKE with an inner wildcard returns a
+superset if more than 1,024 values share its literal prefix.
 
-Blocks: 0 the header (form uint8, rows, nulls, distinct values uint32, code of the value left out or
--1 int32; little-endian); the dictionary; the nulls, if there are any; the bitmaps by code (empty
-for the one left out), or the slices, highest first.
+Blocks: 0 is the header (form uint8, rows, nulls, distinct values uint32, code of the omitted value
+or -1 int32; little-endian). Then the dictionary, the nulls if there are any, and the bitmaps by
+code (empty for the omitted value) or the slices, highest first.
 """
 
 from __future__ import annotations
@@ -62,19 +62,20 @@ from indexes.positions import CONTAINER_ROWS, from_positions, to_bitmap
 from indexes.predicate import Leaf
 
 Form = Literal["values", "slices"]
-"""How positions are kept."""
+"""Storage form of positions."""
 
 VALUES_MAX = 256
-"""Most distinct values that may have a bitmap each; a range over them joins half as many bitmaps.
+"""Maximum number of values with a bitmap each. A range over them unites up to half of the
+bitmaps.
 """
 
 VALUES_BYTES_RATIO = 1.25
-"""A bitmap for each value is preferred up to so many times the bytes of slices: it answers ``=``
-three times faster.
+"""Choose the values form up to this multiple of the size of slices, because its ``=`` is three
+times faster.
 """
 
 KEYS_TESTED_MAX = 1024
-"""Most values of a dictionary that are decoded to test them one by one; 4 blocks."""
+"""Maximum number of dictionary values decoded for a test of each value. Equals 4 blocks."""
 
 _KIND = b"bitmap/1"
 _HEADER = struct.Struct("<BIIIi")
@@ -85,21 +86,22 @@ Codes = npt.NDArray[np.unsignedinteger[Any]]
 
 
 class BitmapIndex(SkippingIndex):
-    """Distinct values and their positions; see the module's text."""
+    """Bitmaps of the positions of each value. The format is in the module docstring."""
 
     name: ClassVar[str] = "bitmap/1"
     finds_rows: ClassVar[bool] = True
 
     form: ClassVar[Form | None] = None
-    """None for the smaller form; a subclass may insist on one."""
+    """Form to use, or None for the smaller form. Subclasses may fix the form."""
 
     def supports(self, type: pa.DataType) -> bool:
-        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        """Return True if columns of ``type`` can be summarized. O(1)."""
         return order.supports(type)
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the summary of a segment's column [rows].  O(rows x bits + distinct values x
-        log).
+        """Return the summary of a segment's column [rows].
+
+        O(rows x bits + distinct values x log).
         """
         values = order.plain(values)
         width = order.key_width(values.type)
@@ -116,12 +118,13 @@ class BitmapIndex(SkippingIndex):
         return pack([header, *dictionary.pack(keys, width), *nulls, *bitmaps], kind=_KIND)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
-        """Return whether ``leaf`` asks for ranges of values.  O(1)."""
+        """Return True if ``leaf`` can be expressed as ranges of values. O(1)."""
         return leaf.op in OPS
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE or NO for each of n summaries -> bool[n]; reads no bitmaps.  Raises
-        ValueError as rows does.
+        """Return MAYBE or NO for each of n summaries -> bool[n], without reading bitmaps.
+
+        Raises ValueError like :meth:`rows`.
         """
         if leaf.op not in OPS:
             return np.ones(len(summaries), np.bool_)
@@ -135,10 +138,10 @@ class BitmapIndex(SkippingIndex):
     def rows(
         self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
     ) -> list[BitMap | None]:
-        """Return for each of n summaries the positions that match ``leaf``.
+        """Return the matching positions for each of n summaries.
 
-        Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be
-        compared with.
+        Raises ValueError for damaged or foreign bytes, and for a literal that cannot be compared
+        with ``type``.
 
         >>> from indexes.base import InMemory
         >>> status = InMemory(BitmapIndex().summarize(pa.array(["paid", "lost", None, "paid"])))
@@ -158,10 +161,10 @@ class BitmapIndex(SkippingIndex):
         type: pa.DataType,
         within: Sequence[BitMap | None],
     ) -> list[BitMap | None]:
-        """Return the positions that match all ``tests``: ranges are intersected before any bitmap
-        is read.
+        """Return the positions that match all ``tests``.
 
-        Slices are intersected with the positions ``within``.
+        Ranges are intersected before any bitmap is read. Slices are restricted to the positions in
+        ``within``.
         """
         if any(leaf.op not in OPS for leaf in tests):
             return [None] * len(summaries)
@@ -188,8 +191,9 @@ def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
 
 @dataclass(slots=True)
 class _Opened:
-    """One summary, its header and dictionary read.  ``parsed``: what a call has worked out, for all
-    its summaries.
+    """A summary with its header and dictionary index loaded.
+
+    ``parsed`` caches decoded blocks and test results for all summaries of a call.
     """
 
     blocks: Blocks
@@ -227,12 +231,12 @@ class _Opened:
         return cls(blocks, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
 
     def share(self, parsed: dict[Any, Any]) -> None:
-        """Begin another call."""
+        """Set the cache for the next call."""
         self.parsed = parsed
         self.dictionary.share(parsed)
 
     def codes(self, wanted: Sequence[KeyRanges]) -> list[Range]:
-        """Return the codes that are in all of ``wanted`` as sorted, disjoint, not empty ranges."""
+        """Return the codes in all of ``wanted`` as sorted, disjoint, nonempty ranges."""
         return reduce(_intersected, map(self._codes, wanted))
 
     def _codes(self, wanted: KeyRanges) -> list[Range]:
@@ -291,8 +295,8 @@ class _Opened:
         return bit_slices.select(self.slices, ranges, rows)
 
     def _of_values(self, ranges: list[Range]) -> BitMap:
-        """Join the bitmaps that are wanted, or take away those that are not: then the one left out
-        is wanted.
+        """Unite the bitmaps of the ranges. If the omitted value is among them, subtract the other
+        bitmaps.
         """
         if self.left_out != _NONE and any(start <= self.left_out < stop for start, stop in ranges):
             edges = [0, *(edge for span in ranges for edge in span), self.distinct]
@@ -313,7 +317,7 @@ class _Opened:
 
 
 def _intersected(some: list[Range], others: list[Range]) -> list[Range]:
-    """Return what two lists of sorted, disjoint ranges have in common.  O(ranges)."""
+    """Return the intersection of two lists of sorted, disjoint ranges. O(ranges)."""
     found = []
     at = 0
     for start, stop in some:
@@ -336,10 +340,10 @@ def _runs(codes: Int64Array) -> list[Range]:
 
 
 def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
-    """Return the sorted, distinct keys (as ``dictionary.pack`` takes them), and the code of each of
-    n values.
+    """Return the sorted distinct keys, as ``dictionary.pack`` takes them, and the code of each of n
+    values.
 
-    ``values``: without nulls.
+    ``values``: Array [n] without nulls.
     """
     encoded = values.dictionary_encode()
     at = np.asarray(encoded.indices)
@@ -354,8 +358,9 @@ def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
 
 
 def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
-    """Return the distinct words, sorted, and the rank of each; different values may have the same
-    key (the zeros).
+    """Return the sorted distinct words and the rank of each word.
+
+    Different values may share a key, such as 0.0 and -0.0.
     """
     sorting = stable_order(words)
     ordered = words[sorting]
@@ -367,7 +372,7 @@ def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Code
 
 
 def _code_type(count: int) -> Any:
-    """Return the narrowest type that holds ``count`` codes."""
+    """Return the narrowest type for ``count`` codes."""
     if count <= 1 << 8:
         return np.uint8
     if count <= 1 << 16:
@@ -378,8 +383,9 @@ def _code_type(count: int) -> Any:
 def _bitmaps(
     codes: Codes, distinct: int, at: Int64Array | None, rows: int, form: Form | None
 ) -> tuple[Form, int, list[bytes]]:
-    """Return the form, the code left out or -1, and the bitmaps.  ``at``: the position of each
-    code, None if all.
+    """Return the form, the omitted code or -1, and the bitmaps.
+
+    ``at``: The position of each code, or None if every row has a code.
     """
     if form is None and distinct > VALUES_MAX:
         form = "slices"
@@ -404,7 +410,7 @@ def _bitmaps(
 
 
 def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
-    """Return the code of each row, 0 where there is none."""
+    """Return the code of each row, 0 for nulls."""
     if at is None:
         return codes
     spread = np.zeros(rows, codes.dtype)
@@ -413,9 +419,7 @@ def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
 
 
 def _estimated(codes: Codes, distinct: int, left_out: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return about how many bytes a bitmap for each value takes; the containers of roaring bitmaps,
-    without headers.
-    """
+    """Estimate the bytes of a bitmap for each value: roaring containers without headers."""
     total = 0
     for start in range(0, len(codes), CONTAINER_ROWS):
         part = codes[start : start + CONTAINER_ROWS]

@@ -1,16 +1,16 @@
-"""Split-block Bloom filters, driven by the key hashes that the table has anyway.
+"""Split-block Bloom filters, fed with the table's key hashes.
 
-The layout is that of the Parquet format's split-block Bloom filter (``BloomFilter.md``), after
-Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007: blocks of 256
-bits, eight little-endian 32-bit words each; a key sets one bit in each word of one block, so a
-look-up touches one cache line.  Differences from Parquet: the 64 bits come from
+The layout is Parquet's split-block Bloom filter (``BloomFilter.md``), after Putze, Sanders and
+Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007. Blocks have 256 bits: eight
+little-endian 32-bit words. A key sets one bit in each word of one block, so a lookup touches one
+cache line. There are two differences to Parquet: the 64 bits come from
 :class:`indexes.base.KeyHashes` instead of xxHash, and the number of blocks need not be a power of
 two.
 
-Only the ``lo`` word is used.  Tables shard keys by the ``hi`` word; within one shard its upper bits
-are nearly constant and would crowd all keys into a few blocks.
+Only the ``lo`` word is used. Tables shard keys by the ``hi`` word. Within a shard its upper bits
+are nearly constant, which would put all keys into a few blocks.
 
-A filter is its blocks and nothing else: framing and checksums belong to whoever stores it.
+A filter consists only of its blocks. The caller adds framing and checksums.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
 UInt32Array = npt.NDArray[np.uint32]
 
 BLOCK_BYTES = 32
-"""Bytes of one block."""
+"""Bytes of a block."""
 _WORDS = 8
 _BLOCK_BITS = 256
 _KEYS_PER_BLOCK_MAX = 256.0
@@ -52,10 +52,10 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class FilterSet:
-    """f filters one after the other.
+    """f filters, stored one after another.
 
-    ``words``: uint32[8 * blocks], all blocks; ``first``: int64[f], the first block of each filter;
-    ``blocks``: int64[f], at least 1, how many it has.
+    ``words`` is uint32[8 * blocks], all blocks. ``first`` is int64[f], the first block of each
+    filter. ``blocks`` is int64[f], the number of blocks of each filter, at least 1.
     """
 
     words: UInt32Array
@@ -63,10 +63,10 @@ class FilterSet:
     blocks: Int64Array
 
     def probe_pairs(self, which: Int64Array, key: Int64Array, hashes: KeyHashes) -> BoolArray:
-        """Return whether filter ``which[i]`` may hold key ``key[i]`` -> bool[p].
+        """Return True where filter ``which[i]`` may contain key ``key[i]`` -> bool[p].
 
-        ``which``: int64[p] in [0, f); ``key``: int64[p], positions in ``hashes``.  O(p): the first
-        word that lacks its bit settles a pair, so an absent key costs about two words.
+        ``which`` is int64[p] in [0, f). ``key`` is int64[p], positions in ``hashes``. O(p): probing
+        a pair stops at the first word with an unset bit, so an absent key costs about two words.
         """
         answer = np.zeros(len(which), np.bool_)
         for start in range(0, len(which), _PIECE_PAIRS):
@@ -88,8 +88,9 @@ class FilterSet:
 
 
 def build(hashes: KeyHashes, fpp: float = 0.01) -> bytes:
-    """Return the filter of n keys with a false-positive probability of about ``fpp``.  O(n); 32
-    bytes at least.
+    """Return the filter of n keys with a false-positive probability of about ``fpp``.
+
+    O(n). The filter has at least 32 bytes.
     """
     words, _ = build_many(hashes, np.zeros(len(hashes), np.int64), 1, fpp)
     return words
@@ -98,11 +99,12 @@ def build(hashes: KeyHashes, fpp: float = 0.01) -> bytes:
 def build_many(
     hashes: KeyHashes, owner: Int64Array, owners: int, fpp: float = 0.01
 ) -> tuple[bytes, Int64Array]:
-    """Return one filter per owner, concatenated, and the blocks of each -> (bytes, int64[owners]).
+    """Return the concatenated filters of all owners, and the blocks of each -> (bytes,
+    int64[owners]).
 
-    ``owner``: int64[n] in [0, owners), the filter of each key; ``fpp`` in (0, 1).  O(n + size);
-    while it runs, a byte for each bit of the filters.  Raises ValueError for a probability out of
-    range.
+    ``owner`` is int64[n] in [0, owners), the filter of each key. ``fpp`` is in (0, 1). O(n + size),
+    and needs one byte of memory for each bit of the filters. Raises ValueError for a probability
+    out of range.
     """
     per_block = keys_per_block(fpp)
     counts = np.bincount(owner, minlength=owners)
@@ -117,9 +119,9 @@ def build_many(
 
 
 def probe(filter: bytes | memoryview, hashes: KeyHashes) -> BoolArray:
-    """Return whether each of m keys may be in ``filter`` -> bool[m].  O(m).
+    """Return True for each of m keys that may be in ``filter`` -> bool[m]. O(m).
 
-    Raises ValueError if ``filter`` is empty or not whole blocks.
+    Raises ValueError if ``filter`` is empty or not a multiple of the block size.
 
     >>> from indexes.key_hash import hash_keys
     >>> filter = build(hash_keys(pa.array(["id_1", "id_2"]), 0), fpp=1e-6)
@@ -133,10 +135,10 @@ def probe(filter: bytes | memoryview, hashes: KeyHashes) -> BoolArray:
 
 
 def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
-    """Return the filters in ``data``, which has exactly ``blocks``: int64[f] blocks of 32 bytes.
-    O(f), no copy.
+    """Return the filters in ``data``. O(f), no copy.
 
-    Raises ValueError if a filter has no block or the sizes do not add up.
+    ``blocks`` is int64[f], the number of 32-byte blocks of each filter. Raises ValueError if a
+    filter has no block, or if the sizes do not add up.
     """
     if len(blocks) and int(blocks.min()) < 1:
         raise ValueError("a Bloom filter needs at least one block")
@@ -149,19 +151,19 @@ def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
 
 
 def blocks_of(hashes: KeyHashes, blocks: Int64Array) -> Int64Array:
-    """Return the one block that decides about each of n keys, in a filter of ``blocks``: int64[n]
-    -> int64[n].
+    """Return the block that holds each of n keys, in a filter of ``blocks``: int64[n] ->
+    int64[n].
     """
     return _place(hashes.lo, blocks)
 
 
 @lru_cache(maxsize=64)
 def keys_per_block(fpp: float) -> float:
-    """Return how many keys a block may hold on average for a false-positive probability of ``fpp``.
+    """Return the average number of keys per block for a false-positive probability of ``fpp``.
 
-    The load of a block is Poisson distributed and the full ones answer worst, which the usual
-    formula leaves out; the expectation (Putze et al., section 3) is solved by bisection.  Raises
-    ValueError unless 0 < fpp < 1.
+    The load of a block has a Poisson distribution, and full blocks have more false positives. The
+    usual formula ignores that. This function solves the expectation (Putze et al., section 3) by
+    bisection. Raises ValueError unless 0 < fpp < 1.
 
     >>> round(256 / keys_per_block(0.01), 1)  # bits a key
     10.5
@@ -185,7 +187,5 @@ def _false_positives(load: float) -> float:
 
 
 def _place(word: UInt64Array, blocks: Int64Array) -> Int64Array:
-    """Map the upper 32 bits of the hash evenly to the blocks by multiplication (Lemire's
-    reduction).
-    """
+    """Map the upper 32 bits of the hash evenly to blocks by multiplication (Lemire's reduction)."""
     return (((word >> _HALF) * (blocks.astype(np.uint64) & _LOW_32)) >> _HALF).astype(np.int64)

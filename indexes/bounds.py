@@ -1,9 +1,9 @@
-"""Column statistics of many segments, ready to compare with literals again and again.
+"""Column statistics of many segments, prepared for repeated comparisons with literals.
 
-:meth:`Bounds.read` looks once at everything that a test needs of statistics in columnar form: which
-counts make sense, which segments have values, and bounds of eight bytes as machine words, which
-compare ten times faster than binary ones. Bounds of several parts are put together without looking
-again.  Law: what is not known passes every test.
+:meth:`Bounds.read` extracts everything that tests need from columnar statistics: the segments with
+consistent counts, the segments with values, and 8-byte bounds as machine words. Words compare ten
+times faster than binary bounds. Bounds of several parts can be concatenated without reading the
+statistics again. Unknown values pass every test.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from indexes.arrays import flags, numbers
 from indexes.base import BoolArray
 
 WORD_BYTES = 8
-"""Keys of this width are compared as unsigned numbers: their bytes are big-endian."""
+"""Keys of this width are compared as unsigned numbers, because their bytes are big-endian."""
 
 Test = Callable[[Any, Any], Any]
-"""``operator.lt`` and its kind."""
+"""A comparison such as ``operator.lt``."""
 
 _KERNELS: Mapping[Test, Any] = {
     operator.lt: pc.less,
@@ -39,11 +39,11 @@ _KERNELS: Mapping[Test, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The lower or the upper bounds of n segments: ``keys`` binary[n], null where there is none.
+    """The lower or the upper bounds of n segments.
 
-    ``words``: the same as uint64[n], 0 where there is none, or None if they are not of eight bytes;
-    ``absent``: where there is none -> bool[n], None if there is one everywhere (only with
-    ``words``).
+    ``keys`` is binary[n], null for a missing bound. ``words`` is uint64[n] with the same bounds, 0
+    for a missing bound, or None unless all keys have eight bytes. ``absent`` is bool[n], True for a
+    missing bound, or None if none is missing. It is set only together with ``words``.
     """
 
     keys: pa.ChunkedArray
@@ -52,7 +52,7 @@ class Side:
 
     @classmethod
     def read(cls, keys: pa.ChunkedArray, *, is_wide: bool) -> Side:
-        """Return bounds; ``is_wide``: whether their type has keys of eight bytes."""
+        """Prepare bounds. ``is_wide`` is True for types with keys of eight bytes."""
         if is_wide:
             words, at = np.empty(len(keys), np.uint64), 0
             for chunk in keys.chunks:
@@ -66,7 +66,7 @@ class Side:
         return cls(keys)
 
     def passes(self, test: Test, key: bytes) -> BoolArray:
-        """Return ``test(bound, key)``, True where there is no bound -> bool[n]."""
+        """Return ``test(bound, key)`` -> bool[n], True for a missing bound."""
         if self.words is None or len(key) != WORD_BYTES:
             return known_or_true(_KERNELS[test](self.keys, pa.scalar(key, pa.binary())))
         found = test(self.words, np.uint64(int.from_bytes(key, "big")))
@@ -76,12 +76,12 @@ class Side:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that this takes besides ``keys``, which stay where they are."""
+        """Memory in bytes, without the shared ``keys``."""
         return sum(part.nbytes for part in (self.words, self.absent) if part is not None)
 
     @staticmethod
     def concat(parts: Sequence[Side]) -> Side:
-        """Return the bounds of ``parts``, at least one, one after the other."""
+        """Concatenate the bounds of at least one part."""
         keys = pa.chunked_array(
             [chunk for part in parts for chunk in part.keys.chunks], pa.binary()
         )
@@ -100,7 +100,7 @@ class Side:
 
 
 def _put_words(keys: pa.Array, words: npt.NDArray[np.uint64]) -> bool:
-    """Write keys as numbers, 0 for null, to ``words`` uint64[n]; return whether all have eight
+    """Write keys as numbers to ``words`` uint64[n], 0 for null. Return True if all keys have eight
     bytes.
     """
     _, ends, data = keys.buffers()
@@ -125,10 +125,11 @@ _COUNTED = ("known", "has_rows", "has_nulls", "has_values")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Statistics of one column of n segments: bounds, and as bool[n] what the counts say.
+    """Statistics of one column for n segments: bounds, and flags derived from counts -> bool[n]
+    each.
 
-    ``known``: the counts make sense; everything else is MAYBE.  ``has_rows``, ``has_nulls``,
-    ``has_values``: there are rows, nulls, rows that are not null.
+    ``known`` is True if the counts are consistent. Other segments are MAYBE. ``has_rows``,
+    ``has_nulls`` and ``has_values`` are True if there are rows, nulls, or rows that are not null.
     """
 
     min: Side
@@ -140,10 +141,9 @@ class Bounds:
 
     @classmethod
     def read(cls, stats: pa.RecordBatch | pa.Table, type: pa.DataType) -> Bounds:
-        """Return statistics in columnar form, ``STATS_SCHEMA`` [n], of a column of ``type``; a
-        bound is never copied.
+        """Prepare statistics in columnar form, ``STATS_SCHEMA`` [n], of a column of ``type``.
 
-        Counts that are null or contradict each other make a segment unknown.
+        Bounds are not copied. A segment with null or contradictory counts is unknown.
         """
         low, high = (_chunked(stats.column(name)) for name in ("min", "max"))
         counted, uncounted, at = np.empty((len(_COUNTED), stats.num_rows), np.bool_), [], 0
@@ -164,7 +164,7 @@ class Bounds:
 
     @classmethod
     def unknown(cls, n: int) -> Bounds:
-        """Return what is known of n segments without statistics: nothing."""
+        """Return the bounds of n segments without statistics."""
         nothing = Side(
             pa.chunked_array([pa.nulls(n, pa.binary())]),
             np.zeros(n, np.uint64),
@@ -175,9 +175,7 @@ class Bounds:
 
     @staticmethod
     def concat(parts: Sequence[Bounds]) -> Bounds:
-        """Return the statistics of ``parts``, at least one, one after the other.  O(n), bounds are
-        not copied.
-        """
+        """Concatenate the statistics of at least one part. O(n). Bounds are not copied."""
         if len(parts) == 1:
             return parts[0]
         return Bounds(
@@ -188,12 +186,12 @@ class Bounds:
 
     @property
     def num_rows(self) -> int:
-        """How many segments these are, as Arrow's tables say it."""
+        """Number of segments, named like the attribute of Arrow tables."""
         return len(self.known)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that this takes besides the bounds themselves, which stay where they are."""
+        """Memory in bytes, without the shared bounds."""
         return self.min.nbytes + self.max.nbytes + 4 * len(self.known)
 
     def each(self, verdict: bool) -> BoolArray:
@@ -201,23 +199,23 @@ class Bounds:
         return np.full(len(self.known), verdict)
 
     def low(self, test: Test, key: bytes) -> BoolArray:
-        """Return ``test(min, key)``, True where min is not known."""
+        """Return ``test(min, key)``, True for an unknown min."""
         return self.min.passes(test, key)
 
     def high(self, test: Test, key: bytes) -> BoolArray:
-        """Return ``test(max, key)``, True where max is not known."""
+        """Return ``test(max, key)``, True for an unknown max."""
         return self.max.passes(test, key)
 
 
 def counts(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return int64[n] with -1 for null."""
+    """Return int64[n], -1 for null."""
     if column.null_count:
         column = column.fill_null(-1)
     return numbers(column)
 
 
 def known_or_true(test: Any) -> BoolArray:
-    """Return bool[n] with True for null."""
+    """Return bool[n], True for null."""
     if test.null_count:
         test = test.fill_null(True)
     return flags(test)

@@ -1,8 +1,8 @@
-"""Decimals as floating-point numbers: the nearest ones.
+"""Correctly rounded conversion of decimals to floating point.
 
-Arrow multiplies by a power of ten, which no float is exactly, so that its 0.3 is
-0.30000000000000004: of decimals with two digits behind the point one of eight becomes a neighbour
-of the right double (seen with 26.0.1).
+Arrow multiplies by a power of ten that has no exact float, so its 0.3 becomes 0.30000000000000004.
+With two digits after the point, one decimal in eight is converted to a neighbor of the correct
+double (seen with pyarrow 26.0.1).
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _EXACT_DIGITS = 15
-"""Whole numbers of so many digits are doubles, and so are powers of ten up to the 22nd: their
-quotient is rounded once.
+"""Integers of up to 15 digits and powers of ten up to 10^22 are exact doubles, so their quotient is
+rounded only once.
 """
 _EXACT_SCALE = 22
 
 
 def as_floating(values: Any, type: pa.DataType) -> Any:
-    """Return decimals (an array, a chunked array or a scalar) as the nearest numbers of a floating
-    ``type``; others as Arrow casts them, rounded.
+    """Convert decimals to the nearest values of a floating ``type``.
+
+    ``values``: An array, a chunked array or a scalar. Values that are not decimals are cast by
+    Arrow, with rounding.
 
     >>> import decimal
     >>> three_tenths = pa.array([decimal.Decimal("0.3"), None])

@@ -1,18 +1,19 @@
-"""Statistics of a column for a cost-based optimizer: rows, nulls, distinct values, the most common
-values, bytes.
+"""Column statistics for a cost-based optimizer: counts of rows, nulls and distinct values, the most
+common values, and bytes.
 
-One summary of one to two kilobytes for each segment and column; summaries merge into one for the
-table.  A segment with few distinct values is counted exactly; one with many goes through
-``indexes.sketches``.  What the summary says of a common value is a bound, in the manner of Misra
-and Gries ("Finding repeated elements", 1982) with the merge of Agarwal et al. ("Mergeable
-summaries", 2012): it occurs at least ``count`` and at most ``count + error`` times, and no value
-that is not listed occurs more than ``rest`` times.  Merging drops the least common and raises
-``rest`` accordingly.
+Each segment and column has a summary of one to two kilobytes. The summaries of a table can be
+merged. A segment with few distinct values is counted exactly. With many, it is estimated by
+``indexes.sketches``.
 
-Statistics describe the rows at the time when they were made; later deletes make them too large.
+The count of a common value is a bound, in the manner of Misra and Gries ("Finding repeated
+elements", 1982) with the merge of Agarwal et al. ("Mergeable summaries", 2012). The value occurs at
+least ``count`` and at most ``count + error`` times. Values that are not listed occur at most
+``rest`` times. Merging drops the least common values and raises ``rest`` accordingly.
+
+Statistics describe the rows at the time of the summary. Later deletes make them too large.
 
 Bytes, little-endian: magic "MTST", version (1), common values (uint8), 0 (2), rows, nulls, bytes,
-rest (uint64 each), CRC-32 of these and of what follows; then, compressed by zlib: registers
+rest (uint64 each), CRC-32 of these and of the remaining bytes. Then, compressed by zlib: registers
 (2,048), counts and errors (uint64 each), lengths of keys (uint8), keys (``indexes.values``).
 """
 
@@ -35,9 +36,9 @@ from indexes.predicate import Leaf
 from indexes.sketches import REGISTERS, Registers
 
 COMMON_MAX = 32
-"""Common values that are kept: what histograms of optimizers use of them, within a kilobyte."""
+"""Stored common values. Optimizer histograms use about this many, and they fit into a kilobyte."""
 COMMON_KEY_BYTES_MAX = 64
-"""Longer values are not listed; they count as others."""
+"""Longer keys are not listed and count towards ``rest``."""
 
 _MAGIC = b"MTST"
 _VERSION = 1
@@ -64,12 +65,12 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """What is known of a column.
+    """Statistics of a column.
 
-    ``distinct``: estimated number of distinct values, between ``distinct_low`` and
-    ``distinct_high`` in about 95 % of cases; all three are equal where the number is known.
-    ``common``: most common values first.  ``rest``: no value that is not listed occurs more often.
-    ``bytes``: size of the column in memory (an estimate).
+    ``distinct`` is the estimated number of distinct values. In about 95 % of cases the true number
+    is between ``distinct_low`` and ``distinct_high``. All three are equal if the number is exact.
+    ``common`` lists the most common values first. Values that are not listed occur at most ``rest``
+    times. ``bytes`` is the estimated size of the column in memory.
     """
 
     rows: int
@@ -84,7 +85,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """The content of a summary; ``common``: key -> (count, error)."""
+    """Content of a summary. ``common`` maps key -> (count, error)."""
 
     rows: int
     nulls: int
@@ -95,10 +96,10 @@ class _Summary:
 
 
 def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
-    """Return the summary of a column [rows] of any type that has an order.  O(rows), 5 to 20 ns a
-    row, 40 for long text.
+    """Return the summary of a column [rows] of a type with an order.
 
-    Raises ValueError for a type without order (``indexes.values``).
+    O(rows): 5 to 20 ns per row, 40 for long text. Raises ValueError for a type without order
+    (``indexes.values``).
     """
     rows, size = len(column), int(column.nbytes)
     present = _present(column)
@@ -111,7 +112,7 @@ def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
 
 
 def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
-    """Return the summary of all rows behind ``summaries``, of columns of one type.  O(summaries).
+    """Merge the summaries of columns of one type. O(summaries).
 
     Raises ValueError for bytes that this module did not write.
     """
@@ -139,13 +140,13 @@ def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
 
 
 def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
-    """Return what a summary of a column of ``type`` says.
+    """Decode a summary of a column of ``type``.
 
     Raises ValueError for bytes that this module did not write, or wrote for a type with other keys.
 
     >>> parts = [summarize(pa.array(["a", "a", "b"])), summarize(pa.array(["a", None]))]
     >>> found = estimate(merge(parts), pa.string())
-    >>> found.rows, found.nulls, found.distinct, [(one.value, one.count) for one in found.common]
+    >>> found.rows, found.nulls, found.distinct, [(item.value, item.count) for item in found.common]
     (5, 1, 2, [('a', 3), ('b', 1)])
     """
     found = _unpack(summary)
@@ -171,33 +172,31 @@ def check(summary: bytes | memoryview) -> None:
 
 
 class TableStats(SkippingIndex):
-    """Statistics for an optimizer, kept by the same machinery as indexes; they prove nothing about
-    any row.
-    """
+    """Optimizer statistics, stored like an index. They never prune."""
 
     name: ClassVar[str] = "table_stats/1"
 
     def supports(self, type: pa.DataType) -> bool:
-        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        """Return True if columns of ``type`` can be summarized. O(1)."""
         return values.supports(type)
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the statistics of a segment's column [rows]; see :func:`summarize`."""
+        """Return the statistics of a segment's column [rows]. See :func:`summarize`."""
         return summarize(values)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
-        """Return False: no query asks."""
+        """Return False: these statistics never prune."""
         return False
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE for each of n summaries -> bool[n].  Raises ValueError for foreign bytes."""
+        """Return MAYBE for each of n summaries -> bool[n]. Raises ValueError for foreign bytes."""
         for summary in summaries:
             check(whole(summary))
         return np.ones(len(summaries), np.bool_)
 
 
 def _most_distinct(found: _Summary) -> int:
-    """Return the number of values that are not null, less what the common ones repeat."""
+    """Return an upper bound: non-null rows, minus the repetitions of common values."""
     return found.rows - found.nulls - sum(count - 1 for count, _ in found.common.values())
 
 
@@ -215,7 +214,9 @@ def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _has_few_values(present: pa.Array) -> bool:
-    """Guess from rows of all parts of the column whether counting every value is cheap."""
+    """Return True if exact counting is probably cheap, judging by samples from all parts of the
+    column.
+    """
     if len(present) <= _EXACT_ROWS:
         return True
     rows, step = _PROBE_ROWS // _PROBE_SLICES, len(present) // _PROBE_SLICES
@@ -226,7 +227,7 @@ def _has_few_values(present: pa.Array) -> bool:
 
 
 _Found = tuple[int, Registers, dict[bytes, tuple[int, int]]]
-"""rest, registers, common."""
+"""(rest, registers, common)"""
 
 
 def _count_all(present: pa.Array) -> _Found:
@@ -265,9 +266,7 @@ def _count_frequent(present: pa.Array) -> _Found:
 def _listed(
     keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, found: Registers
 ) -> _Found:
-    """Return the values at ``order`` as common ones, except long ones, which are then among the
-    rest.
-    """
+    """Return the values at ``order`` as common values. Long values count towards ``rest``."""
     common = {}
     for key, count in zip(
         keys.take(pa.array(order)).to_pylist(), counts[order].tolist(), strict=True
@@ -299,7 +298,7 @@ def _pack(summary: _Summary) -> bytes:
 
 
 def _unpack(summary: bytes | memoryview) -> _Summary:
-    """Return the content of a summary; raises ValueError for bytes not made by :func:`_pack`."""
+    """Decode a summary. Raises ValueError for bytes that :func:`_pack` did not make."""
     if not _HEADER_BYTES < len(summary) <= _HEADER_BYTES + 2 * _PAYLOAD_BYTES_MAX:
         raise ValueError(f"table statistics of a column cannot have {len(summary)} bytes")
     magic, version, n, zero, rows, nulls, size, rest = _HEADER.unpack_from(summary)
@@ -328,7 +327,7 @@ def _unpack(summary: bytes | memoryview) -> _Summary:
 
 
 def _decompressed(payload: bytes | memoryview) -> bytes:
-    """Return the payload, never more than a summary can have."""
+    """Decompress the payload, up to the largest possible size."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(payload, _PAYLOAD_BYTES_MAX)

@@ -1,12 +1,12 @@
-"""The inverted index: which rows hold a token.
+"""The inverted index: the rows that contain each token.
 
-It answers ``match`` from the rows of the query's tokens, and what implies tokens: whoever equals a
-text, starts with it or is like it holds the n-grams of its parts, and the words that stand whole in
-it.  The rows that it names are a superset; the reference decides.
+It supports ``match`` directly. Equality, prefix and LIKE tests also use it, because a text that
+matches them contains the n-grams of the pattern's literal parts, and its complete words. The result
+is a superset of the matching rows.
 
-Format "text/1", little-endian: a container of blocks (``indexes.blocks``) of kind ``text/1``, the
-first a header, the others blocks. A *part* is bytes whose length the reader knows, compressed with
-zstd where that makes it clearly shorter.
+Format "text/1", little-endian: a container of blocks (``indexes.blocks``) of kind ``text/1``. The
+first block is a header. The others hold terms and postings. A *part* is bytes of known length,
+compressed with zstd if that makes it clearly shorter.
 
 ======  ============================================================================================
 header  rows uint32, bytes of the identity uint32, bytes of the fences uint32; the identity (UTF-8:
@@ -20,11 +20,13 @@ block   terms t uint32, postings p uint32, bytes of the terms uint32, bytes of f
         bytes
 ======  ============================================================================================
 
-Terms are UTF-8, cut to their first 128 code points, and ascend by their bytes through all blocks.
-A fence is the shortest text above all terms of the blocks before it and not above those after it.
-The first gap of a term is its first row, each further one the distance from the row before, less
-one.  Bytes of one weight lie together since only the higher ones compress.  A term lies in one
-block of about 8 KiB, so that looking for it costs two or three reads.
+Terms are UTF-8, truncated to 128 code points, and sorted by their bytes across all blocks. A fence
+is the shortest text above all terms of the preceding blocks and not above those of the following
+blocks.
+
+The first gap of a term is its first row. Each further gap is the distance from the previous row,
+minus one. Bytes of equal significance are stored together, because only the higher bytes compress.
+A term is stored in a single block of about 8 KiB, so a lookup costs two or three reads.
 """
 
 from __future__ import annotations
@@ -53,17 +55,19 @@ from indexes.predicate import Leaf, match_query
 from indexes.tokenizers import Tokenizer
 
 BLOCK_BYTES = 8192
-"""What a block holds before compression, about; one term may have more."""
+"""Approximate size of a block before compression. A single term may exceed it."""
 BLOCKS_KEPT = 8
-"""Decoded blocks that a reader keeps for the next test."""
+"""Decoded blocks cached by a reader."""
 _BLOCK_BYTES_READ_MAX = 65_536
-"""What readers take for a block, whatever writers of their day make; part of the format."""
+"""Largest block that readers accept, for any version of the writer. Part of the format."""
 TERM_LENGTH_MAX = 128
-"""Code points of a token that are kept; those that agree so far share their rows."""
+"""Stored code points of a token. Longer tokens with the same prefix share their rows."""
 TOKENS_MAX = 16
-"""Tokens of one text that are looked up, spread over it; more would hardly leave fewer rows."""
+"""Maximum number of tokens to look up for a text, spread over it. More would hardly exclude more
+rows.
+"""
 TEXTS_MAX = 256
-"""Texts of one IN list; beyond, the reads would cost more than they save."""
+"""Maximum number of texts of an IN list. With more, the reads cost more than they save."""
 
 _KIND = b"text/1"
 _HEADER = struct.Struct("<3I")
@@ -81,14 +85,14 @@ _LOW_32 = np.uint64(2**32 - 1)
 
 UInt32Array = npt.NDArray[np.uint32]
 Alternatives = list[list[str]]
-"""Rows that hold all tokens of one of the lists; no list: no row."""
+"""Rows must contain all tokens of at least one list. An empty list of lists matches no row."""
 
 
 class TextIndex(SkippingIndex):
-    """Rows by token.  ``tokenizer``: the spec of a tokenizer (``indexes.tokenizers``), e.g.
-    "ngram(3)".
+    """Inverted index of text. ``tokenizer`` is a tokenizer specification (``indexes.tokenizers``),
+    e.g. "ngram(3)".
 
-    Raises ValueError for a tokenizer that is not known, or whose package is not installed.
+    Raises ValueError if the tokenizer is unknown or its package is not installed.
 
     >>> from indexes.base import InMemory
     >>> column = pa.array(["a black umbrella", "", "black", None])
@@ -132,7 +136,9 @@ class TextIndex(SkippingIndex):
         return [_search(summary, identity, coded) for summary in summaries]
 
     def _alternatives(self, leaf: Leaf) -> Alternatives | None:
-        """Return what the rows that match must hold, None if nothing can be said."""
+        """Return the tokens that matching rows must contain, or None if the leaf implies
+        no tokens.
+        """
         texts = _texts(leaf)
         if leaf.op == "match" and leaf.value is not None:
             found: Alternatives | None = self._matching(leaf)
@@ -156,8 +162,9 @@ class TextIndex(SkippingIndex):
         return [[found for token in tokens for found in self.tokenizer.implied(token, True, True)]]
 
     def _implied(self, parts: list[str | None]) -> list[str]:
-        """Return the tokens of every text that a LIKE pattern fits; ``parts`` as ``parse_like``
-        returns them.
+        """Return the tokens contained in every text that matches a LIKE pattern.
+
+        ``parts`` is a result of ``parse_like``.
         """
         last = len(parts) - 1
         found = [
@@ -167,8 +174,8 @@ class TextIndex(SkippingIndex):
 
 
 def _texts(leaf: Leaf) -> list[list[str | None]] | None:
-    """Return the texts that ``leaf`` asks for, one of which must fit, as parts of LIKE patterns;
-    None for others.
+    """Return the alternative texts of ``leaf`` as parsed LIKE patterns, or None for other
+    operators.
     """
     if leaf.op == "in" and isinstance(leaf.value, tuple):
         literals = [value for value in leaf.value if value is not None]
@@ -187,7 +194,7 @@ def _texts(leaf: Leaf) -> list[list[str | None]] | None:
 
 
 def _spread(tokens: list[str]) -> list[str]:
-    """Return at most TOKENS_MAX distinct tokens from all over the text, cut as terms are."""
+    """Return at most TOKENS_MAX distinct tokens spread over the text, truncated like terms."""
     distinct = list(dict.fromkeys(token[:TERM_LENGTH_MAX] for token in tokens))
     if len(distinct) <= TOKENS_MAX:
         return distinct
@@ -206,7 +213,9 @@ def _plain(column: Any) -> Any:
 
 
 def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt32Array]:
-    """Return the terms, sorted: string[t], the rows of each: int64[t], and the gaps: uint32[p]."""
+    """Return the sorted terms: string[t], the row count of each: int64[t], and the gaps:
+    uint32[p].
+    """
     found, row = tokenizer.tokens(column)
     terms, code = _distinct(found)
     order = pc.array_sort_indices(terms)
@@ -223,7 +232,7 @@ def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt3
 
 
 def _distinct(found: Any) -> tuple[Any, Int64Array]:
-    """Return the distinct tokens, cut to what is kept, and which of them each one is -> (string[t],
+    """Return the distinct truncated tokens, and the number of each token -> (string[t],
     int64[tokens]).
     """
     encoded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
@@ -238,7 +247,7 @@ def _distinct(found: Any) -> tuple[Any, Int64Array]:
 
 
 def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UInt32Array) -> bytes:
-    """Return the summary; arguments as :func:`_postings` returns them."""
+    """Return the summary. The arguments are the results of :func:`_postings`."""
     bounds, raw = buffers(terms)
     starts = np.append(0, np.cumsum(counts))
     weight = np.cumsum(np.diff(bounds) + _TERM_WEIGHT + counts * _POSTING_WEIGHT)
@@ -259,8 +268,8 @@ def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UI
 
 
 def _fence(below: bytes, above: bytes) -> bytes:
-    """Return the shortest start of ``above`` that is greater than ``below``, which is less than
-    ``above``.
+    """Return the shortest prefix of ``above`` that is greater than ``below``. Requires below <
+    above.
     """
     same = next(
         (i for i, (a, b) in enumerate(zip(below, above, strict=False)) if a != b), len(below)
@@ -279,7 +288,7 @@ def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) 
 
 
 def _shrunk(raw: bytes) -> bytes:
-    """Return ``raw`` as a part: compressed if that saves enough to pay for the decompression."""
+    """Return ``raw`` as a part, compressed if the saving is worth the decompression."""
     packed: bytes = _CODEC.compress(raw, asbytes=True) if len(raw) > _SAVING_BYTES_MIN else raw
     if len(packed) + _SAVING_BYTES_MIN < len(raw):
         return packed
@@ -287,7 +296,7 @@ def _shrunk(raw: bytes) -> bytes:
 
 
 def _grown(part: memoryview, size: int) -> bytes | memoryview:
-    """Return the ``size`` bytes of a part.  Raises ValueError if it has others."""
+    """Return the ``size`` bytes of a part. Raises ValueError if decompression fails."""
     if len(part) == size:
         return part
     try:
@@ -298,8 +307,9 @@ def _grown(part: memoryview, size: int) -> bytes | memoryview:
 
 
 def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> BitMap | None:
-    """Return the rows that hold all tokens of one of the lists; None if another tokenizer wrote the
-    summary.
+    """Return the rows that contain all tokens of any of the lists.
+
+    Returns None if the summary was written with another tokenizer.
     """
     found = BitMap()
     if not wanted:
@@ -326,7 +336,7 @@ def _intersection(postings: list[UInt32Array]) -> BitMap:
 
 @dataclass(slots=True)
 class _Reader:
-    """One summary, of which only what is asked for is read.  ``rows``: of the segment."""
+    """Reader of a summary with ``rows`` rows. Loads blocks on demand."""
 
     identity: bytes
     rows: int
@@ -336,7 +346,7 @@ class _Reader:
 
     @classmethod
     def open(cls, summary: Summary) -> _Reader:
-        """Read the header.  Raises ValueError for bytes that are no summary."""
+        """Read the header. Raises ValueError for other bytes."""
         container = Blocks.open(summary, _KIND)
         header = container.read(0)
         _require(len(header) >= _HEADER.size, "its header is too short")
@@ -351,7 +361,7 @@ class _Reader:
         return cls(bytes(header[_HEADER.size : start]), rows, fences, container)
 
     def postings(self, tokens: Iterable[bytes]) -> list[UInt32Array] | None:
-        """Return the rows of each token, ascending, None if one has no rows."""
+        """Return the rows of each token in ascending order, or None if a token has no rows."""
         found = []
         for token in tokens:
             rows = self._rows_of(token)
@@ -375,7 +385,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Block:
-    """A block, whose terms are decoded and whose gaps are not until they are asked for."""
+    """A block with decoded terms. Its gaps are decoded on demand."""
 
     rows: int
     _terms: _Texts
@@ -385,7 +395,7 @@ class _Block:
 
     @classmethod
     def read(cls, data: memoryview, rows: int) -> _Block:
-        """Decode a block of a segment of ``rows``.  Raises ValueError for what is no block."""
+        """Decode a block of a segment with ``rows`` rows. Raises ValueError for other bytes."""
         _require(len(data) >= _BLOCK.size, "a block is too short")
         terms, postings, size, *lengths = _BLOCK.unpack_from(data)
         _require(terms <= _BLOCK_BYTES_READ_MAX, "a block has too many terms")
@@ -411,7 +421,7 @@ class _Block:
         )
 
     def rows_of(self, token: bytes) -> UInt32Array | None:
-        """Return the rows of ``token``, ascending; None if the block does not have it."""
+        """Return the rows of ``token`` in ascending order, or None if it is not in the block."""
         at = self._terms.not_above(token) - 1
         if at < 0 or self._terms[at] != token:
             return None
@@ -429,14 +439,14 @@ class _Block:
 
 @dataclass(slots=True)
 class _Texts:
-    """Texts that ascend: uint32[n] ends in the bytes of all."""
+    """Sorted texts: joined bytes and the end of each text, uint32[n]."""
 
     _ends: UInt32Array
     _joined: bytes
 
     @classmethod
     def of(cls, ends: memoryview, joined: bytes) -> _Texts:
-        """Raises ValueError unless the ends ascend up to the length of ``joined``."""
+        """Raise ValueError unless the ends ascend to the length of ``joined``."""
         bounds = np.frombuffer(ends, _UINT32)
         whole = (
             int(bounds[-1]) == len(joined) and bool((bounds[1:] >= bounds[:-1]).all())
@@ -453,11 +463,11 @@ class _Texts:
         return self._joined[int(self._ends[at - 1]) if at else 0 : int(self._ends[at])]
 
     def not_above(self, text: bytes) -> int:
-        """Return how many of the texts are at most ``text``.  O(log n)."""
+        """Return the number of texts that are at most ``text``. O(log n)."""
         return bisect_right(range(len(self)), text, key=self.__getitem__)
 
 
 def _require(condition: bool, otherwise: str) -> None:
-    """Raise ValueError unless ``condition``."""
+    """Raise ValueError unless ``condition`` holds."""
     if not condition:
         raise ValueError(f"a text index is damaged: {otherwise}")
