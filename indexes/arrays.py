@@ -1,12 +1,12 @@
-"""Arrow columns as numpy arrays: views of their memory, order, rows by position, and functions over
-pieces of them on several threads.
+"""Arrow columns as numpy arrays, sorting, gathering, and work on several threads.
 
-``to_numpy`` makes views, too, but pyarrow imports pandas for it where that is installed, which
+pyarrow's ``to_numpy`` also returns views, but it imports pandas if that is installed. The import
 takes longer than a plan.
 
-Hashing and binary search want the i-th word of every string.  A string column is one buffer and a
-list of offsets: a view of the buffer with a stride of one byte makes that one gather.  The copy of
-the buffer is padded, so that a word may end after its string; the bytes there are masked to zero.
+Hashing and binary search need the i-th word of every string. A string column is one buffer and a
+list of offsets. A view of the buffer with a stride of one byte makes this a single gather. The copy
+of the buffer is padded, so that a word may extend beyond its string. The extra bytes are masked to
+zero.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 MANY_ROWS = 1 << 18
-"""Of fewer rows threads take as long to begin as they save: hashes of 131,072 keys take 9.7 ms on
-two threads and 10.0 on one, of 262,144 19 and 23.
+"""Threads do not pay for fewer rows. Hashing 131,072 keys takes 9.7 ms on two threads and 10.0 ms
+on one; 262,144 keys take 19 and 23 ms.
 """
 
 
 class Begin(Protocol):
-    """Begins a function, and returns what waits for its result or raises its error."""
+    """Starts a function and returns a callable that waits for its result or raises its error."""
 
     def __call__(self, function: Callable[[], T], /) -> Callable[[], T]: ...
 
 
 @contextmanager
 def begun_on(threads: int) -> Iterator[Begin]:
-    """Give what begins a function on one of so many threads; without any, a function begins when
-    somebody waits for it.
+    """Yield a function that starts work on a pool of ``threads``.
 
-    All have ended when the context ends.
+    With zero threads, the work runs when its result is requested. All work is finished when the
+    context exits.
 
     >>> with begun_on(2) as begin:
     ...     waits = [begin(lambda: 1), begin(lambda: 2)]
@@ -65,11 +65,10 @@ def begun_on(threads: int) -> Iterator[Begin]:
 
 
 def side_by_side(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> list[T]:
-    """Return what ``function`` makes of each of ``pieces``, in their order; they have so many
-    ``rows`` together.
+    """Map ``function`` over ``pieces``, on several threads if the pieces have many rows in total.
 
-    As many run at a time as Arrow has threads (``pyarrow.cpu_count``; one in a worker of Spark),
-    all in this one if there are few rows.
+    Results are in the order of ``pieces``. The number of threads is ``pyarrow.cpu_count()``, which
+    is 1 in a Spark worker.
 
     >>> side_by_side(len, ["a", "bc"], rows=3)
     [1, 2]
@@ -82,7 +81,7 @@ def side_by_side(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> 
 
 
 def spans(rows: int, size: int) -> list[slice]:
-    """Return slices of ``size`` rows, the last one perhaps of fewer, that are all of ``rows``.
+    """Split ``rows`` into slices of ``size`` rows. The last one may be shorter.
 
     >>> spans(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -91,32 +90,31 @@ def spans(rows: int, size: int) -> list[slice]:
 
 
 _FEW = 256
-"""Numbers that numpy's argsort has in order sooner."""
+"""For fewer numbers, numpy's argsort is faster."""
 _PIECE = 1 << 15
-"""Numbers that are looked at at a time."""
+"""Numbers per pass."""
 _WORD_BITS = 64
 _PARTS_MAX = 8
-"""Each part costs a look at all hashes."""
+"""Each part is a pass over all hashes."""
 
 
 MANY_VALUES = 1000
-"""For the bounds of so many texts it pays to ask for their order first: these take a seventh of the
-time then.  Fewer have their bounds sooner.
+"""From this many texts on, check the order before computing min/max. If they are sorted, that takes
+a seventh of the time. For fewer texts, min/max is faster.
 """
 _RISING_PIECE_ROWS = 1 << 16
 _LOOK = 64
-"""Values at which an order is looked for before all are."""
+"""Values to check first, before all values are checked."""
 
 
 def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """Return the permutation that puts n integers in order, equal ones as they came -> int64[n].
-    O(n log n).
+    """Return the stable permutation that sorts n integers -> int64[n]. O(n log n).
 
-    The distance of each number from the smallest stands above its position in a word of 64 bits,
-    and numpy sorts words, not positions by what they stand for: 5 M random words take 69 ms instead
-    of 574 (AVX-512 and AVX2; 80,000 take 0.5 instead of 5).  What does not fit loses its lowest
-    bits, as hashes do; those that are equal without them, few of hashes, are put in order once
-    more.  (Up to six runs that rise already numpy's stable sort merges sooner.)
+    Each number's distance from the minimum is packed above its position into a 64-bit word. Sorting
+    the words is faster than an argsort: 5 M random words take 69 ms instead of 574 ms (AVX-512 and
+    AVX2), and 80,000 take 0.5 ms instead of 5 ms. If a distance does not fit, as for hashes, its
+    lowest bits are dropped and the few resulting ties are sorted again. For input of up to six
+    ascending runs, numpy's stable sort would be faster.
 
     >>> stable_order(np.array([5, -1, 5, 2])).tolist()
     [1, 3, 0, 2]
@@ -147,8 +145,7 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
 
 
 def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
-    """Return whether one of n hashes, of which any bits tell as much as others, occurs twice.  O(n
-    log n).
+    """Return True if any of n uniformly distributed hashes occurs twice. O(n log n).
 
     >>> repeats(np.array([3, 1, 2], np.uint64)), repeats(np.array([3, 1, 3], np.uint64))
     (False, True)
@@ -168,8 +165,8 @@ def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
 
 
 def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.int64] | None:
-    """Return which of the rising ``words`` say nothing but their positions of the order beside
-    their neighbours -> int64[m], None for none.
+    """Return the ascending ``words`` with the same upper bits as a neighbor -> int64[m],
+    or None.
     """
     tied = np.zeros(len(words), np.bool_)
     for start in range(0, len(words), _PIECE):
@@ -183,16 +180,15 @@ def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.i
 
 
 def _rises(numbers: npt.NDArray[np.integer[Any]]) -> bool:
-    """Return whether no number is below the one before."""
+    """Return True if no number is below its predecessor."""
     pieces = (numbers[start : start + _PIECE + 1] for start in range(0, len(numbers), _PIECE))
     return all(bool((piece[1:] >= piece[:-1]).all()) for piece in pieces)
 
 
 def is_rising(values: pa.Array, *, strictly: bool = False) -> bool:
-    """Return whether no value is below the one before, or ``strictly`` each above it, and none is
-    null.
+    """Return True if the values ascend, or ``strictly`` ascend, without nulls.
 
-    ``values``: of a type that Arrow compares, without NaN.
+    ``values``: Any type that Arrow compares, without NaN.
 
     >>> (
     ...     is_rising(pa.array(["a", "b", "b"])),
@@ -227,7 +223,7 @@ _KEEP_LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype
 
 
 def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return integers or floats [n] without null as numpy has them; no copy if they are one chunk.
+    """Return integers or floats [n] without nulls as a numpy array. No copy for a single chunk.
 
     >>> numbers(pa.array([3, 4], pa.int32())).tolist()
     [3, 4]
@@ -243,7 +239,7 @@ def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return booleans [n] without null as numpy has them, a byte each.  O(n).
+    """Return booleans [n] without nulls as a numpy array. O(n).
 
     >>> flags(pa.array([True, False])).tolist()
     [True, False]
@@ -262,7 +258,7 @@ def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; no copy if it is one chunk."""
+    """Return a column as a single array. No copy for a single chunk."""
     if isinstance(values, pa.Array):
         return values
     if values.num_chunks == 1:
@@ -273,11 +269,11 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
-    """Return the rows of ``table`` at positions ``rows``, a row of nulls for each -1.
+    """Return the rows of ``table`` at positions ``rows``. A position of -1 gives a row of nulls.
 
-    Arrow joins all chunks of a column before it takes some rows, so its own function refuses more
-    than 2 GiB of texts in a column, and then as many in what is taken; here they come in several
-    chunks.  Raises pa.ArrowInvalid for so many in one row.
+    Arrow's ``take`` concatenates the chunks of a column first, so it fails for more than 2 GiB of
+    text in a column or in its result. This function then takes from each chunk and returns several
+    chunks. Raises pa.ArrowInvalid if a single row is too large.
 
     >>> taken(pa.table({"a": pa.chunked_array([[1, 2], [3]])}), np.array([2, -1, 0]))[
     ...     "a"
@@ -291,9 +287,7 @@ def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
 
 
 def taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
-    """Return the same as :func:`taken`, first of each chunk by itself; nothing but the rows that
-    are taken is joined.
-    """
+    """Same result as :func:`taken`, chunk by chunk. Concatenates only the selected rows."""
     try:
         return _taken_by_chunk(table, rows)
     except pa.ArrowInvalid:
@@ -330,7 +324,7 @@ def _indices(rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
 
 
 def column(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers [n] as an Arrow array over the same memory; null where not ``valid``.
+    """Return numbers [n] as an Arrow array that shares their memory, null where not ``valid``.
 
     >>> column(np.array([3, 4]), np.array([True, False])).to_pylist()
     [3, None]
@@ -343,17 +337,17 @@ def column(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None)
 
 
 def mask(values: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return booleans [n] as an Arrow array.  O(n)."""
+    """Return booleans [n] as an Arrow array. O(n)."""
     return pa.Array.from_buffers(
         pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))]
     )
 
 
 def distinct_numbers(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the different values in order -> int64[d].  O(n log n).
+    """Return the sorted distinct values -> int64[d]. O(n log n).
 
-    Where most differ this takes a seventeenth of the time of ``np.unique``, which hashes them;
-    where few do, that is faster.
+    If most values differ, this takes a seventeenth of the time of ``np.unique``, which hashes them.
+    If few differ, ``np.unique`` is faster.
 
     >>> distinct_numbers(np.array([3, 1, 3])).tolist()
     [1, 3]
@@ -363,8 +357,10 @@ def distinct_numbers(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def distinct_texts(values: npt.NDArray[np.object_]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return the distinct ones of texts, object[n], as they come first, and which of them each is
-    -> int64[n].  O(n).
+    """Return the distinct texts of object[n] in order of appearance, and the number of each ->
+    int64[n].
+
+    O(n).
 
     >>> found, which = distinct_texts(np.array(["b", "a", "b"], object))
     >>> found, which.tolist()
@@ -376,10 +372,10 @@ def distinct_texts(values: npt.NDArray[np.object_]) -> tuple[list[str], npt.NDAr
 
 @dataclass(frozen=True, slots=True)
 class ByteRows:
-    """n byte strings in one buffer.
+    """n byte strings in a shared buffer.
 
-    ``data``: uint8, at least eight bytes longer than the last string; ``starts``, ``lengths``:
-    int64[n].
+    ``data`` is uint8, at least eight bytes longer than the last string. ``starts`` and ``lengths``
+    are int64[n].
     """
 
     data: UInt8Array
@@ -390,14 +386,13 @@ class ByteRows:
         return len(self.starts)
 
     def rows(self, which: slice | Int64Array) -> ByteRows:
-        """Return the strings at ``which``; the buffer is shared.  O(result)."""
+        """Return the strings at ``which``. The buffer is shared. O(result)."""
         return ByteRows(self.data, self.starts[which], self.lengths[which])
 
     def whole_words(self, offset: int | Int64Array) -> UInt64Array:
         """Return the eight bytes at ``offset`` of every string, little-endian -> uint64[n].
 
-        The caller promises that ``offset`` lies inside or at the end of each string; bytes after
-        the end are garbage.
+        ``offset`` must be inside or at the end of each string. Bytes after the end are undefined.
         """
         view: UInt64Array = np.ndarray(
             shape=(len(self.data) - _WORD_BYTES + 1,),
@@ -409,8 +404,9 @@ class ByteRows:
         return words
 
     def words(self, offset: int | Int64Array) -> UInt64Array:
-        """Return the eight bytes at any ``offset`` of every string, little-endian, zero after its
-        end -> uint64[n].
+        """Return the eight bytes at any ``offset`` of every string, little-endian -> uint64[n].
+
+        Bytes after the end are zero.
         """
         left = np.clip(self.lengths - offset, 0, _WORD_BYTES)
         words = self.whole_words(np.minimum(self.lengths, offset))
@@ -427,10 +423,10 @@ class ByteRows:
 
 
 def byte_rows(column: pa.Array | pa.ChunkedArray) -> ByteRows:
-    """Return the strings of ``column``: string or binary of any width [n].  Nulls become empty
+    """Return the strings of ``column``: string or binary of any width [n]. Nulls become empty
     strings.
 
-    Raises ValueError for another type.  O(bytes): one copy of the buffer.
+    O(bytes): copies the buffer once. Raises ValueError for another type.
     """
     array = large_binary(column)
     offsets_buffer, data_buffer = array.buffers()[1:]
@@ -450,8 +446,8 @@ def byte_rows(column: pa.Array | pa.ChunkedArray) -> ByteRows:
 
 
 def large_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return ``column`` as one array of type large_binary; ValueError if it holds neither strings
-    nor binary.
+    """Return ``column`` as a large_binary array. Raises ValueError unless it holds strings or
+    binary.
     """
     array = one_array(column)
     kind = array.type

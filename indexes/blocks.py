@@ -1,15 +1,15 @@
-"""A container of numbered blocks, each of which is read and checked alone.
+"""A container of numbered blocks that are read and verified separately.
 
-A large summary is many blocks: one value's bitmap, one block of a dictionary.  Whoever asks for one
-block reads the table of blocks, which lies in front, and that block; a block that is damaged does
-not harm the others.  Bytes::
+A large summary has many blocks, such as the bitmap of a value or a block of a dictionary. To read a
+block, a reader loads the table of blocks at the front, then the block. A damaged block does not
+affect the others. Bytes::
 
     magic "MDTP" (4), kind (8, NUL at the end), count n (uint32),
     table: n x { end of the block, counted from the first block (uint32),
                  CRC-32 of the block (uint32) },
     CRC-32 of all that so far (uint32), the blocks, nothing after them
 
-Integers are little-endian.  ``kind`` names the format of the blocks and its version.
+Integers are little-endian. ``kind`` names the format and version of the blocks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from zlib import crc32
 from indexes.base import Summary
 
 HEAD_BYTES = 4096
-"""What opening reads at first: header, table and, in small summaries, the blocks that are asked for
-most.
-"""
+"""Size of the first read: header, table, and for small summaries the most used blocks."""
 
 _MAGIC = b"MDTP"
 _KIND_BYTES = 8
@@ -37,10 +35,10 @@ _SIZE_MAX = 2**32 - 1
 
 
 def pack(blocks: Sequence[bytes | memoryview], *, kind: bytes) -> bytes:
-    """Return the bytes of ``blocks``.  Equal blocks give equal bytes.
+    """Return the container of ``blocks``. The result is deterministic.
 
-    ``kind``: at most 8 bytes, not ending in NUL.  Raises ValueError for another kind, or for 4 GiB
-    of blocks.
+    ``kind`` has at most 8 bytes and does not end in NUL. Raises ValueError for another kind, or for
+    4 GiB of blocks.
     """
     ends = list(accumulate(len(block) for block in blocks))
     if len(kind) > _KIND_BYTES or kind.endswith(b"\0"):
@@ -61,9 +59,9 @@ def pack(blocks: Sequence[bytes | memoryview], *, kind: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Blocks:
-    """The blocks of one summary.  ``count``: how many there are, numbered from 0.
+    """The blocks of a summary, numbered from 0 to ``count`` - 1.
 
-    A block is checked when it is read first.
+    Each block is verified on first use.
     """
 
     count: int
@@ -74,10 +72,10 @@ class Blocks:
 
     @classmethod
     def open(cls, summary: Summary, kind: bytes) -> Blocks:
-        """Read and check the table of blocks.  One read of 4 KiB, two if there are more than about
-        500 blocks.
+        """Read and verify the table of blocks.
 
-        Raises ValueError for bytes that :func:`pack` did not make for this ``kind``.
+        Needs one read of 4 KiB, or two for more than about 500 blocks. Raises ValueError for bytes
+        that :func:`pack` did not make for this ``kind``.
         """
         size = len(summary)
         head = summary.read(0, HEAD_BYTES)
@@ -108,14 +106,14 @@ class Blocks:
         return cls(count, summary, head, table_end + _CRC.size)
 
     def length(self, block: int) -> int:
-        """Return the length of a block in bytes.  O(1), no read."""
+        """Return the length of a block in bytes. O(1), no read."""
         start, stop, _ = self._entry(block)
         return stop - start
 
     def read(self, block: int) -> memoryview:
-        """Return a block, checked.  One read, none if the block lies in what :meth:`open` has read.
+        """Return a verified block. Needs one read, or none if :meth:`open` already read the block.
 
-        Raises ValueError if the block is damaged or there is no such block.
+        Raises ValueError if the block is damaged or does not exist.
 
         >>> from indexes.base import InMemory
         >>> blocks = Blocks.open(
@@ -128,8 +126,9 @@ class Blocks:
         return self._check(self._bytes(start, stop), stop - start, checksum, block)
 
     def read_range(self, first: int, stop: int) -> list[memoryview]:
-        """Return the blocks [first, stop), each checked, with one read for all.  Raises ValueError
-        as :meth:`read`.
+        """Return the verified blocks [first, stop) with a single read.
+
+        Raises ValueError like :meth:`read`.
         """
         entries = [self._entry(block) for block in range(first, stop)]
         if not entries:
@@ -142,7 +141,7 @@ class Blocks:
         ]
 
     def _entry(self, block: int) -> tuple[int, int, int]:
-        """Return where a block starts and stops in the summary, and its checksum."""
+        """Return the start and end of a block in the summary, and its checksum."""
         if not 0 <= block < self.count:
             raise ValueError(f"a summary of {self.count} blocks has no block {block}")
         at = _HEADER.size + _ENTRY.size * block

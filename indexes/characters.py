@@ -1,17 +1,16 @@
-"""Characters of text: which belong to words, and how case is folded.  Pinned to Unicode 14.0 for
-ever.
+"""Word characters and case folding, pinned to Unicode 14.0.
 
-What an index has written must mean the same to every later reader, so nothing here asks the Unicode
-tables of Python, Arrow or Java, which change with their versions; the tables below were made from
-Unicode 14.0 once.
+Persisted indexes must have the same meaning for every later reader. The Unicode tables of Python,
+Arrow and Java change with their versions, so this module has its own tables, generated from Unicode
+14.0.
 
-- A *word character* is a letter, a mark or a number (general categories L, M, N), but no variation
-  selector (U+FE00 to U+FE0F, which only choose how a sign is drawn).  A code point that Unicode
-  14.0 had not assigned counts as its nearest assigned neighbour below does, so that later letters
-  of a script are letters.
-- *Folding* maps each code point to one code point: Unicode's simple case folding (statuses C and S
-  of ``CaseFolding.txt``), and İ as i.  Hence Σ, σ and ς are one letter; ß is not ss; a letter and a
-  combining accent stay two code points (nothing is normalized).
+- A *word character* is a letter, a mark or a number (general categories L, M, N), except for
+  variation selectors (U+FE00 to U+FE0F), which only select a glyph. A code point that Unicode 14.0
+  had not assigned counts like the nearest assigned code point below it. New letters of a script are
+  therefore letters.
+- *Folding* maps each code point to a code point: Unicode's simple case folding (statuses C and S of
+  ``CaseFolding.txt``), and İ to i. So Σ, σ and ς are equal, ß is not ss, and a letter with a
+  combining accent stays two code points. Text is not normalized.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 CODE_POINTS = 0x110000
-"""How many code points there are."""
+"""Number of code points."""
 
 _ASCII = 128
 
@@ -78,9 +77,9 @@ _Table = TypeVar("_Table", bound=npt.NDArray[Any])
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The code points of n rows, one row after the other.
+    """The code points of n rows, joined.
 
-    ``codes``: uint8 if all are ASCII, else uint32; ``bounds``: int64[n + 1], row i is
+    ``codes`` is uint8 if all are ASCII, else uint32. ``bounds`` is int64[n + 1]. Row i is
     codes[bounds[i]:bounds[i + 1]].
     """
 
@@ -90,7 +89,7 @@ class Text:
 
 @cache
 def word_table() -> npt.NDArray[np.bool_]:
-    """Return whether each code point is a word character -> bool[CODE_POINTS], read-only."""
+    """Return True for each word character -> bool[CODE_POINTS], read-only."""
     bounds = np.cumsum([int(step, 16) for step in _WORD_STEPS.split()])
     turns = np.zeros(CODE_POINTS, np.int8)
     turns[bounds[0::2]], turns[bounds[1::2]] = 1, -1
@@ -99,8 +98,9 @@ def word_table() -> npt.NDArray[np.bool_]:
 
 @cache
 def fold_table() -> npt.NDArray[np.uint32]:
-    """Return what each code point folds to -> uint32[CODE_POINTS], read-only.  Folding twice
-    changes nothing more.
+    """Return the case folding of each code point -> uint32[CODE_POINTS], read-only.
+
+    Folding is idempotent.
     """
     table = np.arange(CODE_POINTS, dtype=np.uint32)
     first = 0
@@ -120,10 +120,9 @@ def _ascii_fold() -> npt.NDArray[np.uint8]:
 
 
 def variants(code: int) -> list[int]:
-    """Return the code points that fold to ``code``, ascending; it is among them if it is folded
-    itself.
+    """Return the code points that fold to ``code``, with ``code`` itself last if it is folded.
 
-    >>> [hex(code) for code in variants(ord("k"))]  # K, k and the sign of kelvin
+    >>> [hex(code) for code in variants(ord("k"))]  # K, the Kelvin sign, and k
     ['0x4b', '0x212a', '0x6b']
     """
     return _preimages().get(code, []) + ([code] if fold_table()[code] == code else [])
@@ -140,7 +139,7 @@ def _preimages() -> dict[int, list[int]]:
 
 @cache
 def word_ranges() -> tuple[tuple[int, int], ...]:
-    """Return the ranges of word characters, both ends included, ascending."""
+    """Return the ranges of word characters in ascending order, both ends included."""
     edges = np.flatnonzero(np.diff(word_table().astype(np.int8), prepend=0, append=0))
     return tuple(
         (int(low), int(high) - 1) for low, high in zip(edges[0::2], edges[1::2], strict=True)
@@ -148,9 +147,7 @@ def word_ranges() -> tuple[tuple[int, int], ...]:
 
 
 def pattern(text: str) -> str:
-    """Return a regular expression for whatever folds to what ``text`` folds to; RE2 and Java read
-    it alike.
-    """
+    """Return a regular expression for ``text`` that ignores case. Valid in RE2 and Java."""
     fold = fold_table()
     return "".join(
         "[" + "".join(f"\\x{{{code:x}}}" for code in variants(int(fold[ord(c)]))) + "]"
@@ -159,10 +156,9 @@ def pattern(text: str) -> str:
 
 
 def folded(values: Any) -> Text:
-    """Return the folded code points of ``values``: string or large_string[n]; null rows are empty.
-    O(bytes).
+    """Return the case-folded code points of ``values``: string or large_string[n]. O(bytes).
 
-    Raises ValueError (UnicodeDecodeError) for bytes that are not UTF-8.
+    Null rows are empty. Raises ValueError (UnicodeDecodeError) for invalid UTF-8.
 
     >>> text = folded(pa.array(["Oslo", "MÜNCHEN"]))
     >>> strings(text.codes, text.bounds).to_pylist()
@@ -178,9 +174,7 @@ def folded(values: Any) -> Text:
 
 
 def strings(codes: Codes, bounds: Int64Array) -> Any:
-    """Return rows of code points as an Arrow array -> string[n], large_string beyond 2 GiB.
-    O(codes).
-    """
+    """Convert rows of code points to string[n], or to large_string beyond 2 GiB. O(codes)."""
     if codes.dtype == np.uint8:
         data, offsets = codes.tobytes(), bounds
     else:
@@ -199,8 +193,8 @@ def strings(codes: Codes, bounds: Int64Array) -> Any:
 
 
 def buffers(values: Any) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """Return where each row starts and ends in the bytes of all rows, and those bytes, without
-    copying them.
+    """Return the bounds of each row in the bytes of all rows -> int64[n + 1], and these bytes (no
+    copy).
     """
     if values.null_count:
         values = values.fill_null("")

@@ -1,15 +1,15 @@
-"""Column statistics: bounds and counts of each segment's column, and what they prove about many
-segments at once.
+"""Column statistics: min/max bounds and counts of each segment, and pruning of many segments at
+once.
 
-Statistics are computed from the data, never taken from a Parquet footer.  Bounds are keys (see
-``indexes.values``), so one binary column holds them for every type.  A long string's bounds are cut
-to :data:`BOUND_BYTES_MAX`: the lower one down, the upper one up, and then they are marked as not
-exact; what has no upper bound within that length has none. If a segment holds NaN, its upper bound
-is NaN.
+Statistics are computed from the data, never taken from a Parquet footer. Bounds are keys (see
+``indexes.values``), so a binary column holds the bounds of any type. Bounds of long strings are cut
+to :data:`BOUND_BYTES_MAX`, the lower bound down and the upper bound up, and marked as not exact. If
+there is no upper bound of that length, it is missing. If a segment contains NaN, its upper bound is
+NaN.
 
-The columnar form (:data:`STATS_SCHEMA`, one row a segment) is the fast path; a row whose ``values``
-is null is a segment that is not covered: MAYBE for everything.  :class:`ColumnStats` packs the same
-into one summary per segment.
+The columnar form (:data:`STATS_SCHEMA`, one row per segment) is the fast path. A row with a null in
+``values`` stands for a segment without statistics: MAYBE for every test. :class:`ColumnStats`
+stores the same data as one summary per segment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from indexes.predicate import Call, Leaf, Predicate, verdicts
 from indexes.values import sorted_keys
 
 BOUND_BYTES_MAX = 64
-"""Longest bound of a string or binary column; long enough for keys such as UUIDs and most paths."""
+"""Maximum length of a string or binary bound. Long enough for keys such as UUIDs, and
+most paths.
+"""
 
 STATS_SCHEMA = pa.schema(
     [
@@ -49,12 +51,14 @@ STATS_SCHEMA = pa.schema(
         ("bytes", pa.int64()),
     ]
 )
-"""One row a segment: bounds (keys; null = none known), whether a value equals the bound, rows that
-are null, rows that are NaN, all rows, and the size of the column in memory in bytes (an estimate).
+"""One row per segment.
+
+The columns are: bounds (keys, null if missing), exactness of each bound (True if a value equals
+it), number of null rows, NaN rows and all rows, and estimated size in memory in bytes.
 """
 
 STATS_TYPE = pa.struct(list(STATS_SCHEMA))
-"""The same as one struct column."""
+"""The same as a struct column."""
 
 _FIELDS = ("min", "max", "min_exact", "max_exact", "nulls", "nans", "values", "size")
 _TYPES = STATS_SCHEMA.types
@@ -68,8 +72,8 @@ _HAS_MIN, _HAS_MAX, _MIN_EXACT, _MAX_EXACT = 1, 2, 4, 8
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of one column of one segment; fields as in :data:`STATS_SCHEMA` (``size`` is its
-    ``bytes``).
+    """Statistics of one column of a segment. The fields are those of :data:`STATS_SCHEMA`, with
+    ``size`` for ``bytes``.
     """
 
     min: bytes | None
@@ -102,10 +106,9 @@ class Stats:
 
 
 def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
-    """Return the statistics of a segment's column; ``values``: any type [rows]; a type without
-    order has no bounds.
+    """Return the statistics of a segment's column. A type without order has no bounds.
 
-    O(rows), vectorised.
+    ``values`` is a column [rows] of any type. O(rows), vectorized.
 
     >>> summarize(pa.array([4.0, None, 9.5])).nulls, summarize(pa.array(["b", "a"])).min
     (1, b'a')
@@ -129,10 +132,9 @@ def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
 def summarize_row_groups(
     values: pa.Array | pa.ChunkedArray, row_group_rows: Sequence[int]
 ) -> list[Stats]:
-    """Return the statistics of consecutive runs of rows (row groups), ``row_group_rows[i]`` rows
-    each.
+    """Return the statistics of consecutive row groups with ``row_group_rows[i]`` rows each.
 
-    Raises ValueError if the runs do not add up to the rows.
+    Raises ValueError if the row groups do not add up to all rows.
     """
     if sum(row_group_rows) != len(values) or any(rows < 0 for rows in row_group_rows):
         raise ValueError(
@@ -150,7 +152,7 @@ def summarize_row_groups(
 def _outermost(
     choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[bytes | None]
 ) -> bytes | None:
-    """Return the bound of all; None if there is none, or one is not known."""
+    """Return the bound of all segments, or None if any bound is missing."""
     known = [bound for bound in bounds if bound is not None]
     if not known or len(known) < len(bounds):
         return None
@@ -158,10 +160,10 @@ def _outermost(
 
 
 def merge(row_groups: Sequence[Stats]) -> Stats:
-    """Return the statistics of all rows of ``row_groups`` together; equal to summarizing them at
-    once, but for ``size``.
+    """Merge the statistics of row groups. O(row groups).
 
-    O(row groups).  At equal bounds a row group whose bound is exact holds the extreme value itself.
+    The result equals the statistics of all rows, except for ``size``. If several row groups have
+    the same bound, it is exact if it is exact in any of them.
 
     >>> ab, cd = summarize(pa.array(["a", "b"])), summarize(pa.array(["c", "d", None]))
     >>> both = merge([ab, cd])
@@ -188,11 +190,11 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
 
 
 def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
-    """Return the statistics of runs of segments, each as :func:`merge` says -> STATS_SCHEMA [runs].
+    """Merge runs of consecutive segments, each like :func:`merge` -> STATS_SCHEMA [runs].
 
-    ``stats``: STATS_SCHEMA [n], one chunk; ``starts``: first segments of the runs, rising from 0.
-    A run with a segment that is not covered is not covered; one with a segment that did not count
-    its NaN did not either.  O(n).
+    ``stats`` is STATS_SCHEMA [n] in one chunk. ``starts`` are the first segments of the runs,
+    ascending from 0. If a segment has no statistics, its run has none. The same holds for NaN
+    counts. O(n).
     """
     nulls, nans, rows = (counts(stats[name]) for name in ("nulls", "nans", "values"))
     known = np.logical_and.reduceat((nulls >= 0) & (rows >= nulls), starts)
@@ -231,7 +233,7 @@ def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
 
 
 def _is_true(values: Any) -> BoolArray:
-    """Return bool[n] with False for null."""
+    """Return bool[n], False for null."""
     if values.null_count:
         values = values.fill_null(False)
     return flags(values)
@@ -243,8 +245,9 @@ def _where(values: BoolArray, valid: BoolArray) -> pa.Array:
 
 
 def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
-    """Return statistics of n segments in columnar form (:data:`STATS_SCHEMA`); None = not
-    covered.
+    """Return the statistics of n segments in columnar form (:data:`STATS_SCHEMA`).
+
+    None stands for a segment without statistics.
     """
     rows = [_NOT_COVERED if row is None else _fields(row) for row in stats]
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(_TYPES)
@@ -253,8 +256,9 @@ def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
 
 
 def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
-    """Return the rows of n covered segments, columns :data:`STATS_SCHEMA`, as objects; the reverse
-    of :func:`to_batch`.
+    """Return the rows of :data:`STATS_SCHEMA` as objects. The inverse of :func:`to_batch`.
+
+    All segments must have statistics.
     """
     columns = (stats.column(name).to_pylist() for name in STATS_SCHEMA.names)
     return [Stats(*row) for row in zip(*columns, strict=True)]
@@ -263,12 +267,12 @@ def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
 def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
     """Return MAYBE or NO for each of n segments -> bool[n].
 
-    ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests, or what :class:`Bounds`
-    has read of it; ``type``: that column's type.  Raises ValueError for a literal that cannot be
-    compared with ``type``.  O(n × log(literals)), vectorised.
+    ``stats`` is :data:`STATS_SCHEMA` [n] of the tested column, or a :class:`Bounds` read from it.
+    ``type`` is the type of that column. O(n × log(literals)), vectorized. Raises ValueError for a
+    literal that cannot be compared with ``type``.
 
     >>> known = [summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))]
-    >>> stats = to_batch([*known, None])  # None: nothing is known
+    >>> stats = to_batch([*known, None])  # None: no statistics
     >>> prune(stats, Leaf("n", "<", 4), pa.int64()).tolist()
     [True, False, True]
     """
@@ -285,8 +289,8 @@ def prune_predicate(
 ) -> BoolArray:
     """Return MAYBE or NO for each of ``n`` segments under a whole predicate -> bool[n].
 
-    ``lookup`` returns a column's statistics [n] and type, or None if there are none (MAYBE).
-    Raises ValueError as :func:`prune` does, and for statistics of another number of segments.
+    ``lookup`` returns the statistics [n] and the type of a column, or None (MAYBE). Raises
+    ValueError like :func:`prune`, and for statistics of a different number of segments.
 
     >>> from indexes.predicate import And
     >>> stats = to_batch([summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))])
@@ -309,7 +313,7 @@ def prune_predicate(
 
 
 class ColumnStats(SkippingIndex):
-    """Column statistics as one summary a segment.
+    """Column statistics with one summary per segment.
 
     Bytes: version (1), flags (1: has min 1, has max 2, min exact 4, max exact 8), nulls, NaN, rows,
     size (int64 each), lengths of min and max (uint16 each), min, max; big-endian.
@@ -318,22 +322,22 @@ class ColumnStats(SkippingIndex):
     name: ClassVar[str] = "column_stats/1"
 
     def supports(self, type: pa.DataType) -> bool:
-        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        """Return True if columns of ``type`` can be summarized. O(1)."""
         return order.supports(type)
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the packed statistics of a segment's column [rows].  O(rows)."""
+        """Return the packed statistics of a segment's column [rows]. O(rows)."""
         return pack(summarize(values))
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign
+        """Return MAYBE or NO for each of n summaries -> bool[n]. Raises ValueError for foreign
         bytes.
         """
         return prune(to_batch([unpack(whole(summary), type) for summary in summaries]), leaf, type)
 
 
 def pack(stats: Stats) -> bytes:
-    """Return the bytes of a summary; the format is in :class:`ColumnStats`."""
+    """Return the bytes of a summary. :class:`ColumnStats` documents the format."""
     stats.check()
     low, high = stats.min or b"", stats.max or b""
     flags = (
@@ -347,8 +351,8 @@ def pack(stats: Stats) -> bytes:
 
 
 def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
-    """Return the statistics in a summary of a column of ``type``; raises ValueError for bytes not
-    made by pack.
+    """Decode a summary of a column of ``type``. Raises ValueError for bytes not made by
+    :func:`pack`.
     """
     if len(summary) < _HEADER.size:
         raise ValueError(
@@ -381,8 +385,9 @@ def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
 
 
 def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
-    """Return the keys of the smallest and largest value; (None, None) if there is none.
-    ``values``: without NaN.
+    """Return the keys of the smallest and largest value, or (None, None) without values.
+
+    ``values``: Array without NaN.
     """
     if values.null_count == len(values):
         return None, None
@@ -407,7 +412,7 @@ def _stats(
     rows: int,
     size: int,
 ) -> Stats:
-    """Return the statistics with bounds cut to length."""
+    """Return the statistics with truncated bounds."""
     kind = order.kind_of(type)
     low_cut, high_cut = low, high
     if kind in ("string", "binary") and low is not None and high is not None:
@@ -419,7 +424,7 @@ def _stats(
 
 
 def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
-    """Return MAYBE or NO for segments whose statistics are known."""
+    """Return MAYBE or NO, assuming that all segments have statistics."""
     op, value = leaf.op, leaf.value
     if op == "is null" or (op == "<=>" and value is None):
         return columns.has_nulls
@@ -440,7 +445,10 @@ def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
 
 
 def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
-    """A literal just above its key (tie > 0) is above the key itself; see ``values.Place``."""
+    """Return verdicts for a comparison with a literal.
+
+    A literal just above its key (tie > 0) is above the key itself. See ``values.Place``.
+    """
     match op:
         case "<" | "<=":
             if key.tie > 0 or (key.tie == 0 and op == "<="):
@@ -460,8 +468,9 @@ def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
 
 
 def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
-    """MAYBE if a literal lies between the bounds: between them there are more literals not above
-    max than below min.
+    """Return MAYBE where a literal is between the bounds.
+
+    That is the case if more literals are at or below max than below min.
     """
     keys = sorted_keys(literals, type)
     if not keys:
@@ -490,13 +499,13 @@ def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType
 
 
 def _between(keys: list[bytes], low: bytes | None, high: bytes | None) -> bool:
-    """Return whether one of the sorted ``keys`` is in [low, high].  O(log(keys))."""
+    """Return True if any of the sorted ``keys`` is in [low, high]. O(log(keys))."""
     at = bisect_left(keys, low) if low is not None else 0
     return at < len(keys) and (high is None or keys[at] <= high)
 
 
 def _not_in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
-    """NO if every value is one and the same literal."""
+    """Return NO where all values equal the same literal."""
     keys = sorted_keys(literals, type)
     if None in literals:
         return columns.each(NO)
@@ -525,7 +534,7 @@ def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) ->
 
 
 def _prefix_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
-    """MAYBE if a value may start with ``prefix``: they are the keys in [prefix, successor)."""
+    """Return MAYBE where a value may start with ``prefix``: keys in [prefix, successor)."""
     above = order.successor(prefix)
     verdict = columns.high(operator.ge, prefix)
     if above is None:
@@ -534,7 +543,7 @@ def _prefix_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
 
 
 def _outside_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
-    """NO if every value starts with ``prefix``."""
+    """Return NO where every value starts with ``prefix``."""
     above = order.successor(prefix)
     verdict = columns.low(operator.lt, prefix)
     if above is None:

@@ -1,22 +1,23 @@
-"""The distinct keys of a column, sorted, in blocks: finding a key's rank reads one block.
+"""The sorted distinct keys of a column, stored in blocks. Finding the rank of a key reads one
+block.
 
-Keys are those of ``indexes.values``; a key's *rank* is the number of keys below it.  The keys lie
-in consecutive pieces of a container (``indexes.blocks``): one that says where each block begins,
-then the blocks of 256 keys.
+Keys are those of ``indexes.values``. The *rank* of a key is the number of keys below it. The keys
+are stored in consecutive blocks of a container (``indexes.blocks``): an index with the first key of
+each block, then blocks of 256 keys.
 
 - index: width of the keys (uint8; 0 = any width), number of keys (uint32), then per block, for keys
   of 8 bytes, its first key (uint64); for others, offsets (uint32 [blocks + 1]) into the
   *separators* that follow them: the shortest bytes that are above the block before and not above
   this one.
-- block: 1 if deflated, else 0 (uint8), length of the rest once inflated (uint32), the rest.  Keys
-  of 8 bytes: the common shift and the width of the differences between neighbours (uint8 each), the
-  differences.  Other keys are front-coded: width of the lengths (uint8, 1 or 4), bytes shared with
-  the key before, at most 255 (uint8 [keys]), lengths of what follows (uint8 or uint32 [keys]), what
-  follows.
+- block: 1 if deflated, else 0 (uint8), length of the rest once inflated (uint32), the rest. Keys of
+  8 bytes: the common shift and the width of the differences between neighbors (uint8 each), the
+  differences. Other keys are front-coded: width of the lengths (uint8, 1 or 4), bytes shared with
+  the previous key, at most 255 (uint8 [keys]), lengths of the suffixes (uint8 or uint32 [keys]),
+  the suffixes.
 
-Integers are little-endian.  Raw deflate (RFC 1951) of blocks as small as these was smaller than
-zstd and lz4 and three times faster to undo than zstd: 0.22 bytes a key for 34,000 doubles that are
-multiples of 1/4, 0.92 for 54,000 texts such as ``rider_12345``.
+Integers are little-endian. For such small blocks, raw deflate (RFC 1951) was smaller than zstd and
+lz4, and three times faster to decompress than zstd. It takes 0.22 bytes per key for 34,000 doubles
+that are multiples of 1/4, and 0.92 for 54,000 texts such as ``rider_12345``.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from indexes.base import UInt64Array
 from indexes.blocks import Blocks
 
 BLOCK_KEYS = 256
-"""Keys of one block."""
+"""Keys per block."""
 BLOCKS_KEPT = 8
-"""Decoded blocks that a dictionary keeps; each some 10 KB."""
+"""Decoded blocks cached by a dictionary, about 10 KB each."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -48,19 +49,18 @@ _BLOCK = struct.Struct("<BI")
 _WORD = 8
 _SHARED_MAX = 255
 _SEARCHES_MAX = 4
-"""So many searches of a block cost as much as putting its keys together."""
+"""This many searches of a block cost as much as decoding its keys."""
 _FIRST_BYTE_DIFFERS = np.array([(1 << (8 * low)) - 1 for low in range(_WORD)], np.uint64)
-"""Two words of 8 bytes share 8 - k bytes at the front if their difference is above k of these."""
+"""Two 8-byte words share 8 - k leading bytes if their difference is above k of these numbers."""
 _DEFLATE_RATIO_MAX = 1100
-"""Deflate cannot do better than 1032 to 1: longer claims are lies, and nothing is allocated for
-them.
-"""
+"""Deflate cannot exceed 1032 to 1. Larger claims are rejected without allocating memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Keys whose ranks are wanted.  ``keys``: sorted; ``words``: uint64[n], the same if keys have 8
-    bytes.
+    """Keys to find ranks for.
+
+    ``keys`` are sorted. ``words`` is uint64[n] with the same keys if they have 8 bytes.
     """
 
     keys: Sequence[bytes]
@@ -68,7 +68,7 @@ class Bounds:
 
     @classmethod
     def of(cls, keys: Sequence[bytes], width: int | None) -> Bounds:
-        """Return ``keys`` for dictionaries of keys of ``width`` bytes; an empty key is below all
+        """Return ``keys`` for dictionaries with keys of ``width`` bytes. An empty key is below all
         others.
         """
         if width != _WORD:
@@ -80,19 +80,17 @@ class Bounds:
 
 
 def words_of(keys: pa.Array) -> UInt64Array:
-    """Return keys of 8 bytes, binary[n] without nulls, as numbers in the same order ->
-    uint64[n].
-    """
+    """Return 8-byte keys, binary[n] without nulls, as numbers in the same order -> uint64[n]."""
     return np.frombuffer(keys.buffers()[2] or b"", ">u8", len(keys), keys.offset * _WORD).astype(
         np.uint64
     )
 
 
 def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
-    """Return sorted, distinct keys as blocks: the index, then the keys.  O(bytes), vectorised.
+    """Return sorted distinct keys as blocks: the index, then the keys. O(bytes), vectorized.
 
-    ``keys``: uint64[n] for keys of 8 bytes, binary[n] for others; ``width``: of all keys, None if
-    it varies.
+    ``keys`` is uint64[n] for keys of 8 bytes, else binary[n]. ``width`` is the length of all keys,
+    or None if it varies.
     """
     head = _INDEX.pack(width or 0, len(keys))
     if not len(keys):
@@ -110,8 +108,9 @@ def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
 
 @dataclass(slots=True)
 class Dictionary:
-    """The keys of one summary.  ``count``: how many; ``blocks_used``: the index and the blocks;
-    blocks are read late.
+    """The keys of a summary. Blocks are loaded on demand.
+
+    ``count`` is the number of keys. ``blocks_used`` includes the index.
     """
 
     count: int
@@ -127,12 +126,12 @@ class Dictionary:
     def open(
         cls, container: Blocks, first: int, width: int | None, parsed: dict[Any, Any] | None = None
     ) -> Dictionary:
-        """Read the index, piece ``first``; raises ValueError unless its keys have ``width`` bytes
-        (None: any).
+        """Read the index from block ``first``. Raises ValueError unless its keys have ``width``
+        bytes.
 
-        ``parsed`` is for many dictionaries that are asked one after the other: pass the same dict
-        to all of them, and blocks that are equal, as those of many segments of one column are, are
-        decoded once.
+        A ``width`` of None stands for keys of any length. Pass the same ``parsed`` dict to several
+        dictionaries to decode equal blocks only once. The segments of a column often have equal
+        blocks.
         """
         data = container.read(first)
         if len(data) < _INDEX.size or data[0] != (width or 0):
@@ -161,15 +160,15 @@ class Dictionary:
         )
 
     def share(self, parsed: dict[Any, Any]) -> None:
-        """Use another ``parsed``, see :meth:`open`; for a dictionary that is kept from call to
-        call.
+        """Replace the ``parsed`` dict of :meth:`open`, for a dictionary that is cached between
+        calls.
         """
         self._parsed = parsed
 
     def ranks(self, bounds: Bounds) -> list[int]:
-        """Return how many keys are below each of m bounds -> m ranks.
+        """Return the number of keys below each of m bounds.
 
-        O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged
+        O(m log keys). Reads the blocks that may contain the bounds. Raises ValueError for a damaged
         block.
 
         >>> from indexes import base, blocks
@@ -183,7 +182,7 @@ class Dictionary:
         return self._text_ranks(bounds.keys)
 
     def keys(self, start: int, stop: int) -> list[bytes]:
-        """Return the keys of rank [start, stop); reads their blocks."""
+        """Return the keys with ranks [start, stop). Reads their blocks."""
         first = start // BLOCK_KEYS
         found = [key for block in range(first, -(-stop // BLOCK_KEYS)) for key in self._keys(block)]
         return found[start - first * BLOCK_KEYS : stop - first * BLOCK_KEYS]
@@ -203,8 +202,9 @@ class Dictionary:
         return ranks
 
     def _text_ranks(self, keys: Sequence[bytes]) -> list[int]:
-        """A key that is the one before and a NUL, the smallest above it, is not searched: nothing
-        lies between.
+        """Return the ranks of text keys.
+
+        A key equal to the previous key plus NUL is its direct successor and needs no search.
         """
         ranks: list[int] = []
         searched: bytes | None = None
@@ -218,7 +218,7 @@ class Dictionary:
         return ranks
 
     def _text_rank(self, key: bytes) -> tuple[int, bool]:
-        """Return how many keys are below ``key``, and whether it is one itself."""
+        """Return the number of keys below ``key``, and True if ``key`` is in the dictionary."""
         block = bisect_right(self._separators, key) - 1
         if block < 0:
             return 0, False
@@ -259,9 +259,7 @@ class Dictionary:
         return found
 
     def _remember(self, block: int, found: UInt64Array | _TextBlock) -> None:
-        """Keep the blocks that were asked for last; a dictionary may itself be kept from call to
-        call.
-        """
+        """Cache recently used blocks. The dictionary may itself be cached between calls."""
         if len(self._recent) >= BLOCKS_KEPT:
             self._recent.clear()
         self._recent[block] = found
@@ -272,10 +270,10 @@ class Dictionary:
 
 @dataclass(slots=True)
 class _TextBlock:
-    """A front-coded block.  ``shared``: bytes in common with the key before, uint8[n]; ``ends``: of
-    what follows.
+    """A front-coded block.
 
-    The keys are put together when they are wanted, or when enough of them have been looked for.
+    ``shared`` is uint8[n], the number of bytes in common with the previous key. ``ends`` are the
+    ends of the suffixes. Keys are decoded on demand, or after several searches.
     """
 
     shared: bytes
@@ -305,12 +303,13 @@ class _TextBlock:
         return self._keys
 
     def rank(self, wanted: bytes) -> tuple[int, bool]:
-        """Return how many keys are below ``wanted``, and whether it is one itself, looking at few
-        of them.
+        """Return the number of keys below ``wanted``, and True if it is in the block, decoding few
+        keys.
 
-        All keys seen so far are below; the last has ``common`` bytes in common with ``wanted``.  A
-        key that shares more with the last is below too; one that shares less is above, unless its
-        count of shared bytes was cut; else what follows decides.
+        All keys visited so far are below, and the last has ``common`` bytes in common with
+        ``wanted``. A key that shares more bytes with the last key is also below. A key that shares
+        fewer bytes is above, unless its count of shared bytes is saturated. Otherwise, the suffix
+        decides.
         """
         self._searches += 1
         if self._keys is not None or self._searches > _SEARCHES_MAX:
@@ -331,7 +330,7 @@ class _TextBlock:
 
 
 def _common(left: bytes, right: bytes) -> int:
-    """Return how many bytes two keys have in common."""
+    """Return the length of the common prefix."""
     return next(
         (at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
         min(len(left), len(right)),
@@ -387,8 +386,8 @@ def _inflate(stored: bytes, length: int) -> bytes:
 
 
 def _word_blocks(words: UInt64Array) -> Iterator[bytes]:
-    """Yield the differences of each block of sorted words, without the zero bits that all of a
-    block's end in.
+    """Yield the differences of each block of sorted words, without the common trailing
+    zero bits.
     """
     starts = np.arange(0, len(words), BLOCK_KEYS)
     steps = np.zeros(len(words), np.uint64)
@@ -422,22 +421,23 @@ def _unpack_words(data: bytes, first: np.uint64, count: int) -> UInt64Array:
 
 
 def _bytes_of(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:
-    """Return all bytes of n keys, and where each begins and the last ends -> int64[n + 1]."""
+    """Return the bytes of n keys, and their offsets -> int64[n + 1]."""
     buffers = keys.buffers()
     offsets = np.frombuffer(buffers[1], np.int32, len(keys) + 1, 4 * keys.offset).astype(np.int64)
     return np.frombuffer(buffers[2] or b"", np.uint8), offsets
 
 
 def _windows(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-    """Return the 8 bytes from each byte on as big-endian numbers, zeros after the end -> uint64[n +
-    1].
+    """Return the 8 bytes from each byte on as big-endian numbers -> uint64[n + 1].
+
+    Bytes after the end are zero.
     """
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     return np.ndarray(len(data) + 1, ">u8", padded, 0, (1,))
 
 
 def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
-    """Return the separators and the front-coded blocks of sorted keys of any length, binary[n]."""
+    """Return the separators and the front-coded blocks of sorted keys, binary[n]."""
     data, offsets = _bytes_of(keys)
     shared = _shared_with_previous(data, offsets)
     starts = range(0, len(keys), BLOCK_KEYS)
@@ -458,24 +458,25 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
 
 
 def _lengths_after(shared: bytes, lengths: Int64Array) -> bytes:
-    """Return the head of a front-coded block; one byte a length if that is enough."""
+    """Return the head of a front-coded block, with one byte per length if possible."""
     width = 1 if int(lengths.max()) < 256 else 4
     return bytes((width,)) + shared + lengths.astype(f"<u{width}").tobytes()
 
 
 def _separator(data: npt.NDArray[np.uint8], offsets: Int64Array, shared: int, at: int) -> bytes:
-    """Return the shortest bytes above key ``at`` - 1 and not above key ``at``; the whole key where
-    much is shared.
+    """Return the shortest bytes above key ``at`` - 1 and not above key ``at``.
+
+    Returns the whole key if the shared length is saturated.
     """
     start, end = int(offsets[at]), int(offsets[at + 1])
     return data[start : end if shared == _SHARED_MAX else start + shared + 1].tobytes()
 
 
 def _shared_with_previous(data: npt.NDArray[np.uint8], offsets: Int64Array) -> Int64Array:
-    """Return how many bytes each of n keys has in common with the one before, at most 255 ->
+    """Return the length of the common prefix of each key and its predecessor, at most 255 ->
     int64[n].
 
-    One pass per 8 bytes in common, over the pairs that still agree: O(all shared bytes / 8).
+    One pass for each 8 common bytes, over the pairs that still agree. O(all common bytes / 8).
     """
     windows = _windows(data)
     lengths = np.diff(offsets)

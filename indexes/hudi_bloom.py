@@ -1,8 +1,8 @@
-"""Hudi's two Bloom filters for the footer of a base file, bit for bit.
+"""Hudi's two Bloom filters in the footer of a base file, bit for bit.
 
-Footer key ``org.apache.hudi.bloomfilter`` holds the base64 text, ``hoodie_bloom_filter_type_code``
-says ``SIMPLE`` or ``DYNAMIC_V0``.  Both come from Hadoop's ``BloomFilter`` and
-``DynamicBloomFilter``; all numbers are big-endian int32.
+The footer key ``org.apache.hudi.bloomfilter`` contains base64 text, and
+``hoodie_bloom_filter_type_code`` contains ``SIMPLE`` or ``DYNAMIC_V0``. The formats are those of
+Hadoop's ``BloomFilter`` and ``DynamicBloomFilter``. All numbers are big-endian int32.
 
 =============  =====================================================================================
 SIMPLE         -1 (version), k (hashes), byte 1 (Murmur), m (bits), ceil(m / 8) bytes, least bit
@@ -11,12 +11,12 @@ DYNAMIC_V0     -1, k, byte 1, m, keys per row, keys in the last row, rows, then 
                SIMPLE
 =============  =====================================================================================
 
-A dynamic filter opens a row when the last one is full, until rows * keys per row reach
-``max_entries``.  Of the keys after that the first goes to row 0 and the others to rows 0, 1, 2 ...
-in turn; all count as keys of the last row.  A key may be contained if any row contains it.
+A dynamic filter adds a row when the last one is full, until rows * keys per row reach
+``max_entries``. The first key after that goes to row 0, and the following keys to rows 0, 1, 2 ...
+in turn. All of them count as keys of the last row. A key may be contained if any row contains it.
 
-The hash is Hadoop's variant of MurmurHash2, seeded with the hash before it: the tail is taken from
-the end of the key, from signed bytes.
+The hash is Hadoop's variant of MurmurHash2, seeded with the previous hash. It takes the tail from
+the end of the key, as signed bytes.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ _DYNAMIC = struct.Struct(">iibiiii")
 _VERSION = -1
 _MURMUR = 1
 _HASHES_MAX = 1000
-"""More hash functions than this are no filter that Hudi writes, but a way to keep a reader busy."""
+"""Hudi never writes more hash functions. A larger number would keep a reader busy."""
 _INT_MAX = 2**31 - 1
 _M = np.uint32(0x5BD1E995)
 _PIECE_KEYS = 16384
 _BYTES_MAX = 1 << 25
-"""Of bits that have a byte each: those of some three million keys."""
+"""Bits stored as one byte each, enough for some three million keys."""
 _WORD = struct.Struct("<I")
 _KEYS_ALONE = 8
-"""Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all
-of them, or as much as eight words of one key for a word of all.
+"""Up to this many keys are hashed one by one. That takes 20 to 60 µs per key, numpy some 500 µs for
+all of them. In numpy a word of all keys costs as much as eight words of a single key.
 """
 _WORDS_MORE_MAX = 16
-"""Longer ones than the others are hashed one by one from so many words more on."""
+"""Keys that exceed the others by more words than this are hashed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """The rows of a filter.  ``rows``: uint8[rows, ceil(bits / 8)]."""
+    """The rows of a filter. ``rows``: uint8[rows, ceil(bits / 8)]."""
 
     bits: int
     hashes: int
@@ -73,11 +73,10 @@ class _Matrix:
 
 
 def sizing(entries: int, fpp: float) -> tuple[int, int]:
-    """Return (bits, hash functions) that Hudi chooses for ``entries`` keys at false-positive
-    probability ``fpp``.
+    """Return (bits, hash functions) that Hudi uses for ``entries`` keys and a false-positive
+    probability of ``fpp``.
 
-    Raises ValueError if they make no filter: entries < 1, fpp outside (0, 1), or more bits than a
-    Java int counts.
+    Raises ValueError for entries < 1, fpp outside (0, 1), or more bits than a Java int can count.
 
     >>> sizing(60_000, 1e-9)  # Hudi's defaults
     (2587966, 30)
@@ -91,7 +90,7 @@ def sizing(entries: int, fpp: float) -> tuple[int, int]:
 
 
 class Filling:
-    """A filter whose keys come piece by piece.  For one thread.
+    """Builder of a filter from batches of keys. Not thread-safe.
 
     >>> filling = Filling(SIMPLE, 2, 100, 1e-9)
     >>> for key in ("id_1", "id_2"):
@@ -103,7 +102,7 @@ class Filling:
     def __init__(
         self, kind: str, keys: int, entries: int, fpp: float, max_entries: int = 0
     ) -> None:
-        """``keys``: how many will come.  ``kind``, and the others: those of :func:`simple` or
+        """``keys`` is the total number of keys. The other arguments are as in :func:`simple` or
         :func:`dynamic_v0`.
         """
         self._is_dynamic = kind == DYNAMIC_V0
@@ -116,8 +115,9 @@ class Filling:
         self._added = 0
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Set the positions of keys: string[n], which stand behind those before.  Piece by piece:
-        all positions of a key take 240 bytes.  O(n k).
+        """Append keys: string[n]. O(n k).
+
+        Works in batches, because the positions of a key take 240 bytes.
         """
         given = byte_rows(keys)
         for start in range(0, len(given), _PIECE_KEYS):
@@ -139,8 +139,9 @@ class Filling:
 
 
 def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
-    """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.  O(n
-    k).
+    """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.
+
+    O(n k).
     """
     filling = Filling(SIMPLE, len(keys), entries, fpp)
     filling.add(keys)
@@ -148,10 +149,9 @@ def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
 
 
 def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
-    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``: string[n] in the order in which
-    they were added.
+    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``: string[n] in insertion order.
 
-    ``entries``: keys per row; ``max_entries``: where rows stop growing in number.  O(n k).
+    ``entries`` is the number of keys per row. ``max_entries`` limits the number of rows. O(n k).
     """
     filling = Filling(DYNAMIC_V0, len(keys), entries, fpp, max_entries)
     filling.add(keys)
@@ -159,11 +159,10 @@ def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_e
 
 
 def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
-    """Return whether each of m keys may be in the filter -> bool[m].  ``keys``: string[m].  O(m k +
-    filter).
+    """Return True for each of m keys that may be in the filter -> bool[m].
 
-    ``text``: base64 as in the footer.  Raises ValueError for an unknown type code or bytes that are
-    no such filter.
+    ``text`` is the base64 text of the footer, and ``keys`` is string[m]. O(m k + filter). Raises
+    ValueError for an unknown type code or a malformed filter.
 
     >>> text = simple(pa.array(["id_1", "id_2"]), entries=100, fpp=1e-9)
     >>> may_contain(text, "SIMPLE", pa.array(["id_1", "id_3"])).tolist()
@@ -182,7 +181,7 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
 
 
 def _rows_of(keys: int, per_row: int, max_entries: int) -> tuple[int, int]:
-    """Number of rows, and the count that Hudi writes for the last row used."""
+    """Number of rows, and the key count that Hudi writes for the last used row."""
     rows = min(_rows_max(per_row, max_entries), max(1, -(-keys // per_row)))
     return rows, keys - per_row * (rows - 1)
 
@@ -192,14 +191,14 @@ def _rows_max(per_row: int, max_entries: int) -> int:
 
 
 def _row_of(number: Int64Array, per_row: int, max_entries: int) -> Int64Array:
-    """Row of the keys that were added as the ``number``-th."""
+    """Row of each key by its insertion ``number``."""
     rows_max = _rows_max(per_row, max_entries)
     over = number - rows_max * per_row
     return np.where(over < 0, number // per_row, np.maximum(over - 1, 0) % rows_max)
 
 
 def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
-    """Bit positions of each key -> int64[hashes, n].  Every hash seeds the next."""
+    """Bit positions of each key -> int64[hashes, n]. Each hash seeds the next."""
     out = np.empty((hashes, len(rows)), np.int64)
     count = rows.lengths >> 2
     order = np.argsort(-count, kind="stable")
@@ -220,7 +219,10 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
 
 
 def _alone(falling: Int64Array) -> int:
-    """Return how many of the longest keys are hashed one by one; ``falling``: their words."""
+    """Return the number of longest keys to hash one by one.
+
+    ``falling``: Words of each key, descending.
+    """
     if len(falling) <= _KEYS_ALONE:
         return len(falling)
     longest = falling[:_KEYS_ALONE] - falling[_KEYS_ALONE]
@@ -228,7 +230,7 @@ def _alone(falling: Int64Array) -> int:
 
 
 def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
-    """Bit positions of one key, without numpy."""
+    """Bit positions of a single key, without numpy."""
     factor, low_half = int(_M), 0xFFFFFFFF
     words, left, tail = [], len(key) & 3, 0
     for (word,) in _WORD.iter_unpack(key[: len(key) - left]):
@@ -251,7 +253,7 @@ def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
 
 
 def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
-    """Return the low halves of words as they enter the hash -> uint32[n]."""
+    """Return the low halves of words, mixed as the hash requires -> uint32[n]."""
     word = words.astype(np.uint32)
     word *= _M
     word ^= word >> np.uint32(24)
@@ -260,7 +262,9 @@ def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
 
 
 def _words(rows: ByteRows) -> list[UInt32Array]:
-    """The i-th word of the keys that have one, mixed; keys stand by falling number of words."""
+    """The i-th mixed word of all keys that have one. Keys are sorted by descending number
+    of words.
+    """
     count = rows.lengths >> 2
     out = []
     for number in range(int(count.max(initial=0))):
@@ -270,9 +274,7 @@ def _words(rows: ByteRows) -> list[UInt32Array]:
 
 
 def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
-    """Which keys have a tail of 1 to 3 bytes, and what it adds: the last bytes, sign-extended, in
-    Hadoop's order.
-    """
+    """Keys with a tail of 1 to 3 bytes, and the tail: sign-extended bytes in Hadoop's order."""
     left = rows.lengths & 3
     tail = np.zeros(len(rows), np.uint32)
     for back, shift in ((3, 16), (2, 8), (1, 0)):
@@ -302,8 +304,8 @@ def _murmur(
 
 
 class _Bits:
-    """Bits in rows: a byte each while they are set, which is quick, or eight in a byte where they
-    would be too many.
+    """A bit matrix. Bits take a byte each while they are set, which is fast, or are packed if there
+    are too many.
     """
 
     def __init__(self, rows: int, bits: int) -> None:
@@ -315,7 +317,7 @@ class _Bits:
         self._matrix: npt.NDArray[Any] = np.zeros(shape, kind)
 
     def set(self, positions: Int64Array, row: Int64Array | np.int64) -> None:
-        """Set ``positions``: int64[hashes, n], of the n keys of ``row``, or of one row."""
+        """Set ``positions``: int64[hashes, n], in the row of each of n keys, or in a single row."""
         flat = self._matrix.reshape(-1)
         if self._is_packed:
             np.bitwise_or.at(
@@ -338,9 +340,7 @@ def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:
 
 
 def _decode(text: str | bytes, type_code: str) -> _Matrix:
-    """The filter in ``text``; every number is compared with the bytes before it is used.  Raises
-    ValueError.
-    """
+    """Decode the filter in ``text``, checking every number before use. Raises ValueError."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -362,7 +362,7 @@ def _decode(text: str | bytes, type_code: str) -> _Matrix:
 
 
 def _decode_rows(data: bytes, at: int, rows: int) -> _Matrix:
-    """``rows`` equal SIMPLE filters from byte ``at`` to the end."""
+    """Decode ``rows`` equally sized SIMPLE filters from byte ``at`` to the end."""
     if rows < 1 or len(data) < at + _FILTER.size:
         raise ValueError(f"Hudi Bloom filter: {rows} rows in {len(data) - at} bytes")
     head = data[at : at + _FILTER.size]

@@ -1,31 +1,32 @@
-"""The hashes that decide which record keys are the same: by a function that belongs to the table.
+"""Hashes of record keys. Keys with equal hashes are the same key. Each table has its own hash
+function.
 
-``MultilinearHash`` has a secret.  It is the multilinear hash of Carter and Wegman ("Universal
+``MultilinearHash`` has a secret. It is the multilinear hash of Carter and Wegman ("Universal
 classes of hash functions", 1979) over words of 32 bits, as in Lemire and Kaser, "Strongly universal
 string hashing is fast" (2014), theorem 1::
 
     h(w) = ((c + m_0 w_0 + m_1 w_1 + ... ) mod 2^64) >> 32      c, m_i: random words of 64 bits
 
-Let two different vectors v and w differ at place j, by d = 2^t odd, t < 32, and take everything but
-c and m_j as given.  m_j d mod 2^64 is uniform over the multiples of 2^t, so the bits t to 63 of the
+Let two different vectors v and w differ at position j, by d = 2^t odd, t < 32, and fix everything
+but c and m_j. m_j d mod 2^64 is uniform over the multiples of 2^t, so the bits t to 63 of the
 difference of both sums are uniform, and c makes the sum of v uniform and independent of it. The
 upper 32 bits are therefore independent and uniform: all four combinations of a bit are equally
-likely, and any b bits agree with probability 2^-b.  A vector here is the length of a key in bytes,
-then its bytes as little-endian words, then zeros without end: keys of different lengths differ in
-w_0, others in a word, so zeros at the end are harmless.
+likely, and any b bits agree with probability 2^-b. A vector is the length of a key in bytes,
+followed by its bytes as little-endian words, followed by infinitely many zeros. Keys of different
+lengths differ in w_0, and other keys in a later word, so zeros at the end are harmless.
 
-Four lanes with coefficients of their own are the 128 bits of a hash.  A bijection of each word (the
-finalizer of MurmurHash3) follows, which changes no probability: it spreads running numbers for
-Bloom filters and shards.  So of any two keys that somebody chose without knowing the secret, the 80
-bits that key maps keep agree with probability 2^-80, as far as SHAKE-256, which makes the
-coefficients of the secret, cannot be told from chance. A key longer than KEY_BYTES_MAX counts as
-its length and its BLAKE2b with a key, 32 bytes.
+A 128-bit hash consists of four lanes with independent coefficients. Each word then passes through
+the finalizer of MurmurHash3. It is a bijection, so it changes no probability, and it spreads
+consecutive numbers over Bloom filters and shards. Key maps store 80 bits. For any two keys chosen
+without knowledge of the secret, these bits agree with probability 2^-80, as long as SHAKE-256,
+which derives the coefficients from the secret, cannot be distinguished from random. A key longer
+than KEY_BYTES_MAX is hashed as its length and its keyed BLAKE2b of 32 bytes.
 
-``MurmurHash`` is what older tables have: MurmurHash3_x64_128, seeded per table.  Everybody can make
-keys that it does not tell apart, whatever the seed.  ``(hi << 64) | lo`` of :func:`hash_keys`
-equals ``mmh3.hash128(key, seed)``; that is the contract, and the words are persisted in key maps
-and key parts.  MurmurHash3 is Austin Appleby's public-domain function (SMHasher,
-``MurmurHash3.cpp``).  Keys go to the C function of ``mmh3`` one by one, 0.3 µs each.
+``MurmurHash`` is used by older tables: MurmurHash3_x64_128 with a seed per table. Anyone can
+construct keys with equal hashes, whatever the seed. The contract is that ``(hi << 64) | lo`` of
+:func:`hash_keys` equals ``mmh3.hash128(key, seed)``. The words are persisted in key maps and key
+parts. MurmurHash3 is Austin Appleby's public-domain function (SMHasher, ``MurmurHash3.cpp``). Keys
+are passed to the C function of ``mmh3`` one by one, 0.3 µs each.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from indexes.base import BoolArray, KeyHashes, UInt64Array
 
 SECRET_BYTES = 32
 KEY_BYTES_MAX = 128
-"""Longer keys are digested first, so that the number of coefficients is bounded."""
+"""Longer keys are digested first, which limits the number of coefficients."""
 
 _DOMAIN = b"mdt multilinear/1"
 _PATHS = b"partition path"
@@ -59,14 +60,14 @@ _PATH_SEED = 0x7D3
 _LANES = 4
 _WORD_BYTES = 4
 _ROWS = 2 + KEY_BYTES_MAX // _WORD_BYTES
-"""Of coefficients: the constants, those of the length, and those of each word."""
+"""Rows of coefficients: constants, length, and each word."""
 _DIGEST_BYTES = 32
 _PIECE_ROWS = 1 << 14
-"""Rows that are hashed at a time: most of a dozen arrays of a piece are in the second-level cache,
-and threads that take turns do so seldom.
+"""Rows to hash at a time. Most of a dozen arrays then fit into the second-level cache, and threads
+rarely take turns.
 """
 _MULTIPLIED_ROWS_MAX = 2048
-"""Up to so many rows one product of matrices costs less than a call for each word and lane."""
+"""Up to this many rows, a matrix product is cheaper than a call for each word and lane."""
 _UPPER = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -81,24 +82,24 @@ class MurmurHash:
     seed: int
     name: ClassVar[str] = "murmur3/1"
     is_keyed: ClassVar[bool] = False
-    """Whether people who do not know the secret can make no two keys with one hash."""
+    """True if no one can construct two keys with equal hashes without the secret."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= SEED_MAX:
             raise ValueError(f"seed must be in [0, {SEED_MAX}], got {self.seed}")
 
     def hash(self, keys: pa.Array | pa.ChunkedArray) -> KeyHashes:
-        """Return the hashes of ``keys``: string[n].  O(bytes).  Raises ValueError for nulls."""
+        """Return the hashes of ``keys``: string[n]. O(bytes). Raises ValueError for nulls."""
         return hash_keys(keys, self.seed)
 
     def hash_paths(self, paths: Sequence[str]) -> KeyHashes:
-        """Return the hashes of partition paths, which are combined with those of keys."""
+        """Return the hashes of partition paths, which are combined with key hashes."""
         return hash_keys(pa.array(paths, pa.string()), _PATH_SEED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MultilinearHash:
-    """The multilinear hash with a secret of SECRET_BYTES bytes, which is never shown.
+    """Multilinear hash with a secret of SECRET_BYTES bytes. The secret is never shown.
 
     >>> found = MultilinearHash(bytes(32)).hash(pa.array(["id_1"]))
     >>> [hex(word) for word in found.hi.tolist()]
@@ -126,8 +127,8 @@ class MultilinearHash:
         return f"{type(self).__name__}(<secret>)"
 
     def hash(self, keys: pa.Array | pa.ChunkedArray) -> KeyHashes:
-        """Return the hashes of ``keys``: string[n].  O(bytes).  Raises ValueError for nulls and
-        other types.
+        """Return the hashes of ``keys``: string[n]. O(bytes). Raises ValueError for nulls and other
+        types.
         """
         if keys.null_count:
             raise ValueError(
@@ -145,8 +146,9 @@ class MultilinearHash:
         return KeyHashes(words[0], words[1])
 
     def hash_paths(self, paths: Sequence[str]) -> KeyHashes:
-        """Return the hashes of partition paths, which are combined with those of keys: the BLAKE2b
-        of each, with a key.  A loop over paths.
+        """Return the hashes of partition paths, which are combined with key hashes.
+
+        Each is a keyed BLAKE2b. A loop over paths.
         """
         size = 2 * 8
         digests = [
@@ -159,7 +161,7 @@ class MultilinearHash:
         return KeyHashes(words[:, 0], words[:, 1])
 
     def _piece(self, keys: pa.Array) -> UInt64Array:
-        """Return both words of each of ``keys``, at least one -> uint64[2, n]."""
+        """Return both words of each of at least one key -> uint64[2, n]."""
         if not pa.types.is_string(keys.type):
             keys = keys.cast(pa.string())
         lengths = pc.binary_length(keys).to_numpy()
@@ -173,7 +175,7 @@ class MultilinearHash:
         return found
 
     def _words_of_long(self, keys: pa.Array, is_long: BoolArray) -> UInt32Array:
-        """Return the words of keys of which some are long, as :func:`_words` does.  A loop over
+        """Return the words of keys, some of them long, like :func:`_words`. A loop over
         long keys.
         """
         short = pc.if_else(pa.array(is_long), "", keys)
@@ -191,7 +193,7 @@ class MultilinearHash:
         return words
 
     def _lanes(self, lengths: npt.NDArray[np.int32], words: UInt32Array) -> UInt64Array:
-        """Return the sums of which the upper halves are the hash -> uint64[_LANES, n]."""
+        """Return the sums of all lanes -> uint64[_LANES, n]. Their upper halves are the hash."""
         coefficients, (n, count) = self._coefficients, words.shape
         if n <= _MULTIPLIED_ROWS_MAX:
             vectors = np.empty((n, 1 + count), np.uint64)
@@ -212,12 +214,13 @@ class MultilinearHash:
 
 
 KeyHash = MurmurHash | MultilinearHash
-"""How a table hashes its record keys."""
+"""Hash function for the record keys of a table."""
 
 
 def _words(keys: pa.Array, longest: int) -> UInt32Array:
-    """Return the bytes of keys with at most ``longest`` bytes as words, zeros behind them ->
-    uint32[n, words].
+    """Return the bytes of keys as words, padded with zeros -> uint32[n, words].
+
+    ``longest``: Maximum key length in bytes.
     """
     count = max(1, -(-longest // _WORD_BYTES))
     # ascii_rpad counts bytes, not characters.
@@ -226,9 +229,7 @@ def _words(keys: pa.Array, longest: int) -> UInt32Array:
 
 
 def _joined(lanes: UInt64Array) -> UInt64Array:
-    """Return the upper halves of lanes 0 and 1, and of 2 and 3, as one word each -> uint64[2,
-    n].
-    """
+    """Join the upper halves of lanes 0 and 1, and of lanes 2 and 3 -> uint64[2, n]."""
     words: UInt64Array = lanes[0::2] & _UPPER
     words |= lanes[1::2] >> _HALF
     return words
@@ -242,7 +243,7 @@ _MIX2 = np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
-    """Return the hashes of ``keys``: string[n], without nulls.  ``seed`` in [0, SEED_MAX].
+    """Return the hashes of ``keys``: string[n] without nulls. ``seed`` is in [0, SEED_MAX].
     O(bytes).
 
     Raises ValueError for a null key, another type, or a seed out of range.

@@ -1,6 +1,4 @@
-"""Keys of values (:mod:`indexes.values`) back into numbers, many at once, for estimates: the
-nearest floats.
-"""
+"""Vectorized conversion of keys (:mod:`indexes.values`) to the nearest floats, for estimates."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ _SIGN_BIT = np.uint64(1 << 63)
 
 
 def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArray[np.float64]:
-    """Return the values of n keys -> float64[n]: days, microseconds, 0 and 1; NaN for null, and for
-    text and bytes.
+    """Return the values of n keys -> float64[n].
 
-    Raises ValueError for keys of another width than those of ``type``.  O(n).
+    Dates become days, timestamps microseconds, and booleans 0 or 1. Nulls, text and bytes become
+    NaN. O(n). Raises ValueError for keys of the wrong width for ``type``.
 
     >>> as_numbers(values.encode(pa.array([-7, None, 2**40])), pa.int64()).tolist()
     [-7.0, nan, 1099511627776.0]
@@ -45,8 +43,9 @@ def _floats(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 
 def _integers(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Return integers of several words, the most significant first: those below zero by what they
-    lack to -1, lest digits cancel.
+    """Return integers of several words, most significant first.
+
+    Negative numbers are computed from their complement, to avoid cancellation.
     """
     is_negative = (words[:, 0] & _SIGN_BIT) == 0
     digits = words ^ np.concatenate(([_SIGN_BIT], np.zeros(words.shape[1] - 1, np.uint64)))

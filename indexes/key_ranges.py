@@ -1,6 +1,4 @@
-"""What a leaf asks of keys: which ranges of them match, so that an index over sorted keys need not
-know operators.
-"""
+"""Tests as ranges of keys, so that an index over sorted keys need not implement operators."""
 
 from __future__ import annotations
 
@@ -21,23 +19,24 @@ from indexes.predicate import Leaf, bind
 from indexes.values import sorted_keys
 
 KeyRange = tuple[bytes, bytes | None]
-"""Keys from the first (included) to the second (excluded); None: no end.  The empty key is below
-all others.
+"""Keys from the first (included) to the second (excluded), or without end for None. The empty key
+is below all others.
 """
 
 OPS = predicate.OPS - {"match", "not match"}
-"""The operators that ask for ranges of keys."""
+"""The operators that can be expressed as ranges of keys."""
 
 _ALL: list[KeyRange] = [(b"", None)]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRanges:
-    """The values that a leaf matches.
+    """The values that match a leaf.
 
-    ``nulls``: whether null matches; ``ranges``: sorted, disjoint; ``bounds``: their ends, each
-    once; ``spans``: the ranges as numbers of bounds, -1 for no end; ``test``: None if every value
-    in the ranges matches, else what tells for keys: binary[n] -> bool[n].
+    ``nulls`` is True if null matches. ``ranges`` are sorted and disjoint, and ``bounds`` are their
+    distinct ends. ``spans`` are the ranges as pairs of positions in ``bounds``, with -1 for no end.
+    ``test`` is None if every value in the ranges matches. Otherwise it is a function from keys,
+    binary[n], to bool[n].
     """
 
     nulls: bool
@@ -48,9 +47,9 @@ class KeyRanges:
 
     @classmethod
     def of(cls, leaf: Leaf, type: pa.DataType) -> KeyRanges:
-        """Return what ``leaf`` matches in a column of ``type``.
+        """Return the matching values of ``leaf`` in a column of ``type``.
 
-        Raises ValueError for a literal of another kind, or an operator that is not in :data:`OPS`.
+        Raises ValueError for a literal of the wrong kind, or an operator outside of :data:`OPS`.
 
         >>> KeyRanges.of(Leaf("city", "starts with", "Os"), pa.string()).ranges
         ((b'Os', b'Ot'),)
@@ -72,7 +71,7 @@ class KeyRanges:
 
 
 def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyRange], bool]:
-    """Return the ranges, and whether some of their values do not match."""
+    """Return the ranges, and True if they contain values that do not match."""
     op, value = leaf.op, leaf.value
     if op == "is not null":
         return _ALL, False
@@ -90,8 +89,9 @@ def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyR
 
 
 def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
-    """A literal just above its key (tie > 0) is above the key itself, one just below is not; see
-    ``values.Place``.
+    """Return the ranges for a comparison with a literal.
+
+    A literal just above its key (tie > 0) is above the key itself. See ``values.Place``.
     """
     after = _after(key.data, width)
     match op:
@@ -116,8 +116,9 @@ def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
 
 
 def _after(key: bytes, width: int | None) -> bytes | None:
-    """Return the smallest key above ``key``, or None; keys of 8 bytes keep their width, as they
-    become numbers.
+    """Return the smallest key above ``key``, or None.
+
+    Keys of 8 bytes retain their width, because they are compared as numbers.
     """
     if width != 8:
         return key + b"\0"
@@ -127,7 +128,7 @@ def _after(key: bytes, width: int | None) -> bytes | None:
 
 
 def _points(literals: tuple[object, ...], type: pa.DataType, width: int | None) -> list[KeyRange]:
-    """Return the ranges of the literals that some value can equal; neighbours become one range."""
+    """Return the ranges of the literals that a value can equal. Adjacent literals are merged."""
     ranges: list[KeyRange] = []
     for key in sorted_keys(literals, type):
         start = ranges.pop()[0] if ranges and ranges[-1][1] == key else key
@@ -165,7 +166,7 @@ def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRan
 
 
 def _test_of(leaf: Leaf) -> Callable[[Sequence[bytes]], BoolArray]:
-    """Return the test of keys of text."""
+    """Return the test of ``leaf`` for keys of text."""
     run = bind(leaf, pa.schema([pa.field(leaf.column, pa.string())]))
 
     def test(keys: Sequence[bytes]) -> Any:

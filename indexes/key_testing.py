@@ -1,13 +1,15 @@
-"""The conformance suite for key indexes: subclass it, name your index, and pytest does the rest.
+"""Conformance suite for key indexes.
+
+Subclass it, set ``index``, and run pytest::
 
     class TestMine(KeyIndexConformance):
         index = MyKeyIndex()
 
-It inserts random keys into random groups and compares every answer with a dictionary.  Keys are
-chosen to break ranges and hashes: empty, with common prefixes beyond any bound, ending in zero
-bytes, outside of Unicode's first plane.
+The suite inserts random keys into random groups and compares every answer with a dictionary. Keys
+include edge cases for ranges and hashes: empty keys, common prefixes longer than any bound, zero
+bytes at the end, characters outside of Unicode's first plane.
 
-hypothesis is a development dependency; only the two conformance suites of ``indexes`` import it.
+hypothesis is a development dependency. Only the two conformance suites of ``indexes`` import it.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from indexes.key_hash import hash_keys
 GROUPS = 5
 """Groups of every generated key part."""
 HOSTILE_BYTES_MAX = 16 * 2**20
-"""Memory that a look-up in a key part of a few hundred hostile bytes may take."""
+"""Memory limit of a lookup in a damaged key part of a few hundred bytes."""
 LARGE_KEYS = 5000
-"""Keys of the one large key part: more than one shard, piece or block of any structure."""
+"""Keys of the large key part, which spans several shards or blocks of any structure."""
 
 _SEED = 7
 _LONG = "p" * 70
@@ -63,14 +65,23 @@ first_failure = testing.first_failure
 
 @dataclass(frozen=True, slots=True)
 class Inserts:
-    """What a commit hands over: n ``keys``, the ``group`` of each."""
+    """The inserts of a commit: n ``keys`` and the ``group`` of each.
+
+    >>> Inserts(["id_1", "id_2"], [0, 3]).group
+    [0, 3]
+    """
 
     keys: list[str]
     group: list[int]
 
 
 def keys() -> st.SearchStrategy[str]:
-    """Return a strategy for record keys: odd ones, numbers and any text."""
+    """Return a strategy for record keys: edge cases, numbers and any text.
+
+    >>> from hypothesis import find
+    >>> find(keys(), lambda key: key.startswith("key-"))
+    'key-000000000000'
+    """
     return (
         st.sampled_from(_ODD_KEYS)
         | st.integers(0, 60).map("key-{:012d}".format)
@@ -80,21 +91,33 @@ def keys() -> st.SearchStrategy[str]:
 
 @st.composite
 def inserts(draw: st.DrawFn, max_size: int = 30) -> Inserts:
-    """Return a strategy for inserts into GROUPS groups; a key may be repeated, in one group or in
-    several.
+    """Draw inserts into GROUPS groups. A key may repeat, in the same group or in several.
+
+    >>> from hypothesis import find
+    >>> find(inserts(), lambda made: made.group == [0]).keys
+    ['']
     """
     rows = draw(st.lists(st.tuples(keys(), st.integers(0, GROUPS - 1)), max_size=max_size))
     return Inserts([key for key, _ in rows], [group for _, group in rows])
 
 
 def hashed(strings: Sequence[str], seed: int = _SEED) -> tuple[pa.Array, KeyHashes]:
-    """Return ``strings`` as the arguments that a key index takes."""
+    """Return ``strings`` as the arguments of a key index: the keys and their hashes.
+
+    >>> keys, hashes = hashed(["id_1", "id_2"])
+    >>> keys.to_pylist(), len(hashes)
+    (['id_1', 'id_2'], 2)
+    """
     array = pa.array(strings, pa.string())
     return array, hash_keys(array, seed)
 
 
 def truth(made: Inserts, asked: Sequence[str]) -> Pairs:
-    """Return the pairs (position in ``asked``, group) that an index must not miss."""
+    """Return the pairs (position in ``asked``, group) that an index must find.
+
+    >>> sorted(truth(Inserts(["a", "b", "a"], [0, 1, 3]), ["a", "c"]))
+    [(0, 0), (0, 3)]
+    """
     where: dict[str, set[int]] = {}
     for key, group in zip(made.keys, made.group, strict=True):
         where.setdefault(key, set()).add(group)
@@ -102,11 +125,15 @@ def truth(made: Inserts, asked: Sequence[str]) -> Pairs:
 
 
 class KeyIndexConformance:
-    """Tests that every key index must pass; set ``index`` in a subclass whose name starts with
-    Test.
+    """Tests for every key index. Set ``index`` in a subclass whose name starts with Test.
 
-    ``false_share_max``: largest share of pairs (absent key, group) that may be candidates in the
-    large key part.
+    ``false_share_max`` is the largest allowed share of false candidates among the pairs of absent
+    key and group, in the large key part.
+
+    >>> from indexes.keys.simple import SimpleKeyIndex
+    >>> class TestSimple(KeyIndexConformance):
+    ...     index = SimpleKeyIndex()
+    >>> TestSimple().test_the_name_ends_in_a_version()
     """
 
     index: ClassVar[KeyIndex]
@@ -115,8 +142,8 @@ class KeyIndexConformance:
     @given(made=inserts(), more=st.lists(keys(), max_size=10))
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_locate_finds_every_inserted_key(self, made: Inserts, more: list[str]) -> None:
-        """Candidates are a superset of the truth, in bytes and in a view of them, and each pair
-        comes once.
+        """Candidates are a superset of the truth, from bytes and from a view, without duplicate
+        pairs.
         """
         asked = [*more, *made.keys]
         key_part = self._build(made)
@@ -124,7 +151,7 @@ class KeyIndexConformance:
         assert self._locate(memoryview(key_part), asked) == self._locate(key_part, asked)
 
     def test_locate_finds_every_key_of_a_large_key_part(self) -> None:
-        """Shuffled keys, some in two groups, all found; absent ones rarely."""
+        """Shuffled keys, some in two groups, are all found. Absent keys are rarely found."""
         made = _large()
         found = self._locate(self._build(made), made.keys)
         assert found >= truth(made, made.keys)
@@ -139,7 +166,7 @@ class KeyIndexConformance:
     def test_keys_given_group_by_group_answer_as_all_together(
         self, made: Inserts, more: list[str]
     ) -> None:
-        """The same candidates, whether or not some groups have keys."""
+        """The candidates are the same, whether or not all groups have keys."""
         asked = [*more, *made.keys]
         by_group = [
             [key for key, of in zip(made.keys, made.group, strict=True) if of == group]
@@ -155,21 +182,21 @@ class KeyIndexConformance:
     def test_locate_within_places_finds_every_key_of_its_place(
         self, made: Inserts, more: list[str], data: st.DataObject
     ) -> None:
-        """Keys and groups have places; what is there is found, and no pair is of two places."""
+        """Keys are found in their partition. No pair crosses partitions."""
         asked = [*more, *made.keys]
         of_key = data.draw(st.lists(st.integers(0, 2), min_size=len(asked), max_size=len(asked)))
         of_group = data.draw(st.lists(st.integers(-1, 2), min_size=GROUPS, max_size=GROUPS))
         self._check_within(made, asked, of_key, of_group)
 
     def test_locate_within_places_of_a_large_key_part(self) -> None:
-        """One group a place, and some groups in one place."""
+        """Tests a group per partition, and several groups in a partition."""
         made = _large()
         numbers = list(range(len(made.keys)))
         for of_group in (list(range(GROUPS)), [0] * (GROUPS - 1) + [1], [-1] * GROUPS):
             self._check_within(made, made.keys, [number % GROUPS for number in numbers], of_group)
 
     def test_one_key_at_a_time_answers_as_all_together(self) -> None:
-        """Looking up keys singly gives the pairs of the batch."""
+        """Single lookups return the pairs of the batch."""
         made = _large()
         key_part, asked = self._build(made), [*made.keys[:60], *_ODD_KEYS]
         single = {
@@ -184,8 +211,8 @@ class KeyIndexConformance:
     def test_merge_answers_as_all_key_parts_renumbered(
         self, parts: list[Inserts], data: st.DataObject
     ) -> None:
-        """Every key part has new group numbers of its own; -1 forgets a group; two groups may
-        become one.
+        """Each key part has its own new group numbers. -1 drops a group, and two groups may become
+        one.
         """
         total = data.draw(st.integers(1, 8))
         numbers = [
@@ -196,7 +223,9 @@ class KeyIndexConformance:
         self._check_merge(parts, numbers, total, asked)
 
     def test_merge_of_large_key_parts_forgets_and_renumbers(self) -> None:
-        """Two large key parts, where a group moves, a group is forgotten and two become one."""
+        """Merges two large key parts. A group moves, a group is dropped, and two groups
+        become one.
+        """
         made = _large()
         half = LARGE_KEYS // 2
         parts = [
@@ -208,14 +237,14 @@ class KeyIndexConformance:
     @given(made=inserts())
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     def test_equal_inserts_give_equal_key_parts(self, made: Inserts) -> None:
-        """Key parts depend on their arguments only; so does what is merged from them."""
+        """Key parts and merged key parts depend only on their arguments."""
         key_part, numbers = self._build(made), np.arange(GROUPS, dtype=np.int64)
         assert key_part == self._build(made)
         merged = self.index.merge([key_part, key_part], [numbers, numbers], GROUPS)
         assert merged == self.index.merge([key_part, key_part], [numbers, numbers], GROUPS)
 
     def test_equal_large_inserts_give_equal_key_parts(self) -> None:
-        """The same, where sorting, sizing and hashing have something to decide."""
+        """The same for a large key part."""
         assert self._build(_large()) == self._build(_large())
 
     @given(made=inserts(), data=st.data())
@@ -223,7 +252,7 @@ class KeyIndexConformance:
     def test_hostile_bytes_raise_value_error_or_give_candidates(
         self, made: Inserts, data: st.DataObject
     ) -> None:
-        """Foreign, truncated, extended and overwritten bytes; no other exception."""
+        """Foreign, truncated, extended and overwritten bytes raise no other exception."""
         key_part = self._build(made)
         at, junk = (
             data.draw(st.integers(0, len(key_part))),
@@ -239,8 +268,8 @@ class KeyIndexConformance:
             self._survives(bad, made)
 
     def test_huge_numbers_in_a_key_part_are_not_believed(self) -> None:
-        """Runs of 0xff and of 0x7f over every part of a small key part never make a look-up
-        allocate much.
+        """Overwriting any part of a small key part with 0xff or 0x7f never causes large
+        allocations.
         """
         made = Inserts(list(_ODD_KEYS), [at % GROUPS for at in range(len(_ODD_KEYS))])
         key_part = self._build(made)
@@ -254,7 +283,7 @@ class KeyIndexConformance:
             tracemalloc.stop()
 
     def test_every_flipped_bit_is_found_or_harmless(self) -> None:
-        """A key part with one flipped bit is refused, or still finds every key."""
+        """A key part with a flipped bit is rejected, or still finds every key."""
         made = Inserts(list(_ODD_KEYS[:6]), [at % GROUPS for at in range(6)])
         key_part = self._build(made)
         for bit in range(8 * len(key_part)):
@@ -267,7 +296,7 @@ class KeyIndexConformance:
             assert found >= truth(made, made.keys), f"bit {bit % 8} of byte {bit // 8}"
 
     def test_nothing_in_nothing_out(self) -> None:
-        """No keys inserted, no keys asked, no key parts merged."""
+        """Tests zero inserted keys, zero requested keys, and zero merged key parts."""
         empty = self._build(Inserts([], []))
         merged = self.index.merge([], [], GROUPS)
         for key_part in (empty, merged):
@@ -317,7 +346,7 @@ class KeyIndexConformance:
         )
 
     def _survives(self, key_part: bytes, made: Inserts) -> None:
-        """ValueError, or positions that exist: of the keys asked for, and no negative group."""
+        """Look up keys in damaged bytes. Allows ValueError, or valid positions."""
         try:
             found = self.index.locate(key_part, *hashed(made.keys))
         except ValueError:
@@ -339,7 +368,7 @@ class KeyIndexConformance:
 
 
 def _large() -> Inserts:
-    """LARGE_KEYS shuffled keys; every tenth comes a second time, in the next group."""
+    """LARGE_KEYS shuffled keys. Every tenth occurs a second time, in the next group."""
     rng = np.random.default_rng(11)
     numbers = rng.permutation(LARGE_KEYS)
     numbers[9::10] = numbers[8::10]

@@ -1,9 +1,9 @@
-"""Sets of positions as bytes: roaring bitmaps without the zeros at their end.
+"""Sets of positions as bytes: roaring bitmaps without trailing zeros.
 
 The bytes are the portable format of roaring bitmaps (Lemire et al., "Roaring Bitmaps:
-Implementation of an Optimized Software Library", 2018), runs included, with all zero bytes at the
-end taken away: the last container of a segment is seldom full, and half of a dense bitmap of 78,000
-rows would be such zeros.
+Implementation of an Optimized Software Library", 2018), including runs. All zero bytes at the end
+are removed. The last container of a segment is seldom full, and half of a dense bitmap of 78,000
+rows would be trailing zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyroaring import BitMap
 from indexes.base import BoolArray
 
 CONTAINER_ROWS = 65536
-"""Positions that share a container of a roaring bitmap."""
+"""Positions per container of a roaring bitmap."""
 
 _CONTAINER_BYTES = 8192
 _ARRAY_MAX = 4096
@@ -31,24 +31,23 @@ _OFFSETS_FROM = 4  # containers; bitmaps with runs and fewer have no offsets
 _UINT16, _UINT32 = struct.Struct("<H"), struct.Struct("<I")
 _TAIL = bytes(_CONTAINER_BYTES)
 _ROWS_PER_CHANGE = 16
-"""A bitset of 65,536 rows takes as many bytes as 2,048 runs, that is 4,096 changes: one in 16 rows.
+"""A bitset of 65,536 rows takes as many bytes as 2,048 runs. That is 4,096 changes, one per 16
+rows.
 """
 
 
 def from_positions(positions: npt.NDArray[np.unsignedinteger[Any]]) -> bytes:
-    """Return the bytes of sorted, distinct positions below 2**32; ``positions``: unsigned[n].
-    O(n).
-    """
+    """Return the bytes of sorted, distinct positions below 2**32: unsigned[n]. O(n)."""
     bitmap = BitMap(array("I", positions.astype(np.uint32).tobytes()))
     bitmap.run_optimize()
     return bitmap.serialize().rstrip(b"\0")
 
 
 def from_bits(bits: BoolArray) -> bytes:
-    """Return the bytes of the positions where ``bits``: bool[n] is set.  O(n).
+    """Return the bytes of the positions where ``bits``: bool[n] is set. O(n).
 
-    Dense and irregular bits are written as they are, which is an order of magnitude faster than by
-    way of positions.
+    Dense, irregular bits are written directly, which is ten times faster than conversion to
+    positions.
 
     >>> to_bitmap(from_bits(np.array([True, False, True])))
     BitMap([0, 2])
@@ -72,18 +71,19 @@ def from_bits(bits: BoolArray) -> bytes:
 
 
 def to_bitmap(data: bytes | memoryview) -> BitMap:
-    """Return the positions of :func:`from_positions` or :func:`from_bits`; raises ValueError for
-    other bytes.  O(n).
+    """Decode the bytes of :func:`from_positions` or :func:`from_bits`. O(n).
+
+    Raises ValueError for other bytes.
     """
     return checked(b"".join((data, _TAIL)))
 
 
 def checked(data: bytes, rows: int = 2**32) -> BitMap:
-    """Return the positions in a roaring bitmap of the portable format, all below ``rows``.
+    """Decode a roaring bitmap in the portable format with all positions below ``rows``.
 
-    Raises ValueError for other bytes.  The library that parses them believes what containers say of
-    themselves: a bitset of another size than it tells, or a run beyond its container, would be
-    written into memory that is not its own. O(containers), for arrays and bitsets O(bytes).
+    Raises ValueError for other bytes. The underlying library trusts the container headers. A bitset
+    of the wrong size, or a run beyond its container, would overwrite foreign memory. O(containers),
+    for arrays and bitsets O(bytes).
 
     >>> checked(BitMap([2, 7]).serialize(), rows=8)
     BitMap([2, 7])
@@ -103,8 +103,8 @@ def checked(data: bytes, rows: int = 2**32) -> BitMap:
 
 
 def _check_containers(data: bytes, rows: int) -> None:
-    """Raise ValueError, struct.error or IndexError unless each container is as it says, and begins
-    below ``rows``.
+    """Raise ValueError, struct.error or IndexError unless all containers are valid and start below
+    ``rows``.
     """
     cookie = _UINT32.unpack_from(data)[0]
     at, runs = 8, b""
@@ -134,8 +134,8 @@ def _check_containers(data: bytes, rows: int) -> None:
 
 
 def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
-    """Raise ValueError unless there are arrays of ``sizes``, less one, positions one after the
-    other.
+    """Raise ValueError unless the data consists of valid array containers. ``sizes`` are
+    less one.
     """
     ends = np.array(list(accumulate(sizes, initial=0))[1:], np.int64) + np.arange(1, len(sizes) + 1)
     if not len(ends):
@@ -150,7 +150,7 @@ def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
 
 
 def _checked_container(data: bytes, at: int, size: int) -> int:
-    """Return the bytes of the array or bitset of ``size`` positions that begins at ``at``."""
+    """Return the length in bytes of the array or bitset with ``size`` positions at ``at``."""
     length = 2 * size if size <= _ARRAY_MAX else _CONTAINER_BYTES
     if at + length > len(data):
         raise IndexError
@@ -172,8 +172,9 @@ def _checked_container(data: bytes, at: int, size: int) -> int:
 
 
 def _checked_runs(data: bytes, at: int) -> int:
-    """Return the bytes of the container of runs that begins at ``at``: starts and lengths, less
-    one, apart and rising.
+    """Return the length in bytes of the run container at ``at``.
+
+    It holds starts and lengths less one. Runs must be separate and ascending.
     """
     count = _UINT16.unpack_from(data, at)[0]
     length = 2 + 4 * count

@@ -1,19 +1,19 @@
-"""From the persisted name of an index to its class, and from ``"bitmap(status)"`` to a request for
-one.
+"""Lookup of index classes by persisted name, and the syntax of index specifications.
 
-A name is looked up, never imported: what a table's metadata says chooses among classes that this
-process already offers.  Classes come from three places: the modules of this package, the decorator
-:func:`register`, and the entry points of installed packages in the group ``mdt.indexes``::
+Names are looked up, never imported from table metadata. Classes come from three places: the modules
+of this package, the decorator :func:`register`, and the entry points of installed packages in the
+group ``mdt.indexes``::
 
     [project.entry-points."mdt.indexes"]
     length = "example_index:LengthIndex"
 
-The two contracts have a name space each: ``bloom(status)`` is a skipping index,
-``key_index="bloom"`` a key index, and :func:`find` and :func:`find_key_index` know which is meant.
+Skipping indexes and key indexes have separate namespaces. For example, ``bloom(status)`` is a
+skipping index, and ``key_index="bloom"`` a key index. Use :func:`find` for the former and
+:func:`find_key_index` for the latter.
 
-Installed packages are looked at once, when a name is asked for that is not known without them.  A
-package that cannot be loaded, or that claims a name which is taken, costs its own indexes and
-nothing else; :func:`find` says why.
+Installed packages are loaded once, on the first lookup of a name that is not built in. If a package
+fails to load, or uses a name that is taken, only its own indexes are unavailable. The result of
+:func:`find` then contains the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Class = TypeVar("_Class", bound=type[SkippingIndex] | type[KeyIndex])
 _Kind = TypeVar("_Kind", type[SkippingIndex], type[KeyIndex])
 
 ENTRY_POINT_GROUP = "mdt.indexes"
-"""Where installed packages announce their index classes."""
+"""Entry point group of installed packages with index classes."""
 
 _BUILT_IN_MODULES = (
     "indexes.column_stats",
@@ -54,8 +54,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*/[1-9][0-9]{0,5}")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No class has this ``name``; ``reason`` (str) is a sentence for people.  Its files are
-    candidates.
+    """Result of a failed lookup. ``reason`` is a sentence for the user.
+
+    Files with such an index are treated as not indexed.
+
+    >>> find("no_such_index").name
+    'no_such_index'
     """
 
     name: str
@@ -63,12 +67,16 @@ class Unknown:
 
 
 class Registry:
-    """Names and their classes; the module's functions are those of one that the process shares.
-    Thread-safe.
+    """Registry of index classes by name. Thread-safe.
+
+    The functions of this module use one registry for the whole process.
+
+    >>> Registry().package(Registry().find("bitmap"))  # built in
+    ''
     """
 
     def __init__(self, modules: tuple[str, ...] = _BUILT_IN_MODULES) -> None:
-        """Offer the index classes of ``modules``, which are constants of the program."""
+        """Register the index classes of ``modules``, a constant of the program."""
         self._modules = modules
         self._skipping: dict[str, type[SkippingIndex]] = {}
         self._keys: dict[str, type[KeyIndex]] = {}
@@ -78,11 +86,10 @@ class Registry:
         self._lock = RLock()
 
     def register(self, index: _Class) -> _Class:
-        """Offer ``index`` under its ``name``.  The same class again is no change.
+        """Register ``index`` under its ``name``. Registering a class again has no effect.
 
-        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, one with
-        both ``row_groups`` and ``finds_rows``, or a name that another class of the same contract
-        has.
+        Raises ValueError for a name unlike ``"bitmap/1"``, an abstract class, a class with both
+        ``row_groups`` and ``finds_rows``, or a name of another class of the same contract.
         """
         if not (
             isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)
@@ -112,10 +119,10 @@ class Registry:
         return index
 
     def find(self, name: str) -> type[SkippingIndex] | Unknown:
-        """Return the skipping index called ``name`` ("bitmap/1"), or the newest version of a short
-        name ("bitmap").
+        """Return the skipping index called ``name``, or Unknown.
 
-        Never raises and never imports what ``name`` says.
+        A full name ("bitmap/1") selects a version. A short name ("bitmap") selects the newest
+        version. Never raises, and never imports ``name``.
 
         >>> Registry().find("bitmap").__name__, Registry().find("bitmap/1").__name__
         ('BitmapIndex', 'BitmapIndex')
@@ -125,14 +132,17 @@ class Registry:
         return self._find(self._skipping, name, "skipping index")
 
     def find_key_index(self, name: str) -> type[KeyIndex] | Unknown:
-        """Return the key index called ``name`` ("bloom/1", or the short "bloom"), as :meth:`find`
-        does.
+        """Return the key index called ``name``, or Unknown. Names are as in :meth:`find`.
+
+        >>> Registry().find_key_index("bloom").name
+        'bloom/1'
         """
         return self._find(self._keys, name, "key index")
 
     def package(self, index: IndexClass) -> str:
-        """Return the installed package that announced ``index``, else its top-level module; "" for
-        our own.
+        """Return the installed package that provides ``index``, or its top-level module.
+
+        Returns "" for built-in indexes.
         """
         module = index.__module__.partition(".")[0]
         if module == __name__.partition(".")[0]:
@@ -140,11 +150,11 @@ class Registry:
         return self._packages.get(index.name, module)
 
     def names(self) -> list[str]:
-        """Return the names of all skipping indexes, sorted; loads everything."""
+        """Return the sorted names of all skipping indexes. Loads all modules and packages."""
         return self._names(self._skipping)
 
     def key_index_names(self) -> list[str]:
-        """Return the names of all key indexes, sorted; loads everything."""
+        """Return the sorted names of all key indexes. Loads all modules and packages."""
         return self._names(self._keys)
 
     def _find(self, classes: dict[str, _Kind], name: str, contract: str) -> _Kind | Unknown:
@@ -177,8 +187,8 @@ class Registry:
                 self._failures.append(f"module {module} could not be loaded: {error}")
 
     def _load_entry_points(self) -> None:
-        """Load what installed packages announce; their code may fail in any way, which must not
-        reach the table.
+        """Load the indexes of installed packages. Any error in their code is recorded,
+        not raised.
         """
         # Loaded here: it takes longer than the rest of this package, and most processes never ask.
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
@@ -195,7 +205,7 @@ _SHARED = Registry()
 
 
 register = _SHARED.register
-"""Offer an index class in this process; a class decorator."""
+"""Class decorator that registers an index class in this process."""
 find = _SHARED.find
 find_key_index = _SHARED.find_key_index
 package = _SHARED.package
@@ -214,8 +224,10 @@ def _newest(classes: dict[str, _Kind], name: str) -> _Kind | None:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """A request for an index: its ``kind`` ("bitmap"), the ``columns`` that it is of, and
-    ``options``, all strings.
+    """A parsed index specification: ``kind`` ("bitmap"), ``columns`` and ``options``, all strings.
+
+    >>> str(IndexSpec("text", ("note",), {"tokenizer": "word"}))
+    "text(note, tokenizer='word')"
     """
 
     kind: str
@@ -223,7 +235,7 @@ class IndexSpec:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return the text that :func:`parse_spec` reads back to an equal spec."""
+        """Return text that :func:`parse_spec` parses to an equal specification."""
         columns = [_column_text(column) for column in self.columns]
         options = [f"{name}={_quote(value)}" for name, value in self.options.items()]
         if not columns and not options:
@@ -241,12 +253,11 @@ _BARE_COLUMN = re.compile(r"[^\s(),='\"]+")
 
 @lru_cache(maxsize=1024)
 def parse_spec(text: str) -> IndexSpec:
-    """Return what ``text`` asks for, such as ``bitmap(status)``, ``text(note, tokenizer='word')``
-    or ``grid(lat, lon)``.
+    """Parse an index specification, such as ``bitmap(status)`` or ``text(note, tokenizer='word')``.
 
-    Columns come first, each once; a name with spaces or signs is quoted; a quote inside quotes is
-    doubled.  Raises ValueError that shows the position, counted from 0, and what was expected
-    there.
+    Columns come first, and each only once. Quote a column name that contains spaces or punctuation,
+    and double a quote inside quotes. Raises ValueError with the position, counted from 0, and what
+    was expected there.
 
     >>> parse_spec("text(note, tokenizer='word')")
     IndexSpec(kind='text', columns=('note',), options=mappingproxy({'tokenizer': 'word'}))
@@ -290,7 +301,7 @@ def parse_spec(text: str) -> IndexSpec:
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
-    """Kind, value and position of each token; the last is the end."""
+    """Kind, value and position of each token. The last token is the end."""
     tokens, at = [], 0
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
@@ -325,7 +336,7 @@ def _error(text: str, at: int, expected: str) -> ValueError:
 
 
 def _column_text(column: str) -> str:
-    """Return a column as it stands in a specification."""
+    """Return a column name in the syntax of specifications."""
     if _BARE_COLUMN.fullmatch(column):
         return column
     return _quote(column)

@@ -1,16 +1,16 @@
-"""Sketches of a column, built by numpy without a loop over rows: how many distinct values, and
-which are frequent.
+"""Sketches of a column: the number of distinct values, and the most frequent values. Vectorized
+with numpy.
 
-*Distinct values*: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) of 2,048 registers, one
-byte each, read by the improved raw estimator of Ertl ("New cardinality estimation algorithms for
-HyperLogLog sketches", 2017, algorithm 6), which needs no tables and no special case for few values.
-The standard error is 1.04 / sqrt(2048) = 2.3 %.  Sketches merge by the larger register.  The
-``datasketches`` library has better compressed ones, but takes one value a call: 79 ms for a million
-values against 3 ms here.
+*Distinct values*: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) with 2,048 registers of one
+byte, and the improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog
+sketches", 2017, algorithm 6). It needs no tables and no special case for few values. The standard
+error is 1.04 / sqrt(2048) = 2.3 %. Sketches are merged by the maximum of each register. The
+``datasketches`` library compresses better, but takes one value per call: 79 ms for a million
+values, against 3 ms here.
 
-*Frequent values*: rows are counted in 65,536 buckets by hash (one row of a count-min sketch,
-Cormode and Muthukrishnan, 2005); only the rows of the heaviest buckets are counted by value.  Those
-counts are exact, and no other value can occur more often than the heaviest of the other buckets.
+*Frequent values*: rows are counted in 65,536 buckets by hash (a row of a count-min sketch, Cormode
+and Muthukrishnan, 2005). Only the rows of the heaviest buckets are counted by value. These counts
+are exact. No other value can occur more often than the heaviest of the remaining buckets.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from indexes.base import Int64Array, UInt64Array
 from indexes.key_hash import hash_keys
 
 Registers = npt.NDArray[np.uint8]
-"""uint8[REGISTERS]: the largest rank seen in each; 0 for none."""
+"""uint8[REGISTERS]: the largest rank of each register, 0 for none."""
 
 REGISTER_BITS = 11
 REGISTERS = 1 << REGISTER_BITS
-"""Registers of a sketch: with one byte each, about 0.9 KB compressed."""
+"""Registers of a sketch. With one byte each, a sketch takes about 0.9 KB compressed."""
 RANK_MAX = 64 - REGISTER_BITS
-"""Largest rank: leading zeros of the bits that do not choose the register, plus one."""
+"""Largest rank: leading zeros of the bits that do not select the register, plus one."""
 RELATIVE_ERROR = 1.04 / math.sqrt(REGISTERS)
-"""Standard error of an estimate, as a share of it."""
+"""Standard error of an estimate, relative to it."""
 
 _PIECE_ROWS = 16_384
 _BUCKETS = 1 << 16
 _HEAVY_BUCKETS = 64
 _LONG_BYTES = 512
-"""Longer strings go to mmh3 one by one: one of them would make a whole piece walk through its
-words.
+"""Longer strings are hashed one by one by mmh3. In a batch, a single long string would add a step
+for each of its words.
 """
 _SEED = 0
 _U32 = np.uint64(32)
@@ -50,10 +50,10 @@ _U32 = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class Frequent:
-    """Values that occur often.
+    """Frequent values.
 
-    ``row``: int64[k], a row that holds each; ``count``: int64[k], how often each occurs, exactly,
-    falling; ``rest``: no other value occurs more often.
+    ``row`` is int64[k], a row with each value. ``count`` is int64[k], the exact count of each
+    value, descending. All other values occur at most ``rest`` times.
     """
 
     row: Int64Array
@@ -62,12 +62,12 @@ class Frequent:
 
 
 def hash_values(keys: pa.Array) -> UInt64Array:
-    """Return a 64-bit hash of each key, binary[n] without nulls -> uint64[n]; for sketches only.
+    """Return a 64-bit hash of each key, binary[n] without nulls -> uint64[n]. For sketches only.
 
-    About 2 ns for a key of eight bytes, and 6 ns for each eight bytes of text, a third of what
-    MurmurHash3 costs.  A key is its length and words at 0, 8, 16, … and at its end; each word is
-    folded, multiplied by a constant of its place, and the sum is mixed by the finalizer of
-    splitmix64 (Steele, Lea, Flood, 2014).
+    It takes about 2 ns for a key of eight bytes, and 6 ns for each eight bytes of text, a third of
+    the cost of MurmurHash3. The input is the length of a key and its words at 0, 8, 16, … and at
+    its end. Each word is folded and multiplied by a constant of its position. The sum is mixed by
+    the finalizer of splitmix64 (Steele, Lea, Flood, 2014).
     """
     if (words := _as_words(keys)) is not None:
         return _hash_words(words)
@@ -83,9 +83,7 @@ def hash_values(keys: pa.Array) -> UInt64Array:
 
 
 def registers(hashes: UInt64Array) -> Registers:
-    """Return the sketch of n hashes: uint64[n].  O(n), 3 ns a hash; repeated ones change
-    nothing.
-    """
+    """Return the sketch of n hashes: uint64[n]. O(n), 3 ns per hash. Duplicates change nothing."""
     found = np.zeros(REGISTERS, np.uint8)
     known = 0
     for start in range(0, len(hashes), _PIECE_ROWS):
@@ -101,7 +99,7 @@ def registers(hashes: UInt64Array) -> Registers:
 
 
 def distinct(found: Registers) -> float:
-    """Return the estimated number of distinct hashes behind a sketch.  O(registers).
+    """Return the estimated number of distinct hashes in a sketch. O(registers).
 
     >>> hashes = hash_values(pa.array([b"%d" % (n % 500) for n in range(2000)]))
     >>> 490 < distinct(registers(hashes)) < 510
@@ -116,10 +114,9 @@ def distinct(found: Registers) -> float:
 
 
 def frequent(hashes: UInt64Array, top: int) -> Frequent:
-    """Return the ``top`` most frequent of n hashes: uint64[n]; exact, but for values of equal hash.
-    O(n), 5 ns a hash.
+    """Return the ``top`` most frequent of n hashes: uint64[n]. O(n), 5 ns per hash.
 
-    Fewer come back if less frequent ones might be missing in between.
+    Counts are exact. Fewer hashes are returned if more frequent ones might be missing in between.
 
     >>> found = frequent(hash_values(pa.array([b"a", b"b", b"a", b"c", b"a", b"b"])), top=2)
     >>> found.row.tolist(), found.count.tolist(), found.rest
@@ -144,8 +141,9 @@ def frequent(hashes: UInt64Array, top: int) -> Frequent:
 
 
 def _as_words(keys: pa.Array) -> UInt64Array | None:
-    """Return keys of one length, eight bytes or a multiple, as uint64[n, words] without a copy;
-    None for others.
+    """Return keys of equal length, a multiple of eight bytes, as uint64[n, words] without a copy.
+
+    Returns None for other keys.
     """
     if not pa.types.is_binary(keys.type) or not len(keys):
         return None
@@ -160,7 +158,7 @@ def _as_words(keys: pa.Array) -> UInt64Array | None:
 
 
 def _hash_words(words: UInt64Array) -> UInt64Array:
-    """Return what :func:`_hash_piece` makes of the same strings."""
+    """Same result as :func:`_hash_piece`, from words."""
     hashes = np.empty(len(words), np.uint64)
     length = np.uint64(8 * words.shape[1] * int(_MULTIPLIERS[0]) % 2**64)
     for start in range(0, len(words), _PIECE_ROWS):
@@ -193,8 +191,9 @@ def _hash_piece(rows: ByteRows) -> UInt64Array:
 
 
 def _folded(words: UInt64Array, place: int) -> UInt64Array:
-    """Return the words' contribution, in place: the upper half must reach the lower, which
-    multiplication forbids.
+    """Return the contribution of words, in place.
+
+    Multiplication never carries the upper half into the lower half, so the words are folded first.
     """
     words ^= words >> _U32
     words *= _MULTIPLIERS[place]
@@ -214,19 +213,19 @@ def _mixed(words: UInt64Array) -> UInt64Array:
 _MULTIPLIERS = _mixed(
     np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 ) | np.uint64(1)
-"""One odd constant for each place of a word: the sequence of splitmix64."""
+"""An odd constant for each word position: the sequence of splitmix64."""
 
 
 def _ranks(hashes: UInt64Array) -> Registers:
-    """Return 1 + the leading zeros of the upper 53 bits -> uint8[n]: a double's exponent is their
-    number, exactly.
+    """Return 1 + the leading zeros of the upper 53 bits -> uint8[n], from the exponent of
+    a double.
     """
     upper = ((hashes >> np.uint64(REGISTER_BITS)) | np.uint64(1)).astype(np.float64)
     return (1023 + RANK_MAX - (upper.view(np.int64) >> 52)).astype(np.uint8)
 
 
 def _sigma(share: float) -> float:
-    """Return x + sum of x**(2**k) * 2**(k - 1) over k > 0, for the share of empty registers."""
+    """Return x + sum of x**(2**k) * 2**(k - 1) over k > 0, for the share x of empty registers."""
     if share == 1.0:
         return math.inf
     weight, total, before = 1.0, share, -1.0
@@ -238,8 +237,9 @@ def _sigma(share: float) -> float:
 
 
 def _tau(share: float) -> float:
-    """Return (1 - x - sum of (1 - x**(2**-k))**2 * 2**-k over k > 0) / 3, for the share of
-    registers not yet full.
+    """Return (1 - x - sum of (1 - x**(2**-k))**2 * 2**-k over k > 0) / 3.
+
+    ``share``: The share x of registers that are not full.
     """
     if share in (0.0, 1.0):
         return 0.0

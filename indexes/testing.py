@@ -1,16 +1,17 @@
-"""The conformance suite for skipping indexes: subclass it, name your index, and pytest does the
-rest.
+"""Conformance suite for skipping indexes.
+
+Subclass it, set ``index``, and run pytest::
 
     class TestMine(SkippingIndexConformance):
         index = MyIndex()
 
-An index on several columns takes :class:`SeveralColumnsConformance`, a key index
-``indexes.key_testing``. It feeds columns of every type that the index supports, full of the values
-that break indexes (NaN, infinities, minus zero, nulls, strings with long common prefixes, U+10FFFF,
-runs of 0xff), and compares every verdict with ``predicate.matches`` on the same rows.  The
-hypothesis strategies are public: other suites build on them.
+Use :class:`SeveralColumnsConformance` for an index on several columns, and ``indexes.key_testing``
+for a key index. The suite generates columns of every type that the index supports, with typical
+edge cases: NaN, infinities, minus zero, nulls, strings with long common prefixes, U+10FFFF, runs of
+0xff. It compares every verdict with ``predicate.matches`` on the same rows. The hypothesis
+strategies are public, and other suites may use them.
 
-hypothesis is a development dependency; nothing else in ``indexes`` imports it.
+hypothesis is a development dependency. Only the conformance suites import it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ ALL_TYPES: tuple[Any, ...] = (
     pa.dictionary(pa.int32(), pa.string()),
     pa.dictionary(pa.int8(), pa.int64()),
 )
-"""One of every kind of type that has an order."""
+"""Examples of all types with an order."""
 
 _PREFIX = "p" * 63
 _TEXTS = (
@@ -123,13 +124,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def scalar_types() -> st.SearchStrategy[Any]:
-    """Return a strategy for the types that have an order, one of each kind (:data:`ALL_TYPES`)."""
+    """Return a strategy for types with an order (:data:`ALL_TYPES`).
+
+    >>> len(ALL_TYPES), scalar_types().validate()
+    (26, None)
+    """
     return st.sampled_from(ALL_TYPES)
 
 
 def pool(type: pa.DataType) -> tuple[Any, ...]:
-    """Return the values of ``type`` that break indexes, in a form that ``pa.array(values, type)``
-    takes.
+    """Return edge-case values of ``type``, in a form that ``pa.array(values, type)`` accepts.
+
+    >>> pool(pa.int8())
+    (-128, -127, -7, -1, 0, 1, 2, 7, 126, 127)
     """
     type = order.plain_type(type)
     kind = order.kind_of(type)
@@ -167,7 +174,12 @@ def pool(type: pa.DataType) -> tuple[Any, ...]:
 
 
 def scalars(type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return a strategy for values of ``type``: mostly from :func:`pool`, so that values repeat."""
+    """Return a strategy for values of ``type``, mostly from :func:`pool`, so that values repeat.
+
+    >>> from hypothesis import find
+    >>> find(scalars(pa.bool_()), lambda value: value)
+    True
+    """
     value_type = order.plain_type(type)
     known = st.sampled_from(pool(type))
     kind = order.kind_of(value_type)
@@ -183,13 +195,22 @@ def scalars(type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def columns(type: pa.DataType, max_size: int = 12) -> st.SearchStrategy[Any]:
-    """Return a strategy for arrays of ``type`` with up to ``max_size`` rows, nulls among them."""
+    """Return a strategy for arrays of ``type`` with nulls and up to ``max_size`` rows.
+
+    >>> from hypothesis import find
+    >>> find(columns(pa.bool_()), lambda column: column.null_count).to_pylist()
+    [None]
+    """
     rows = st.lists(st.none() | scalars(type), max_size=max_size)
     return rows.map(lambda values: column_of(values, type))
 
 
 def column_of(values: Sequence[Any], type: pa.DataType) -> Any:
-    """Return an array of ``type``, dictionary-encoded if the type says so."""
+    """Return an array of ``type``, dictionary-encoded for a dictionary type.
+
+    >>> column_of(["a", "b", "a"], pa.dictionary(pa.int8(), pa.string())).to_pylist()
+    ['a', 'b', 'a']
+    """
     if pa.types.is_dictionary(type):
         encoded = pa.array(values, type.value_type).dictionary_encode()
         return pa.DictionaryArray.from_arrays(
@@ -199,8 +220,13 @@ def column_of(values: Sequence[Any], type: pa.DataType) -> Any:
 
 
 def literals(type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return a strategy for literals that can be compared with ``type``; some are not values of it
-    (1.5, 10**30).
+    """Return a strategy for literals that can be compared with ``type``.
+
+    Some are not values of the type, such as 1.5 or 10**30 for integers.
+
+    >>> from hypothesis import find
+    >>> find(literals(pa.int8()), lambda value: value == 1.5)
+    1.5
     """
     others = foreign_literals(type)
     if others:
@@ -209,7 +235,11 @@ def literals(type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def foreign_literals(type: pa.DataType) -> tuple[Any, ...]:
-    """Return literals that lie between or beyond the values of ``type``."""
+    """Return literals between or beyond the values of ``type``.
+
+    >>> 10**30 in foreign_literals(pa.int8())
+    True
+    """
     type = order.plain_type(type)
     kind = order.kind_of(type)
     if kind in ("int", "float", "decimal"):
@@ -227,8 +257,11 @@ def foreign_literals(type: pa.DataType) -> tuple[Any, ...]:
 
 
 def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Leaf]:
-    """Return every operator that ``type`` has with each of the ``drawn`` literals, and the null
-    tests.
+    """Return leaves with every operator of ``type`` and each of the ``drawn`` literals, and the
+    null tests.
+
+    >>> [leaf.op for leaf in leaves_for("flag", pa.bool_(), [True])][:6]
+    ['is null', 'is not null', '<=>', '=', '=', '!=']
     """
     kind = order.kind_of(type)
     drawn = list(drawn)
@@ -271,8 +304,14 @@ def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Lea
 
 @st.composite
 def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int = 2) -> Predicate:
-    """Draw a predicate on the columns of ``schema`` that have an order; half of the literals come
-    from ``table``.
+    """Draw a predicate on the columns of ``schema`` that have an order.
+
+    Half of the literals are values of ``table``.
+
+    >>> from hypothesis import find
+    >>> table = pa.table({"flag": [True, None]})
+    >>> find(predicates(table.schema, table), lambda predicate: isinstance(predicate, And))
+    And(children=())
     """
     if depth and draw(st.booleans()):
         kind = draw(st.sampled_from((And, Or)))
@@ -289,12 +328,10 @@ def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int =
 
 
 class _Kept(InMemory):
-    """A summary that keeps what an index makes of its bytes from test to test, as those of a table
-    do.
-    """
+    """A summary that caches parsed data between tests, like the summaries of a table."""
 
     def keep(self, make: Callable[[], T]) -> T:
-        """Call ``make`` the first time, and return what it returned then."""
+        """Call ``make`` the first time, and return its result every time."""
         if "made" not in vars(self):
             vars(self)["made"] = make()
         made: T = vars(self)["made"]
@@ -304,8 +341,13 @@ class _Kept(InMemory):
 def violations(
     index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType
 ) -> list[str]:
-    """Return what the index gets wrong about ``segments`` (arrays of ``type``) under each leaf, as
+    """Return the errors of the index on ``segments`` (arrays of ``type``) for each leaf, as
     sentences.
+
+    >>> from indexes.column_stats import ColumnStats
+    >>> segments = [pa.array([1, 3]), pa.array([5, 9])]
+    >>> violations(ColumnStats(), segments, [Leaf("n", "<", 4)], pa.int64())
+    []
     """
     return list(_violations(index, segments, tests, type))
 
@@ -313,9 +355,7 @@ def violations(
 def _violations(
     index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType
 ) -> Iterator[str]:
-    """Yield what :func:`violations` returns; who wants to know only whether there is any stops at
-    the first.
-    """
+    """Yield the items of :func:`violations`, so that callers may stop at the first."""
     summaries = [_Kept(index.summarize(segment)) for segment in segments]
     whole = pa.chunked_array(segments, type)
     columns = whole.flatten() if index.several_columns else [whole]
@@ -349,8 +389,13 @@ def _violations(
 
 
 def corner_segments(type: pa.DataType) -> list[Any]:
-    """Return small segments of ``type``: empty, all null, each value of the pool alone, with a
-    null, in pairs, all.
+    """Return small segments of ``type``.
+
+    They are empty, all null, each value of the pool alone and with a null, pairs of neighbors, and
+    the whole pool.
+
+    >>> [segment.to_pylist() for segment in corner_segments(pa.bool_())][:4]
+    [[], [None], [None, None, None], [False, True]]
     """
     values = pool(type)
     pairs = [[low, high] for low, high in pairwise(values)]
@@ -367,8 +412,12 @@ def corner_segments(type: pa.DataType) -> list[Any]:
 
 
 def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
-    """Return two segments of 1,200 rows, a tenth null, with about 700 distinct values, and literals
-    on the edges.
+    """Return two segments of 1,200 rows with about 700 distinct values and 10 % nulls, and
+    edge-case literals.
+
+    >>> segments, drawn = many_values(pa.int64())
+    >>> [len(segment) for segment in segments], drawn[:3]
+    ([1200, 1200], [-1, 0, 766])
     """
     rng = np.random.default_rng(7)
     numbers = rng.integers(0, 1_000, 2_400) * 3
@@ -391,7 +440,7 @@ def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
 
 
 class _Conformance:
-    """What both suites have."""
+    """Tests of both suites."""
 
     index: ClassVar[SkippingIndex]
 
@@ -401,19 +450,23 @@ class _Conformance:
         assert stem and version.isdigit()
 
     def survives(self, damaged: bytes, leaf: Leaf, type: pa.DataType) -> None:
-        """Ask the index about damaged bytes; only ValueError may come out."""
+        """Test the index on damaged bytes. Only ValueError is allowed."""
         for answer in (self.index.prune, self.index.rows):
             with suppress(ValueError):
                 answer([InMemory(damaged)], leaf, type)
 
 
 class SkippingIndexConformance(_Conformance):
-    """Tests that every skipping index must pass; set ``index`` in a subclass whose name starts with
-    Test.
+    """Tests for every skipping index. Set ``index`` in a subclass whose name starts with Test.
+
+    >>> from indexes.column_stats import ColumnStats
+    >>> class TestColumnStats(SkippingIndexConformance):
+    ...     index = ColumnStats()
+    >>> TestColumnStats().test_no_summaries_give_no_verdicts()
     """
 
     def test_a_no_is_a_proof_on_every_corner_value(self) -> None:
-        """Each corner value alone, in pairs and together, under every operator with every corner
+        """Tests each corner value alone, in pairs and together, with every operator and corner
         value.
         """
         for type in self._types():
@@ -424,7 +477,7 @@ class SkippingIndexConformance(_Conformance):
     @given(data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_a_no_is_a_proof_on_generated_columns(self, data: st.DataObject) -> None:
-        """Random segments; half of the literals are drawn from the segments."""
+        """Tests random segments. Half of the literals are values of the segments."""
         type = data.draw(st.sampled_from(self._types()))
         segments = data.draw(st.lists(columns(type), min_size=1, max_size=3))
         seen = pa.chunked_array(segments, type).drop_null().to_pylist()
@@ -434,9 +487,7 @@ class SkippingIndexConformance(_Conformance):
         assert not wrong, f"{type}: {wrong}"
 
     def test_many_distinct_values_lose_no_row(self) -> None:
-        """Segments of hundreds of values, nulls among them: what is kept in blocks must be found
-        across their edges.
-        """
+        """Tests segments of hundreds of values with nulls, which span several blocks."""
         for type in (
             pa.int64(),
             pa.float64(),
@@ -453,7 +504,7 @@ class SkippingIndexConformance(_Conformance):
     @given(data=st.data())
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     def test_equal_columns_have_equal_summaries(self, data: st.DataObject) -> None:
-        """A summary depends on the values only."""
+        """A summary depends only on the values."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
         again = column_of(column.to_pylist(), column.type)
         assert (
@@ -465,7 +516,7 @@ class SkippingIndexConformance(_Conformance):
     @given(data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
-        """Foreign, truncated, extended and flipped bytes never lead to another exception."""
+        """Foreign, truncated, extended and flipped bytes raise no other exception."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
         good = self.index.summarize(column)
         test = data.draw(
@@ -491,7 +542,7 @@ class SkippingIndexConformance(_Conformance):
             assert self.index.prune([], Leaf("c", "is null"), type).shape == (0,)
 
     def test_every_operator_gets_a_verdict(self) -> None:
-        """An operator that the index does not know gives MAYBE, not an error."""
+        """An unknown operator gets MAYBE, not an error."""
         for type in self._types():
             drawn = leaves_for("c", type, pool(type)[:2])
             summary = InMemory(self.index.summarize(column_of(pool(type), type)))
@@ -505,8 +556,7 @@ class SkippingIndexConformance(_Conformance):
 
 
 class SeveralColumnsConformance(_Conformance):
-    """Tests that an index on several columns, or on predicate functions, must pass; a subclass sets
-    what it is about.
+    """Tests for an index on several columns, or on predicate functions.
 
         class TestGrid(SeveralColumnsConformance):
             index = GridIndex()
@@ -519,26 +569,26 @@ class SeveralColumnsConformance(_Conformance):
                 near = lambda at, km: call("within_km", ("lat", "lon"), (*at, km))
                 return st.builds(near, places, st.floats(0, 500))
 
-    ``columns``: names and types.  ``values``: strategies for values that are plausible together;
-    odd values of the types are mixed in.
+    ``columns`` maps names to types. ``values`` maps names to strategies for plausible values. The
+    suite adds edge cases of the types.
     """
 
     columns: ClassVar[Mapping[str, Any]]
     values: ClassVar[Mapping[str, st.SearchStrategy[Any]]] = {}
 
     def asked(self, seen: Sequence[tuple[Any, ...]]) -> st.SearchStrategy[Leaf]:
-        """Return a strategy for tests of the columns; half of their literals had better be near
-        rows that were ``seen``.
+        """Return a strategy for tests of the columns. Half of their literals should be near rows in
+        ``seen``.
 
-        ``seen``: rows of the segments that the test will be about, as tuples, nulls among them.
-        Negations, and tests of single columns, are asked besides.
+        ``seen`` holds the rows of the tested segments as tuples, with nulls. The suite adds
+        negations and tests of single columns.
         """
         raise NotImplementedError
 
     @given(data=st.data())
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     def test_a_no_is_a_proof(self, data: st.DataObject) -> None:
-        """Random segments, each of many kinds of rows; every verdict against the reference."""
+        """Tests random segments. Every verdict is compared with the reference."""
         segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
         asked = data.draw(st.lists(self.asked(_seen(segments)), min_size=1, max_size=4))
         leaves = [
@@ -552,9 +602,7 @@ class SeveralColumnsConformance(_Conformance):
     @given(data=st.data())
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     def test_a_summary_depends_on_the_values_only(self, data: st.DataObject) -> None:
-        """Equal rows, equal bytes; a slice of a longer column is summarized as the same rows
-        alone.
-        """
+        """Equal rows have equal bytes, also if they are a slice of a longer column."""
         rows = data.draw(self._segments())
         longer = pa.concat_arrays([rows, rows, rows])
         sliced = pa.StructArray.from_arrays(
@@ -565,7 +613,7 @@ class SeveralColumnsConformance(_Conformance):
     @given(data=st.data())
     @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
     def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
-        """Foreign, truncated, extended and overwritten bytes never lead to another exception."""
+        """Foreign, truncated, extended and overwritten bytes raise no other exception."""
         good, leaf = self.index.summarize(data.draw(self._segments())), data.draw(self.asked([]))
         cut, junk = data.draw(st.integers(0, len(good))), data.draw(st.binary(max_size=9))
         for damaged in (
@@ -579,7 +627,7 @@ class SeveralColumnsConformance(_Conformance):
     @given(data=st.data())
     @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
     def test_every_test_gets_a_verdict_for_each_summary(self, data: st.DataObject) -> None:
-        """None for none; what the index knows nothing about gets MAYBE, not an error."""
+        """Zero summaries get zero verdicts. An unknown test gets MAYBE, not an error."""
         leaf, rows = data.draw(self.asked([])), data.draw(self._segments())
         summary = InMemory(self.index.summarize(rows))
         for asked in (leaf, negate(leaf), *self._simple(data)):
@@ -595,7 +643,7 @@ class SeveralColumnsConformance(_Conformance):
         return pa.struct(list(self.columns.items()))
 
     def _is_shown(self, leaf: Predicate) -> TypeGuard[Leaf]:
-        """Return whether a table would ask the index about ``leaf``."""
+        """Return True if a table would pass ``leaf`` to the index."""
         known = not isinstance(leaf, Call) or leaf.function in self.index.functions
         return isinstance(leaf, Leaf) and known and self.index.can_test(leaf, self._type())
 
@@ -615,22 +663,29 @@ class SeveralColumnsConformance(_Conformance):
         return rows.map(built)
 
     def _simple(self, data: st.DataObject) -> list[Leaf]:
-        """Return tests of one column."""
+        """Return tests of a single column."""
         name = data.draw(st.sampled_from(list(self.columns)))
         return leaves_for(name, self.columns[name], [data.draw(scalars(self.columns[name]))])
 
 
 def _seen(segments: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of segments of structs."""
+    """Return the rows of struct segments."""
     return [tuple(row.values()) for segment in segments for row in segment.to_pylist()]
 
 
 def first_failure(suite: type[Any], *, known: str | None = None) -> str | None:
-    """Return the name of the first test of a conformance suite that its index fails, or None; to
-    test the suite with mutants.
+    """Return the name of the first failing test of a conformance suite, or None. For mutation
+    tests.
 
-    ``known``: the test that is known to find the mistake goes first, which saves the time of the
-    others.
+    ``known``: A test that is expected to fail. It runs first, to save time.
+
+    >>> from indexes.column_stats import ColumnStats
+    >>> class Unversioned(ColumnStats):
+    ...     name = "unversioned"
+    >>> class TestUnversioned(SkippingIndexConformance):
+    ...     index = Unversioned()
+    >>> first_failure(TestUnversioned, known="test_the_name_ends_in_a_version")
+    'test_the_name_ends_in_a_version'
     """
     instance = suite()
     names = [name for name in dir(suite) if name.startswith("test_")]

@@ -1,17 +1,17 @@
-"""Tokenizers: what the tokens of a text are, for the operator ``match`` and for the inverted index.
+"""Tokenizers for the operator ``match`` and the inverted index.
 
-A *spec* names one: ``"word"``, ``"ngram(3)"``, ``"chinese"``, or what an installed package offers
-in the entry point group ``mdt.tokenizers`` (name -> class; arguments in parentheses arrive as
-strings)::
+A *spec* names a tokenizer: ``"word"``, ``"ngram(3)"``, ``"chinese"``, or a tokenizer of an
+installed package with an entry point in the group ``mdt.tokenizers`` (name -> class). Arguments in
+parentheses are passed as strings::
 
     [project.entry-points."mdt.tokenizers"]
     camel = "my_package:CamelCase"
 
-Like an index, a tokenizer is looked up by name, never imported because some data says so.
+Like indexes, tokenizers are looked up by name, never imported from data.
 
-The law: the tokens of a text depend on the text and the tokenizer's :attr:`~Tokenizer.version`
-alone.  An index keeps the version; a table whose index was built by another version is searched
-without that index.
+The law: the tokens of a text depend only on the text and the tokenizer's
+:attr:`~Tokenizer.version`. An index stores the version. If it was built with another version, it is
+not used.
 """
 
 from __future__ import annotations
@@ -32,52 +32,49 @@ import pyarrow.compute as pc
 from indexes.characters import Codes, Int64Array, Text, folded, pattern, strings, word_table
 
 ENTRY_POINT_GROUP = "mdt.tokenizers"
-"""Where installed packages announce their tokenizers."""
+"""Entry point group of installed packages with tokenizers."""
 
 NGRAM_MAX = 16
-"""Longer n-grams than this would be nearly whole values."""
+"""Longer n-grams would be nearly whole values."""
 
 _SPEC = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(?:\(\s*([^()]*?)\s*\))?\s*")
 _KEY_MAX = 2**62
 
 
 class Tokenizer(ABC):
-    """Cuts texts into tokens.  Stateless apart from its arguments, which arrive as strings; equal
-    specs, equal tokens.
-    """
+    """Splits texts into tokens. Stateless apart from its arguments, which are strings."""
 
     version: str = "1"
-    """Changes whenever some text would get other tokens than before."""
+    """Change the version whenever any text gets other tokens."""
 
     cuts_words: ClassVar[bool] = False
-    """Whether every token is a stretch of the folded text, so that other tokenizers' tokens may be
-    looked for in it.
+    """True if every token is a substring of the case-folded text, so that it may be searched for
+    tokens of other tokenizers.
     """
 
     @property
     @abstractmethod
     def spec(self) -> str:
-        """Return the text that :func:`find` turns into an equal tokenizer."""
+        """Text that :func:`find` turns into an equal tokenizer."""
 
     @abstractmethod
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Int64Array]:
-        """Return the tokens of n texts and the row of each -> (string[t], plain or
-        dictionary-encoded, int64[t]).
+        """Return the tokens of n texts and the row of each token -> (string[t], int64[t]).
 
-        ``values``: string or large_string[n].  Rows ascend; a null has no tokens; a token may
-        repeat in a row.
+        ``values`` is string or large_string[n]. The tokens may be dictionary-encoded. Rows ascend.
+        A null has no tokens, and a token may repeat in a row.
         """
 
     def query(self, text: str) -> list[str]:
-        """Return the distinct tokens of one text, sorted."""
+        """Return the sorted distinct tokens of a text."""
         found, _ = self.tokens(pa.array([text], pa.string()))
         return sorted(set(found.to_pylist()))
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
-        """Return tokens of every text that has ``part`` in it, in order; fewer than there are is
-        allowed.
+        """Return tokens contained in every text that contains ``part``, in order.
 
-        ``more_before``: whether the text may have more before the part, ``more_after`` likewise.
+        The list may be incomplete. ``more_before`` is True if the text may continue before the
+        part, and ``more_after`` if it may continue after it.
 
         >>> Word().implied("black umbrel", more_before=False, more_after=True)  # 'black umbrel%'
         ['black']
@@ -87,10 +84,9 @@ class Tokenizer(ABC):
         return self.query(part)
 
     def holds_all(self, values: pa.Array, wanted: Sequence[str]) -> pa.Array:
-        """Return whether each of n texts has all ``wanted`` tokens, distinct -> bool[n], null for
-        null.
+        """Return True for each of n texts with all ``wanted`` tokens -> bool[n], null for null.
 
-        Without wanted tokens no text has them.
+        ``wanted`` holds distinct tokens. An empty list matches no text.
         """
         found = np.zeros(len(values), np.bool_)
         rows = np.flatnonzero(self._may_hold(values, wanted))
@@ -106,8 +102,9 @@ class Tokenizer(ABC):
         return pa.array(found, mask=np.asarray(values.is_null()))
 
     def _may_hold(self, values: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return which of n texts are worth to be cut -> bool[n]: cheaply found, because most texts
-        are not.
+        """Return True for each of n texts that is worth tokenizing -> bool[n].
+
+        A cheap test that excludes most texts.
         """
         found = np.full(len(values), bool(wanted))
         if self.cuts_words:
@@ -119,7 +116,7 @@ class Tokenizer(ABC):
 
 
 class Word(Tokenizer):
-    """Maximal runs of word characters, case folded (``indexes.characters`` defines both).
+    """Maximal runs of word characters, case-folded (see ``indexes.characters``).
 
     >>> tokens, rows = Word().tokens(pa.array(["A black UMBRELLA, lost", None, "black"]))
     >>> list(zip(tokens.to_pylist(), rows.tolist()))
@@ -156,8 +153,9 @@ class Word(Tokenizer):
 
 
 class Ngram(Tokenizer):
-    """Every run of ``n`` code points of the case-folded text, spaces and signs included; shorter
-    texts have none.
+    """All runs of ``n`` code points of the case-folded text, including spaces and punctuation.
+
+    Shorter texts have no tokens.
 
     >>> Ngram("3").query("Oslo"), Ngram("3").query("it")
     (['osl', 'slo'], [])
@@ -197,9 +195,7 @@ class Ngram(Tokenizer):
         return pa.array(self._may_hold(values, wanted), mask=np.asarray(values.is_null()))
 
     def _starts(self, text: Text) -> Int64Array:
-        """Return where the n-grams start -> int64[t]: everywhere but less than n before the end of
-        a row.
-        """
+        """Return the start of each n-gram -> int64[t]. N-grams do not cross the end of a row."""
         valid = np.ones(max(len(text.codes) - self.n + 1, 0), np.bool_)
         for back in range(1, self.n):
             last = text.bounds - back
@@ -207,8 +203,8 @@ class Ngram(Tokenizer):
         return np.flatnonzero(valid)
 
     def _keys(self, codes: Codes) -> npt.NDArray[np.uint64]:
-        """Return a number for the n code points from each place on, equal for equal ones ->
-        uint64[places].
+        """Return a number for the n code points from each position, equal for equal n-grams ->
+        uint64[p].
         """
         alphabet = np.flatnonzero(np.bincount(codes))
         letters = np.zeros(int(codes.max(initial=0)) + 1, np.uint64)
@@ -228,10 +224,11 @@ class Ngram(Tokenizer):
 
 
 class Chinese(Tokenizer):
-    """Words of Chinese text as jieba cuts them for search engines; signs and spaces are no tokens.
+    """Words of Chinese text, segmented by jieba in search-engine mode. Punctuation and spaces are
+    dropped.
 
-    jieba is Python and looks at one text at a time: tens of microseconds for each distinct value.
-    The case is folded before.  Raises ValueError without the package jieba.
+    jieba is written in Python and takes tens of microseconds for each distinct value. Text is
+    case-folded first. Raises ValueError if the package jieba is not installed.
     """
 
     cuts_words = True
@@ -273,10 +270,9 @@ def _has_word(token: str) -> bool:
 
 @cache
 def _jieba() -> Callable[[str], Any]:
-    """Return jieba's cut for search engines, with its bundled dictionary and nothing that others
-    added to it.
+    """Return jieba's search-engine segmentation with its bundled dictionary only.
 
-    The dictionary takes most of a second to load: once in a process, not before there is a text.
+    Loading the dictionary takes most of a second, so it is loaded once, with the first text.
     """
     with warnings.catch_warnings():
         # Importing jieba 0.42 warns of its own regular expressions and of pkg_resources: not the
@@ -292,7 +288,7 @@ def _jieba() -> Callable[[str], Any]:
 
 
 class Tokenizers:
-    """Names and their classes; :func:`find` works on one that is shared by the process."""
+    """Registry of tokenizers. :func:`find` uses one registry for the whole process."""
 
     built_in: ClassVar[dict[str, type[Tokenizer]]] = {
         "word": Word,
@@ -305,8 +301,8 @@ class Tokenizers:
 
     @property
     def installed(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
-        """The classes of installed packages by name, and why some could not be had, as sentences;
-        looked for once.
+        """Classes of installed packages by name, and the reasons for load failures.
+        Computed once.
         """
         # No cached_property: in Python 3.11 that has a lock, which a forked child might find held
         # for ever.
@@ -329,9 +325,7 @@ class Tokenizers:
         return found, failures
 
     def find(self, spec: str) -> Tokenizer:
-        """Return the tokenizer that ``spec`` names.  Raises ValueError for an unknown one; imports
-        no name from data.
-        """
+        """Return the tokenizer for ``spec``. Raises ValueError for an unknown name."""
         parsed = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
         if parsed is None:
             raise ValueError(f"a tokenizer is written like word or ngram(3), got {spec!r}")
@@ -360,7 +354,7 @@ _SHARED = Tokenizers()
 
 @lru_cache(maxsize=256)
 def find(spec: str) -> Tokenizer:
-    """Return the tokenizer that ``spec`` names.  See :meth:`Tokenizers.find`.
+    """Return the tokenizer for ``spec``. See :meth:`Tokenizers.find`.
 
     >>> find("ngram(3)").spec, find("word").query("Oslo!")
     ('ngram(3)', ['oslo'])

@@ -1,1 +1,1 @@
-"""Key indexes: where may a record key live?  Each module is one :class:`indexes.base.KeyIndex`."""
+"""Key indexes. Each module contains a :class:`indexes.base.KeyIndex`."""

@@ -1,11 +1,11 @@
-r"""``bloom/1``: key ranges and Bloom filters, one of each per group and key part.
+r"""``bloom/1``: a key range and a Bloom filter for each group and key part.
 
-A key is compared with all ranges in one pass over an interval tree, then with the filters of the
-ranges that hold it. Ordered keys are settled by the ranges, shuffled keys by the filters.  The
-filters grow with the data: about 10.5 bits a key at the default false-positive probability of 1 %.
+A lookup first finds the ranges that contain each key, in one pass over an interval tree, then
+probes the filters of these ranges. Ranges exclude most groups for ordered keys, filters for random
+keys. Filters grow with the data: about 10.5 bits per key at the default false-positive probability
+of 1 %.
 
-Byte layout, little-endian, nothing between the parts; an *entry* is what one ``build`` kept of one
-group:
+Byte layout, little-endian, without padding. An *entry* is the data of one group from one ``build``:
 
 =================  =================================================================================
 offset, size       meaning
@@ -19,19 +19,19 @@ offset, size       meaning
 ..., 4 e           uint32: group of each entry
 ..., 4 e           uint32: blocks of each entry's filter, at least 1
 ..., e             uint8: bytes of each low bound, 0 to 64, or 255 for none
-..., e             uint8: bytes of each high bound, likewise
+..., e             uint8: bytes of each high bound, as above
 ..., r             low bounds, then high bounds
 ..., 4             CRC-32 of everything before
 =================  =================================================================================
 
-A low bound is the smallest key, cut to 64 bytes.  A high bound is the largest key, or, if that is
-longer than 64 bytes, the smallest string of at most 64 bytes above everything that begins with its
-first 64 bytes; if there is none, the range has no upper end.
+A low bound is the smallest key, cut to 64 bytes. A high bound is the largest key. If that is longer
+than 64 bytes, the high bound is the smallest string of at most 64 bytes above everything with the
+same first 64 bytes. If there is none, the range has no upper end.
 
-``merge`` keeps the filters as they are, because filters of different sizes cannot be united.  A
-group that receives inserts in many commits has many entries, and the probability of a false
-positive adds up over those whose range holds the key; building the group's entry again from its
-keys makes it one.
+``merge`` retains the filters as they are, because filters of different sizes cannot be united. A
+group that receives inserts in many commits therefore has many entries. The probabilities of a false
+positive add up over the entries with a matching range. Rebuilding the group from its keys makes a
+single entry.
 """
 
 from __future__ import annotations
@@ -55,36 +55,36 @@ from indexes.interval_tree import IntervalList, IntervalTree
 from indexes.values import truncate_up
 
 BOUND_BYTES_MAX = 64
-"""Longer bounds are cut: they cost space and hardly separate better."""
+"""Maximum length of a bound. Longer bounds cost space and hardly improve pruning."""
 GROUPS_MAX = 2**32
-"""Group numbers are stored in 32 bits."""
+"""Group numbers have 32 bits."""
 
 _MAGIC = b"MDTBLO\x00\x01"
 _HEADER = struct.Struct("<8sQQQQ")
 _CRC = struct.Struct("<I")
 _NO_BOUND = 255
 _PAIRS_PER_PASS = 2_000_000
-"""Bounds the memory of a pass when every range holds every key."""
+"""Limits the memory of a pass when every range contains every key."""
 
 Pairs = tuple[Int64Array, Int64Array]
-"""int64[p] each: keys, and what each is to be compared with."""
+"""Keys and entries to compare, int64[p] each."""
 
 TREE, LIST, NONE = "tree", "list", "none"
 OPENED_MAX = 64
-"""Key parts that stay open; a table has a few."""
+"""Cached key parts. A table has only a few."""
 _KEYS_PER_THREAD_MIN = 4096
-"""Fewer keys are not worth a thread."""
+"""Threads do not pay for fewer keys."""
 
 
 class BloomKeyIndex(KeyIndex):
-    """Ranges and filters.  ``locate`` is O(m log e + pairs whose range holds the key).
+    """Key ranges and Bloom filters. ``locate`` is O(m log e + pairs whose range contains the key).
 
     >>> from indexes.key_hash import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
     >>> key_part = BloomKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])
     >>> found = BloomKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
-    >>> found.key.tolist(), found.group.tolist()  # id_3 may live in group 1, id_4 nowhere
+    >>> found.key.tolist(), found.group.tolist()  # id_3 may be in group 1, id_4 is absent
     ([0], [1])
     """
 
@@ -99,12 +99,15 @@ class BloomKeyIndex(KeyIndex):
         threads: int | str = 1,
         pairs: int | str = _PAIRS_PER_PASS,
     ) -> None:
-        """``fpp``: false-positive probability of each filter, between 0 and 1.  Of a look-up:
-        ``ranges``: by what keys are compared with ranges, TREE, LIST or NONE (with the filters
-        alone); ``caching``: "true" to keep what was opened; ``threads`` that share the keys;
-        ``pairs`` of keys and filters that a thread holds at a time.
+        """Set the false-positive probability ``fpp`` of each filter, in (0, 1), and the lookup
+        options.
 
-        Raises ValueError for anything else.
+        ``ranges`` selects the search structure for ranges: TREE, LIST, or NONE to probe filters
+        only. With ``caching`` "true", opened key parts are cached. ``threads`` is the number of
+        threads for a lookup. ``pairs`` is the number of pairs (key, filter) that a thread holds in
+        memory at a time.
+
+        Raises ValueError for invalid options.
         """
         self._fpp = float(fpp)
         bloom.keys_per_block(self._fpp)
@@ -121,8 +124,9 @@ class BloomKeyIndex(KeyIndex):
             )
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than
-        GROUPS_MAX groups.
+        """See :meth:`indexes.base.KeyIndex.build`. O(n).
+
+        Raises ValueError for more than GROUPS_MAX groups.
         """
         _check_groups(groups)
         present = np.flatnonzero(np.bincount(group, minlength=groups)).astype(np.int64)
@@ -136,9 +140,7 @@ class BloomKeyIndex(KeyIndex):
         )
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part when it is first
-        opened: O(key part).
-        """
+        """See :meth:`indexes.base.KeyIndex.locate`. Verifies the whole key part on first use."""
         opened = self._kept.opened(key_part, self._ranges)
         places = opened.places(keys)
         return self._located(
@@ -153,9 +155,11 @@ class BloomKeyIndex(KeyIndex):
         key_place: Int64Array,
         group_place: Int64Array,
     ) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate_within`.  A key of which fewer entries are of its
-        place than have it in their range is compared with the former only, so that many places with
-        the same keys cost no more than one.
+        """See :meth:`indexes.base.KeyIndex.locate_within`.
+
+        If a key's partition has fewer entries than the key has matching ranges, the key is compared
+        only with the entries of its partition. Many partitions with the same keys are then as cheap
+        as one.
         """
         opened = self._kept.opened(key_part, self._ranges)
         places = opened.places(keys)
@@ -169,8 +173,10 @@ class BloomKeyIndex(KeyIndex):
         counts: Int64Array,
         pairs_of: Callable[[slice], Pairs],
     ) -> Candidates:
-        """Return which pairs the filters leave.  ``counts``: int64[m], about how many each key has;
-        ``pairs_of``: (key in the pass, entry).
+        """Return the pairs that pass the filters.
+
+        ``counts`` is int64[m], the approximate number of pairs of each key. ``pairs_of`` returns
+        the pairs (key in the pass, entry) for a slice of keys.
         """
         passes = _passes(counts, self._pairs, self._threads)
 
@@ -191,7 +197,9 @@ class BloomKeyIndex(KeyIndex):
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  O(bytes): the entries are kept one by one."""
+        """See :meth:`indexes.base.KeyIndex.merge`. O(bytes). The entries are retained
+        separately.
+        """
         _check_groups(total)
         parts = [
             _renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)
@@ -211,8 +219,10 @@ class BloomKeyIndex(KeyIndex):
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """A verified key part.  ``group``, ``blocks``: int64[e]; ``low``, ``high``: e bounds;
-    ``filters``: uint8[32 B].
+    """A verified key part.
+
+    ``group`` and ``blocks`` are int64[e]. ``low`` and ``high`` are e bounds. ``filters`` is
+    uint8[32 B].
     """
 
     group_count: int
@@ -225,8 +235,10 @@ class _KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A key part that can be asked.  ``ranges``: None, and every key is compared with every filter.
-    ``repeats``: a group has several entries.
+    """A key part with its search structures.
+
+    ``ranges`` is None to probe every filter for every key. ``repeats`` is True if a group has
+    several entries.
     """
 
     part: _KeyPart
@@ -245,21 +257,22 @@ class _Opened:
         return cls(part, made, bloom.filter_set(part.filters.data, part.blocks), repeats)
 
     def places(self, keys: pa.Array) -> Int64Array:
-        """Return where keys stand among the bounds of ranges, texts being compared once ->
-        int64[m]; 0 without ranges.
+        """Return the ranks of keys among the bounds of ranges -> int64[m], or zeros without ranges.
+
+        Strings are compared only here.
         """
         if self.ranges is None:
             return np.zeros(len(keys), np.int64)
         return self.ranges.ranks(keys)
 
     def counts(self, places: Int64Array) -> Int64Array:
-        """Return about how many entries each key is to be compared with -> int64[m]."""
+        """Return the approximate number of entries to compare with each key -> int64[m]."""
         if self.ranges is None:
             return np.full(len(places), len(self.part.group), np.int64)
         return self.ranges.counts(places)
 
     def stabbed(self, places: Int64Array) -> Pairs:
-        """Return all pairs (key, entry) in whose range the key is."""
+        """Return all pairs (key, entry) whose range contains the key."""
         if self.ranges is None:
             count = len(self.part.group)
             return np.repeat(np.arange(len(places)), count), np.tile(np.arange(count), len(places))
@@ -269,12 +282,12 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Within:
-    """Keys and entries with their places.
+    """Keys and entries with their partitions.
 
-    ``key_place``: int64[m]; ``entry_place``: int64[e]; ``by_place``: int64[e], entries in the order
-    of places, of which key i's are those from ``start[i]`` to ``stop[i]``; ``counts``: int64[m],
-    entries that each key is compared with; ``is_near``: bool[m], whether by place, and not by
-    range.
+    ``key_place`` is int64[m] and ``entry_place`` int64[e]. ``by_place`` is int64[e], the entries
+    sorted by partition. The entries of key i are those from ``start[i]`` to ``stop[i]``. ``counts``
+    is int64[m], the entries to compare with each key. ``is_near`` is bool[m], True if they are
+    selected by partition, False if by range.
     """
 
     opened: _Opened
@@ -308,8 +321,9 @@ class _Within:
         )
 
     def pairs(self, ranks: Int64Array, at: slice) -> Pairs:
-        """Return the pairs (key, entry) of one place for the keys ``at``, which stand at ``ranks``
-        among the bounds.
+        """Return the pairs (key, entry) in the same partition for the keys ``at``.
+
+        ``ranks`` are the ranks of these keys among the bounds.
         """
         near, far = np.flatnonzero(self.is_near[at]), np.flatnonzero(~self.is_near[at])
         start, count = self.start[at][near], (self.stop - self.start)[at][near]
@@ -329,8 +343,10 @@ class _Within:
 
 
 def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
-    """Cut keys so that each part makes about ``pairs`` pairs, in as many parts as threads at least
-    if that pays.  ``counts``: pairs of each.
+    """Split keys into passes of about ``pairs`` pairs, and if it pays, into at least one pass per
+    thread.
+
+    ``counts``: The number of pairs of each key.
     """
     if not len(counts):
         return []
@@ -343,10 +359,10 @@ def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
 
 
 class _Kept:
-    """What was opened last, by the bytes in memory that it was made of, which nobody can change.
+    """Cache of opened key parts, keyed by the address of their immutable bytes.
 
-    Without a lock, which a forked child might find held for ever: each step on the dict is one for
-    all threads.
+    It has no lock, because a forked child might inherit a locked one. Each dict operation is
+    atomic.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -355,7 +371,7 @@ class _Kept:
         """The newest last."""
 
     def opened(self, key_part: bytes | memoryview, ranges: str) -> _Opened:
-        """Return a key part that was verified, now or before.  Raises ValueError."""
+        """Return the opened key part, verified now or earlier. Raises ValueError."""
         view = memoryview(key_part).cast("B")
         if not self._size_max or not view.readonly or not len(view):
             return _Opened.of(view, ranges)
@@ -371,7 +387,7 @@ class _Kept:
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
-    """Verify all of ``key_part`` before anything is taken from it.  Raises ValueError."""
+    """Verify and decode all of ``key_part``. Raises ValueError."""
     view = memoryview(key_part).cast("B")
     if len(view) < _HEADER.size + _CRC.size:
         raise ValueError(f"bloom key part: {len(view)} bytes are no header")
@@ -421,7 +437,7 @@ def _encode(key_part: _KeyPart) -> bytes:
 def _read_bounds(
     sizes: memoryview, body: memoryview
 ) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Cut ``body`` into bounds: a loop over entries, of which a group has a few."""
+    """Split ``body`` into bounds. A loop over entries, of which each group has a few."""
     bounds: list[bytes | None] = []
     at = 0
     for size in sizes:
@@ -438,7 +454,7 @@ def _read_bounds(
 
 
 def _bounds(keys: pa.Array, owner: Int64Array) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Smallest and largest key of each owner in the order of owners, cut soundly."""
+    """Smallest and largest key of each owner, cut to valid bounds."""
     table = pa.table({"owner": owner, "key": keys.cast(pa.large_binary())})
     by_owner = (
         table.group_by("owner", use_threads=False)
@@ -453,7 +469,7 @@ def _bounds(keys: pa.Array, owner: Int64Array) -> tuple[list[bytes | None], list
 
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
-    """The entries of a key part under new group numbers, without the forgotten ones."""
+    """The entries of a key part with new group numbers, without the dropped groups."""
     if len(new) != key_part.group_count:
         raise ValueError(
             f"bloom key part: {key_part.group_count} groups, but new numbers for {len(new)}"
@@ -469,7 +485,7 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
 
 
 def _unique(key: Int64Array, group: Int64Array, opened: _Opened) -> Candidates:
-    """Drop repeated pairs, which exist only if a group has several entries."""
+    """Drop duplicate pairs, which exist only if a group has several entries."""
     if not opened.repeats:
         return Candidates(key, group)
     count = opened.part.group_count

@@ -1,17 +1,15 @@
-r"""``bucket/1``: no look-up; a hash of the key says which bucket it belongs to, and the table keeps
-a bucket's keys in one group.
+r"""``bucket/1``: the hash of a key selects its bucket, and a bucket's keys are in one group.
 
-The bucket of a key is HUDI's: Java's hash of the list of the key's field values, without its sign,
-modulo the number of buckets.  Who assigns rows asks :meth:`BucketKeyIndex.buckets` where new keys
-belong.  Look-ups do not rely on it: a key part says which buckets a group's keys were seen to be
-of, so that a row that somebody has put elsewhere is found, too.
+The bucket of a key is Hudi's: Java's hash of the list of the key's field values, without its sign,
+modulo the number of buckets. Writers call :meth:`BucketKeyIndex.buckets` to assign new keys.
+Lookups do not rely on that assignment. A key part stores the actual buckets of each group's keys,
+so rows written elsewhere by another writer are also found.
 
-Partitions may have other numbers of buckets by rules, as HUDI's bucket index of partitions has them
-(its RFC 89): the first regular expression that is found in a partition's path says how many.  Key
-parts then count buckets as if every partition had the least common multiple of all these numbers,
-which says the bucket of each.
+Rules may set another number of buckets for some partitions, like Hudi's partition-level bucket
+index (RFC 89). The first regular expression that matches a partition's path wins. Key parts then
+use the least common multiple of all bucket numbers, which determines the bucket in every partition.
 
-Byte layout, little-endian, nothing between the parts:
+Byte layout, little-endian, without padding:
 
 ============  ============================================================================
 offset, size  meaning
@@ -21,7 +19,7 @@ offset, size  meaning
 16, 4         uint32: number of buckets, from 1 to 2^24; with rules their least common multiple
 20, 4         uint32: p, number of pairs
 24, 4 p       uint32: bucket of each pair, ascending
-..., 4 p      uint32: group of each pair, ascending where buckets are equal; no pair appears twice
+..., 4 p      uint32: group of each pair, ascending for equal buckets; no pair appears twice
 ..., 4        CRC-32 of everything before
 ============  ============================================================================
 """
@@ -45,24 +43,25 @@ from indexes.arrays import distinct_texts, flags
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 
 BUCKETS_MAX = 1 << 24
-"""A file name has eight digits for a bucket; a partition with so many would be no table any more.
+"""A file name has eight digits for the bucket. A partition with so many buckets would be
+unusable.
 """
 GROUPS_MAX = 2**32
-"""Group numbers are stored in 32 bits."""
+"""Group numbers have 32 bits."""
 
 RULES_CHARACTERS_MAX = 16_384
-"""Every write of a table tests its partitions with all rules."""
+"""Every write tests its partitions with all rules."""
 _NO_TEXT = pa.array([""])
 
 _MAGIC = b"MDTBUC\x00\x01"
 _HEADER = struct.Struct("<8sQII")
 _CRC = struct.Struct("<I")
 _PRIME = 31
-"""Of Java's hashes of texts and lists."""
+"""Multiplier of Java's hashes of strings and lists."""
 
 
 class BucketKeyIndex(KeyIndex):
-    """Buckets by HUDI's hash.  8 bytes a bucket and group; ``locate`` is O(bytes of the keys).
+    """Buckets by Hudi's hash. 8 bytes per bucket and group. ``locate`` is O(bytes of the keys).
 
     >>> index = BucketKeyIndex(buckets="4")
     >>> index.buckets(pa.array(["id_1", "id_2", "id_3"]), np.array(["", "", ""], object)).tolist()
@@ -74,12 +73,14 @@ class BucketKeyIndex(KeyIndex):
     by_text: ClassVar[bool] = True
 
     def __init__(self, buckets: int | str = 4, fields: str = "", partitions: str = "") -> None:
-        """``buckets``: how many a partition has.  ``fields``: those of the record key that count,
-        separated by commas; all by default. ``partitions``: rules for partitions that have another
-        number, ``"expression,buckets;expression,buckets"``.
+        """``buckets`` is the number of buckets of a partition.
 
-        Raises ValueError for numbers whose least common multiple is none from 1 to BUCKETS_MAX, an
-        empty name, or a rule that is none.
+        ``fields`` lists the fields of the record key to hash, separated by commas. The default is
+        all of them. ``partitions`` sets other numbers of buckets by partition path:
+        ``"expression,buckets;expression,buckets"``.
+
+        Raises ValueError for numbers whose least common multiple is not between 1 and BUCKETS_MAX,
+        an empty name, or an invalid rule.
         """
         self.count = int(buckets)
         self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
@@ -97,7 +98,7 @@ class BucketKeyIndex(KeyIndex):
             )
 
     def buckets_of(self, partition: str) -> int:
-        """Return how many buckets a partition has; ``partition``: its path.
+        """Return the number of buckets of the partition with this path.
 
         >>> BucketKeyIndex(4, partitions="-(06|11)-,16;2026,8").buckets_of("day=2026-11-24")
         16
@@ -105,8 +106,9 @@ class BucketKeyIndex(KeyIndex):
         return int(self._counts([partition])[0])
 
     def _counts(self, partitions: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """Return how many buckets each of some partitions has -> uint32[n].  O(length of the paths
-        and of the rules): no expression goes back.
+        """Return the number of buckets of each partition -> uint32[n].
+
+        O(length of paths and rules), because RE2 does not backtrack.
         """
         found, paths = (
             np.full(len(partitions), self.count, np.uint32),
@@ -125,8 +127,9 @@ class BucketKeyIndex(KeyIndex):
         return (_hashes(keys, self.fields) % count).astype(np.int64)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(bytes of the keys).  Raises ValueError for
-        more than GROUPS_MAX groups.
+        """See :meth:`indexes.base.KeyIndex.build`. O(bytes of the keys).
+
+        Raises ValueError for more than GROUPS_MAX groups.
         """
         buckets = (_hashes(keys, self.fields) % np.uint32(self.modulus)).astype(np.int64)
         return _encode(_KeyPart(groups, self.modulus, *_unique(buckets, group, groups)))
@@ -144,8 +147,9 @@ class BucketKeyIndex(KeyIndex):
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  Raises ValueError for key parts with different
-        numbers of buckets.
+        """See :meth:`indexes.base.KeyIndex.merge`.
+
+        Raises ValueError for key parts with different numbers of buckets.
         """
         none = np.zeros(0, np.int64)
         pairs, count = [(none, none)], self.modulus
@@ -164,8 +168,9 @@ class BucketKeyIndex(KeyIndex):
 
 
 def _rules(text: str) -> list[tuple[str, int]]:
-    """Return expressions of RE2 and numbers of buckets, the first that is found counts.  Raises
-    ValueError; an expression can have no comma or semicolon.
+    """Parse rules into (RE2 expression, number of buckets). The first match wins.
+
+    Raises ValueError. Expressions cannot contain commas or semicolons.
     """
     found = []
     if len(text) > RULES_CHARACTERS_MAX:
@@ -191,7 +196,7 @@ def _rules(text: str) -> list[tuple[str, int]]:
 
 
 def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
-    """Return Java's ``String.hashCode`` of each text, as unsigned words -> uint32[n].  O(bytes).
+    r"""Return Java's ``String.hashCode`` of each text, as unsigned words -> uint32[n]. O(bytes).
 
     >>> java_hashes(pa.array(["", "a", "hello", "\U0001f600"])).view(np.int32).tolist()
     [0, 97, 99162322, 1772899]
@@ -225,10 +230,10 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Return HUDI's hash of each record key, without its sign -> uint32[n].
+    """Return Hudi's hash of each record key, without its sign -> uint32[n].
 
-    Of a key of several fields, ``f1:v1,f2:v2``, it is the hash of the list of their values; of any
-    other, of a list of the key alone.
+    For a key of several fields, ``f1:v1,f2:v2``, it is the hash of the list of the values of
+    ``fields``. For any other key, it is the hash of a list that contains only the key.
     """
     alone = np.uint32(_PRIME) + java_hashes(keys)
     total, is_composite = np.ones(len(keys), np.uint32), np.ones(len(keys), np.bool_)
@@ -244,8 +249,10 @@ def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """A verified key part.  ``groups``: every number is smaller; ``count``: buckets; ``bucket``,
-    ``group``: int64[p].
+    """A verified key part.
+
+    ``groups`` is the limit of group numbers, and ``count`` the number of buckets. ``bucket`` and
+    ``group`` are int64[p].
     """
 
     groups: int
@@ -268,7 +275,7 @@ def _encode(part: _KeyPart) -> bytes:
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
-    """Verify all of ``key_part`` before anything is taken from it.  Raises ValueError."""
+    """Verify and decode all of ``key_part``. Raises ValueError."""
     view = memoryview(key_part).cast("B")
     if len(view) < _HEADER.size + _CRC.size:
         raise ValueError(f"bucket key part: {len(view)} bytes are no header")

@@ -1,9 +1,8 @@
-"""``memory/1`` and ``lmdb/1``: the key parts of ``record/1``, kept beside the table instead of in
-it.
+"""``memory/1`` and ``lmdb/1``: key parts of ``record/1`` outside of the table.
 
-Commits carry nothing for them.  Whoever looks for keys makes key parts of the hashes that the table
-keeps of each file, once; the one index keeps them in the memory of the process, the other in an
-embedded store on the local disk, which the processes of a machine share.
+Commits store nothing for them. Each reader builds the key parts from the key hashes that the table
+stores for every file. ``memory/1`` keeps them in process memory. ``lmdb/1`` keeps them in an
+embedded database on the local disk, shared by the processes of a machine.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from indexes.keys.record import RecordKeyIndex
 
 
 class MemoryKeyIndex(RecordKeyIndex):
-    """Sorted hashes in the memory of a process: 5 to 8 bytes a key, made anew by each process.
-    What HUDI calls INMEMORY.
+    """Sorted key hashes in process memory: 5 to 8 bytes per key, built by each process. Hudi's
+    counterpart is INMEMORY.
     """
 
     name: ClassVar[str] = "memory/1"
@@ -24,8 +23,8 @@ class MemoryKeyIndex(RecordKeyIndex):
 
 
 class LmdbKeyIndex(RecordKeyIndex):
-    """Sorted hashes in an embedded store: 5 to 8 bytes a key, made once on a machine.  The
-    counterpart of HUDI's HBASE index.
+    """Sorted key hashes in an embedded database: 5 to 8 bytes per key, built once per machine.
+    Hudi's counterpart is HBASE.
     """
 
     name: ClassVar[str] = "lmdb/1"

@@ -1,15 +1,15 @@
 r"""``record/1``: sorted key hashes with their groups.
 
-One probe answers for a key, whatever the number of groups.  It has 40 bits of each hash or more: of
-the keys that are nowhere n / 2^p are said to be in a group, for n entries with p bits.  Where all
-was built at once that is one of two million or fewer (of a billion entries one of 280,000); parts
-that become one have the bits that all of them have, so of a billion that came in small loads it is
-one of a thousand.
+A lookup costs one probe for each key, for any number of groups. The index stores at least 40 bits
+of each hash. For n entries with p bits, a share of n / 2^p of the absent keys gets a false
+candidate. A key part built at once has a share of one in two million or less, up to one in 280,000
+for a billion entries. Merged key parts retain only the bits common to all of them, so for a billion
+entries from small loads the share is one in a thousand.
 
-The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out,
-and at one shard, and each of the three is verified before it is believed.
+Key parts are designed for memory mapping. Looking up a key reads the header, one entry of the
+fan-out, and one shard. Each of them is verified before use.
 
-Byte layout, little-endian, nothing between the parts:
+Byte layout, little-endian, without padding:
 
 ========================  ==========================================================================
 offset, size              meaning
@@ -18,28 +18,27 @@ offset, size              meaning
 8, 8                      n: number of entries
 16, 8                     groups: every group number is smaller
 24, 2                     b: the fan-out has 2^b shards, 0 <= b <= 16
-26, 2                     p: bits of a hash that are known, 40 to 64; the others are taken as zeros
+26, 2                     p: known bits of a hash, 40 to 64; the others are taken as zeros
 28, 4                     CRC-32 of bytes 0 to 27 followed by the whole fan-out
 32, 8 (2^b + 1)           fan-out, starts: uint64, the first entry of each shard; the last start is
                           n
 ..., 8 * 2^b              fan-out, checks: uint64, the checksum of each shard
 ..., h n                  hashes: h bytes of the ``hi`` word of each key, ascending in a shard,
                           which is its b upper bits
-..., g n                  groups: g bytes each, ascending where hashes are equal; no pair appears
-                          twice
+..., g n                  groups: g bytes each, ascending for equal hashes; no pair appears twice
 ========================  ==========================================================================
 
-h is 8, the whole word, where b < 8, else 4: the 32 bits after the b upper ones.  g is 1, 2 or 4,
-the least that holds every number below ``groups``.  Versions 1 and 2 are read: h is 8 and p 64
-(zeros stand at 26), and in version 1 g is 4.
+h is 8, the whole word, if b < 8. Otherwise h is 4, the 32 bits after the b upper bits. g is 1, 2 or
+4, the smallest size for all numbers below ``groups``. Versions 1 and 2 can be read. They have h = 8
+and p = 64 (bytes 26 and 27 are zero), and version 1 has g = 4.
 
-The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups, seeded with the
-first four bytes of the same function (seed 0) over its hashes.  A look-up of many keys touches
-every shard; this hash runs at twice the speed of zlib's CRC-32 and is the largest part of the time
-that remains.
+The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups. The seed is the
+first four bytes of the same function (seed 0) over its hashes. A lookup of many keys reads every
+shard. This checksum is twice as fast as zlib's CRC-32, and still takes most of the time of a
+lookup.
 
-Shards hold 1,000 to 2,000 entries, fewer where they are 256 so that hashes have four bytes: of a
-key part of 5 M entries one look-up checks the fan-out (64 KiB) and one shard (6 KiB).
+Shards hold 1,000 to 2,000 entries, or fewer if 256 shards are used to store hashes in four bytes.
+In a key part of 5 M entries, a lookup verifies the fan-out (64 KiB) and one shard (6 KiB).
 """
 
 from __future__ import annotations
@@ -69,34 +68,36 @@ _SHARD_ENTRIES = 2048
 _HASH_BITS = 64
 _SHARD_BITS_MAX = 16
 _NARROW_SHARD_BITS = 8
-"""From so many bits of a shard on hashes are stored in _NARROW_BITS bits; of _NARROW_ENTRIES
-entries there are so many shards.
+"""From this many shard bits on, hashes are stored in _NARROW_BITS bits. Key parts with at least
+_NARROW_ENTRIES entries have at least this many shard bits.
 """
 _NARROW_BITS = 32
 _KNOWN_MIN = _NARROW_SHARD_BITS + _NARROW_BITS
 _NARROW_ENTRIES = 1 << 15
 _FEWER = 4
-"""A key part with so many times fewer entries than there are keys: its entries are looked for among
-the keys.
+"""If a key part has this many times fewer entries than there are keys, search its entries among the
+keys.
 """
 _NEAR = 64
-"""Hashes are spread evenly, so of a full shard most stand nowhere farther from where their share of
-it ends.
+"""Hashes are evenly distributed, so most are within this distance of their interpolated position in
+a full shard.
 """
 GROUPS_MAX = 2**32
-"""Group numbers are stored in 32 bits."""
+"""Group numbers have 32 bits."""
 
 
 class RecordKeyIndex(KeyIndex):
-    """Index of key hashes.  5 bytes a key of up to 256 groups, else 6 or 8 (of fewer than 32,768
-    keys 4 more); ``locate`` is O(m log shard) and verifies the shards it touches.
+    """Index of key hashes.
+
+    A key takes 5 bytes with up to 256 groups, else 6 or 8. Key parts of fewer than 32,768 keys take
+    4 bytes more per key. ``locate`` is O(m log shard) and verifies only the shards it reads.
 
     >>> from indexes.key_hash import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
     >>> key_part = RecordKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])
     >>> found = RecordKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
-    >>> found.key.tolist(), found.group.tolist()  # id_3 may live in group 1, id_4 nowhere
+    >>> found.key.tolist(), found.group.tolist()  # id_3 may be in group 1, id_4 is absent
     ([0], [1])
     """
 
@@ -104,8 +105,9 @@ class RecordKeyIndex(KeyIndex):
     can_index_log_files: ClassVar[bool] = True
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than
-        GROUPS_MAX groups.
+        """See :meth:`indexes.base.KeyIndex.build`. O(n log n).
+
+        Raises ValueError for more than GROUPS_MAX groups.
         """
         assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (
             int(group.max()),
@@ -114,7 +116,7 @@ class RecordKeyIndex(KeyIndex):
         return self._built(hashes.hi, group, groups)
 
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Keys are not brought together."""
+        """See :meth:`indexes.base.KeyIndex.build_of_groups`. Does not concatenate the keys."""
         group = np.arange(len(hashes), dtype=_number_type(len(hashes)))
         words = np.concatenate([one.hi for one in hashes])
         return self._built(words, np.repeat(group, list(map(len, hashes))), len(hashes))
@@ -126,15 +128,13 @@ class RecordKeyIndex(KeyIndex):
         return _encode(*_distinct_pairs(words[order] & form.mask, numbers), groups, form)
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
-        """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked
-        into first.
-        """
+        """See :meth:`indexes.base.KeyIndex.opened`. Each shard is verified once, on first use."""
         return _open(key_part)
 
     def locate(
         self, key_part: bytes | memoryview | _KeyPart, keys: pa.Array, hashes: KeyHashes
     ) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`.  Equal hashes give all their groups."""
+        """See :meth:`indexes.base.KeyIndex.locate`. Equal hashes return all their groups."""
         opened = key_part if isinstance(key_part, _KeyPart) else _open(key_part)
         if len(hashes) == 1:
             return opened.locate_one(int(hashes.hi[0]))
@@ -156,9 +156,7 @@ class RecordKeyIndex(KeyIndex):
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log key parts):
-        sorted runs are merged.
-        """
+        """See :meth:`indexes.base.KeyIndex.merge`. Verifies all bytes. O(n log key parts)."""
         _check_groups(total)
         opened = [_open(key_part) for key_part in key_parts]
         parts = [_renumber(part, new) for part, new in zip(opened, groups, strict=True)]
@@ -172,8 +170,8 @@ class RecordKeyIndex(KeyIndex):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a key part has its hashes: ``bits`` of them choose the shard, ``known`` of them are told,
-    in ``width`` bytes.
+    """Storage form of hashes: ``bits`` select the shard, ``known`` bits are stored, in ``width``
+    bytes.
     """
 
     bits: int
@@ -182,7 +180,7 @@ class _Form:
 
     @classmethod
     def of(cls, count: int, known: int = _HASH_BITS) -> _Form:
-        """Return the form of ``count`` hashes, of each of which ``known`` bits are there."""
+        """Return the form of ``count`` hashes with ``known`` bits each."""
         bits = min(_SHARD_BITS_MAX, (count // _SHARD_ENTRIES).bit_length())
         if count >= _NARROW_ENTRIES:
             bits = max(bits, _NARROW_SHARD_BITS)
@@ -192,11 +190,11 @@ class _Form:
 
     @property
     def mask(self) -> np.uint64:
-        """The bits of a hash that are known."""
+        """Mask of the known bits of a hash."""
         return np.uint64((1 << _HASH_BITS) - (1 << (_HASH_BITS - self.known)))
 
     def stored(self, hashes: UInt64Array) -> UIntArray:
-        """Return what stands in a shard for each of ``hashes`` -> uint64[n] or uint32[n]."""
+        """Return ``hashes`` as stored in a shard -> uint64[n] or uint32[n]."""
         if self.width == 8:
             return hashes & self.mask
         return ((hashes & self.mask) << np.uint64(self.bits) >> np.uint64(_NARROW_BITS)).astype(
@@ -206,8 +204,10 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """An opened key part: header and fan-out are verified; of the arrays, which are views, the
-    shards that ``verified`` says -> bool[2^bits].
+    """An opened key part.
+
+    The header and the fan-out are verified. The arrays are views of the bytes, verified only for
+    the shards marked in ``verified`` -> bool[2^bits].
     """
 
     form: _Form
@@ -223,9 +223,7 @@ class _KeyPart:
         return len(self.hashes)
 
     def whole_hashes(self) -> UInt64Array:
-        """Return the known bits of all hashes, as they stand in a whole one -> uint64[n],
-        ascending.
-        """
+        """Return the known bits of all hashes as 64-bit words -> uint64[n], ascending."""
         if self.form.width == 8:
             return self.hashes.astype(np.uint64)
         shards = np.arange(1 << self.form.bits, dtype=np.uint64) << np.uint64(
@@ -240,8 +238,8 @@ class _KeyPart:
         return known
 
     def verify(self, shards: npt.NDArray[np.integer]) -> None:
-        """Compare the checksums of those ``shards`` that have not been; ValueError names the first
-        that is damaged.
+        """Verify the checksums of ``shards`` on first use. Raises ValueError with the first damaged
+        shard.
         """
         shards = shards[~self.verified[shards]]
         starts, ends = self.starts[shards].tolist(), self.starts[shards + 1].tolist()
@@ -252,14 +250,14 @@ class _KeyPart:
         self.verified[shards] = True
 
     def groups_at(self, entries: Int64Array | slice) -> Int64Array:
-        """Return the groups of some entries -> int64[n]."""
+        """Return the groups of entries -> int64[n]."""
         group = self.groups[entries].astype(np.int64)
         if len(group) and int(group.max()) >= self.group_count:
             raise ValueError(f"record key part: group {group.max()} of {self.group_count}")
         return group
 
     def locate_one(self, wanted: int) -> Candidates:
-        """Return what :meth:`RecordKeyIndex.locate` does for one hash."""
+        """Look up a single hash, like :meth:`RecordKeyIndex.locate`."""
         shard = wanted >> (_HASH_BITS - self.form.bits)
         self.verify(np.array([shard]))
         start, end = int(self.starts[shard]), int(self.starts[shard + 1])
@@ -270,8 +268,10 @@ class _KeyPart:
         return Candidates(np.zeros(last - first, np.int64), self.groups_at(slice(first, last)))
 
     def located_among(self, wanted: UInt64Array, order: Int64Array) -> Candidates:
-        """Return what :meth:`RecordKeyIndex.locate` does: each entry is looked for among the
-        ascending ``wanted``, those of the keys ``order``.
+        """Look up like :meth:`RecordKeyIndex.locate`, by searching each entry among the ascending
+        ``wanted``.
+
+        ``order`` holds the key numbers of ``wanted``.
         """
         self.verify(np.arange(1 << self.form.bits))
         wanted, mine = wanted & self.form.mask, self.whole_hashes()
@@ -282,13 +282,14 @@ class _KeyPart:
         )
 
     def search(self, wanted: UIntArray, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
-        """Return where each of ``wanted``, in the form that is stored, belongs in its ``shard``,
-        before what equals it or ``beyond`` -> int64[m].
+        """Return the position of each of ``wanted`` in its ``shard`` -> int64[m].
 
-        All steps are taken for all of them together, from where a hash of that size is likely to
-        be: that takes a third (of 2,000) to half (of 50,000) of the time of a search through the
-        whole. Looks at no byte of another shard: one that is damaged there would mislead the search
-        without being noticed.
+        ``wanted`` is in stored form. The position is before equal hashes, or after them if
+        ``beyond``.
+
+        The search starts from an interpolated position and advances for all hashes together. That
+        takes a third (for 2,000 entries) to half (for 50,000) of the time of a full binary search.
+        It never reads another shard, which may be damaged and would silently mislead the search.
         """
         start, end = self.starts[shard].astype(np.int64), self.starts[shard + 1].astype(np.int64)
         if self.form.width == 8:
@@ -309,8 +310,8 @@ class _KeyPart:
     def _searched(
         self, wanted: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool
     ) -> Int64Array:
-        """Return what :meth:`search` does of places from ``first`` to below ``first + reach``, a
-        power of two.
+        """Search positions from ``first`` to below ``first + reach``, a power of two. See
+        :meth:`search`.
         """
         if not self.count:
             return first
@@ -322,15 +323,17 @@ class _KeyPart:
         return np.minimum(found, end)
 
     def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UIntArray) -> bool:
-        """Return whether any of ``wanted``, found at ``left`` in its ``shard``, is followed by an
-        equal hash.
+        """Return True if any of ``wanted``, found at ``left`` in its ``shard``, precedes an equal
+        hash.
         """
         inside = self.starts[shard + 1].astype(np.int64) > left + 1
         return bool(np.any(self.hashes[left[inside] + 1] == wanted[inside]))
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
-    """Verify header and fan-out and return views; reads nothing else.  Raises ValueError."""
+    """Verify the header and the fan-out, and return views. Raises ValueError. Reads
+    nothing else.
+    """
     view = memoryview(key_part).cast("B")
     if len(view) < _FAN_OUT_AT:
         raise ValueError(f"record key part: {len(view)} bytes are no header")
@@ -364,8 +367,9 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
 
 
 def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int, form: _Form) -> bytes:
-    """Return the key part of pairs as :func:`_distinct_pairs` returns them; of ``hashes`` there are
-    no bits that ``form`` has not.
+    """Return the key part for the pairs of :func:`_distinct_pairs`.
+
+    ``hashes`` must have no bits outside of ``form``.
     """
     bits = form.bits
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((_HASH_BITS - bits) % _HASH_BITS)
@@ -392,8 +396,9 @@ def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
 
 
 def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array, UIntArray]:
-    """Return each pair of a hash and a group once, by rising group where hashes, which rise, are
-    equal.
+    """Return the distinct pairs of hash and group. Groups of equal hashes are ascending.
+
+    ``hashes`` must be sorted.
     """
     equal = hashes[1:] == hashes[:-1]
     if not bool(equal.any()):
@@ -407,7 +412,7 @@ def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array
 
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
-    """Verified hashes and new group numbers of a key part, without the forgotten groups."""
+    """Verified hashes and new group numbers of a key part, without the dropped groups."""
     if len(new) != key_part.group_count:
         raise ValueError(
             f"record key part: {key_part.group_count} groups, but new numbers for {len(new)}"
@@ -425,7 +430,7 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32A
 
 
 def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
-    """All positions of runs that begin at ``starts`` and are ``times`` long."""
+    """All positions of runs with the given ``starts`` and lengths ``times``."""
     before = np.repeat(np.cumsum(times) - times, times)
     return np.asarray(np.repeat(starts, times) + np.arange(int(times.sum())) - before, np.int64)
 
@@ -445,7 +450,7 @@ def _distinct(ascending: Int64Array) -> Int64Array:
 def _checksums(
     hashes: memoryview, groups: memoryview, starts: Sequence[int], ends: Sequence[int]
 ) -> UInt64Array:
-    """Checksums of the shards [start, end): a loop over shards, at most 2^16 of them."""
+    """Checksums of the shards [start, end). A loop over at most 2^16 shards."""
     digest = mmh3.mmh3_x64_128_digest
     words = [
         digest(groups[start:end], int.from_bytes(digest(hashes[start:end], 0)[:4], "little"))[:8]

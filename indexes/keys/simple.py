@@ -1,12 +1,12 @@
-r"""``simple/1``: nothing is kept of the keys; they are compared with the stored keys of every group
-of their scope.
+r"""``simple/1``: no index data. Keys are compared with the stored keys of every group in their
+scope.
 
-What HUDI calls the indexes SIMPLE and GLOBAL_SIMPLE: a join of the keys that come with those that
-are stored.  The join is the table's, which has the sorted hashes of every file (its key maps); this
-index only names the groups that take part.  Nothing is cheaper to write, and nothing is faster when
-a large share of the keys of a scope comes back at once; one key costs a search in each group.
+The counterpart of Hudi's SIMPLE and GLOBAL_SIMPLE indexes, which join incoming keys with stored
+keys. The table performs the join on the sorted hashes of every file (its key maps), and this index
+only names the groups. It is the cheapest index to write, and the fastest if a large share of the
+keys in a scope is updated at once. Looking up a key costs a search in each group.
 
-Byte layout, little-endian, nothing between the parts:
+Byte layout, little-endian, without padding:
 
 ============  ============================================================================
 offset, size  meaning
@@ -31,7 +31,7 @@ import pyarrow as pa
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 
 GROUPS_MAX = 2**32
-"""Group numbers are stored in 32 bits."""
+"""Group numbers have 32 bits."""
 
 _MAGIC = b"MDTSIM\x00\x01"
 _HEADER = struct.Struct("<8sQ")
@@ -39,7 +39,7 @@ _CRC = struct.Struct("<I")
 
 
 class SimpleKeyIndex(KeyIndex):
-    """Every key may live in every group.  4 bytes a group; ``locate`` is O(groups).
+    """Every group is a candidate for every key. 4 bytes per group. ``locate`` is O(groups).
 
     >>> from indexes.key_hash import hash_keys
     >>> keys = pa.array(["id_1", "id_2"])
@@ -52,13 +52,14 @@ class SimpleKeyIndex(KeyIndex):
     can_index_log_files: ClassVar[bool] = False
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than
-        GROUPS_MAX groups.
+        """See :meth:`indexes.base.KeyIndex.build`. O(n).
+
+        Raises ValueError for more than GROUPS_MAX groups.
         """
         return _encode(np.flatnonzero(np.bincount(group, minlength=groups)), groups)
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`: all keys, all groups that have any."""
+        """See :meth:`indexes.base.KeyIndex.locate`. Returns all groups with keys."""
         none = np.zeros(0, np.int64)
         if not len(hashes):
             return Candidates(none, none)
@@ -67,7 +68,7 @@ class SimpleKeyIndex(KeyIndex):
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  O(groups)."""
+        """See :meth:`indexes.base.KeyIndex.merge`. O(groups)."""
         named = [np.zeros(0, np.int64)]
         for key_part, new in zip(key_parts, groups, strict=True):
             known, count = _open(key_part)
@@ -86,7 +87,9 @@ def _encode(present: Int64Array, groups: int) -> bytes:
 
 
 def _open(key_part: bytes | memoryview) -> tuple[Int64Array, int]:
-    """Return the groups of a verified key part, and how many it numbers.  Raises ValueError."""
+    """Return the groups of a verified key part, and the limit of group numbers. Raises
+    ValueError.
+    """
     view = memoryview(key_part).cast("B")
     end = len(view) - _CRC.size
     if end < _HEADER.size or (end - _HEADER.size) % 4:
