@@ -3,7 +3,7 @@
 pyarrow's ``to_numpy`` also returns views, but it imports pandas if that is installed. The import
 takes longer than a plan.
 
-Hashing and binary search need the i-th word of every string. A string column is one buffer and a
+Hashing and binary search need the i-th word of every string. A string column is a buffer and a
 list of offsets. A view of the buffer with a stride of one byte makes this a single gather. The copy
 of the buffer is padded, so that a word may extend beyond its string. The extra bytes are masked to
 zero.
@@ -119,16 +119,16 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
     >>> stable_order(np.array([5, -1, 5, 2])).tolist()
     [1, 3, 0, 2]
     """
-    if len(numbers) < _FEW or numbers.dtype.itemsize <= 2:  # short numbers are sorted by digits
+    if len(numbers) < _FEW or numbers.dtype.itemsize <= 2:  # numpy uses radix sort
         return np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
     if _rises(numbers):
         return np.arange(len(numbers))
     low = numbers.min()
     position_bits = (len(numbers) - 1).bit_length()
     lost = max(0, (int(numbers.max()) - int(low)).bit_length() + position_bits - _WORD_BITS)
-    words = numbers.astype(np.uint64)  # a copy; negative ones wrap, and so do their distances
+    words = numbers.astype(np.uint64)  # a copy; negative numbers and distances wrap
     for start in range(0, len(words), _PIECE):
-        # in the processor's cache, and without further memory of this size
+        # piecewise, to stay in the CPU cache and save memory
         piece = words[start : start + _PIECE]
         piece -= low.astype(np.uint64)
         piece >>= np.uint64(lost)
@@ -209,7 +209,7 @@ def is_rising(values: pa.Array, *, strictly: bool = False) -> bool:
             ).as_py()
         )
 
-    if values.null_count or not rises(slice(0, _LOOK)):  # what is in no order mostly shows it soon
+    if values.null_count or not rises(slice(0, _LOOK)):  # unsorted input mostly fails soon
         return False
     return all(side_by_side(rises, spans(len(values), _RISING_PIECE_ROWS), len(values)))
 

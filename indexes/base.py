@@ -185,7 +185,7 @@ class SkippingIndex(ABC):
 
     @abstractmethod
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the summary of one segment's column.
+        """Return the summary of a segment's column.
 
         ``values``: Array [rows] of a supported type, with nulls and NaN.
 
@@ -244,7 +244,7 @@ class SkippingIndex(ABC):
         """Return for each summary a superset of the positions in ``within`` that match all
         ``tests``, or None for "any row may match".
 
-        ``tests`` has at least one leaf, and each passes :meth:`can_test`. Testing them together may
+        ``tests`` is not empty, and each leaf passes :meth:`can_test`. Testing them together may
         be cheaper, as for the two ends of a range. ``within`` holds the positions that remain after
         tests of other columns, None for all. Do not modify them. The result may contain positions
         outside of ``within``.
@@ -453,7 +453,7 @@ class KeyIndex(ABC):
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
         """Return the key part for keys given group by group.
 
-        ``keys`` and ``hashes`` have one item for each group, and at least one. The result is that
+        ``keys`` and ``hashes`` have an item for each group and are not empty. The result is that
         of :meth:`build`. Override this method if the index does not need all keys at once, to avoid
         concatenating millions of keys.
 
@@ -516,7 +516,7 @@ class KeyIndex(ABC):
 
         ``key_place`` is int64[m], the number of each key's partition, 0 or more. ``group_place`` is
         int64[groups of the key part], -1 for a partition without keys. Override this method if the
-        index compares keys with one group after another, and skip the groups of other partitions.
+        index compares keys with each group in turn, and skip the groups of other partitions.
         ``whole`` groups are not restricted. Raises ValueError like :meth:`locate`, and IndexError
         if the key part has more groups than ``group_place``.
 

@@ -2,12 +2,12 @@
 
 Any range query reads as many bitmaps as codes have bits. Sources: O'Neil and Quass, "Improved Query
 Performance with Variant Indexes", SIGMOD 1997 (bit-sliced index, algorithm 4.2), and Chan and
-Ioannidis, "Bitmap Index Design and Evaluation", SIGMOD 1998 (range encoding in base 2 with one
+Ioannidis, "Bitmap Index Design and Evaluation", SIGMOD 1998 (range encoding in base 2 with a
 bitmap per component). Both evaluate ``code <= v`` with one operation on all rows for each bit.
 
 This module splits the rows from the highest bit down and splits again only the halves that a range
 cuts. The halves shrink, so a range costs about three operations on all rows, however many bits the
-codes have. A set of ranges is evaluated in one pass.
+codes have. A set of ranges is evaluated in a single pass.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, slots=True)
 class FilterSet:
-    """f filters, stored one after another.
+    """f concatenated filters.
 
     ``words`` is uint32[8 * blocks], all blocks. ``first`` is int64[f], the first block of each
     filter. ``blocks`` is int64[f], the number of blocks of each filter, at least 1.

@@ -125,7 +125,7 @@ _COUNTED = ("known", "has_rows", "has_nulls", "has_values")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Statistics of one column for n segments: bounds, and flags derived from counts -> bool[n]
+    """Statistics of a column for n segments: bounds, and flags derived from counts -> bool[n]
     each.
 
     ``known`` is True if the counts are consistent. Other segments are MAYBE. ``has_rows``,
@@ -155,7 +155,7 @@ class Bounds:
             at += len(nulls)
         kind = order.kind_of(type)
         if kind == "float" and any(part.any() for part in uncounted):
-            # Whoever did not count NaN has no upper bound: NaN is above all.
+            # Without a NaN count there is no upper bound, because NaN is above everything.
             high = _chunked(
                 pc.if_else(pa.array(np.concatenate(uncounted)), pa.scalar(None, pa.binary()), high)
             )

@@ -28,7 +28,7 @@ CODE_POINTS = 0x110000
 
 _ASCII = 128
 
-# From each change between "no word character" and "word character" to the next, hexadecimal.
+# Distances between changes from other to word characters and back, hexadecimal.
 _WORD_STEPS = (
     "30 a 7 1a 6 1a 2f 1 7 2 1 1 3 2 1 3 1 17 1 1f 1 1ca 4 c e 5 7 1 1 1 11 75 1 8 1 5 2 1 1 6e 1"
     " 8b 1 d7 6 29 8 2d 1 1 1 2 1 2 1 2c 1d b 5 4a 4 66 1 8 2 a 1 13 2 1 10 e6 4 4 2 30 10 1e 2 28"
@@ -47,8 +47,8 @@ _WORD_STEPS = (
     " 1 19 1 1f 1 19 1 3c 200 37 4 32 8 1 e 1 16 6b4 141 6f 4e1 17e 313 3b 1 3 1 7d 1 1c1 210 d ae3"
     " c0411 ff ff00 "
 )
-# Runs of code points that fold by one distance: gap to the run's first [+ length [/ step]] >
-# distance, hexadecimal.
+# Runs of code points with the same folding distance, hexadecimal:
+# gap to the first code point [+ length [/ step]] > distance.
 _FOLD_RUNS = (
     "41+1a>20 74>307 b+17>20 18+7>20 28+18/2>1 30>-c7 2+3/2>1 7+8/2>1 11+17/2>1 2e>-79 1+3/2>1"
     " 6>-10c 2>d2 1+2/2>1 4>ce 1>1 2+2>cd 2>1 3>4f 1>ca 1>cb 1>1 2>cd 1>cf 2>d3 1>d1 1+2/8>1 4>d3"

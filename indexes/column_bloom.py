@@ -131,8 +131,7 @@ def _distinct_keys(column: pa.Array) -> pa.Array:
     encoded = pa.types.is_dictionary(column.type)
     distinct = column.dictionary.take(column.indices.unique()) if encoded else column.unique()
     keys = values.encode(distinct.drop_null())
-    # Values that differ in bits may be equal: both zeros, all NaN, an entry that stands twice in a
-    # dictionary.
+    # Different entries may have equal keys: both zeros, all NaN, duplicates in a dictionary.
     if encoded or pa.types.is_floating(column.type):
         return keys.unique()
     return keys
@@ -203,8 +202,8 @@ def _any_member(
     asked, pair_page = np.unique(which << 32 | page, return_inverse=True)
     pages = [_page(summaries[a >> 32], heads[a >> 32], a & 0xFFFFFFFF) for a in asked.tolist()]
     sizes = np.array([len(one) // BLOCK_BYTES for one in pages], np.int64)
-    # A filter for each pair: its real number of blocks, placed so that the page's first block is
-    # where the page lies.
+    # A filter for each pair with its full number of blocks, shifted so that the page's blocks are
+    # at their position.
     first = (np.cumsum(sizes) - sizes)[pair_page] - page * PAGE_BLOCKS
     words = np.frombuffer(b"".join(pages), np.dtype("<u4"))
     pairs = np.arange(n * k, dtype=np.int64)

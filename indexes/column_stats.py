@@ -7,9 +7,9 @@ to :data:`BOUND_BYTES_MAX`, the lower bound down and the upper bound up, and mar
 there is no upper bound of that length, it is missing. If a segment contains NaN, its upper bound is
 NaN.
 
-The columnar form (:data:`STATS_SCHEMA`, one row per segment) is the fast path. A row with a null in
+The columnar form (:data:`STATS_SCHEMA`, a row per segment) is the fast path. A row with a null in
 ``values`` stands for a segment without statistics: MAYBE for every test. :class:`ColumnStats`
-stores the same data as one summary per segment.
+stores the same data as a summary per segment.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _HAS_MIN, _HAS_MAX, _MIN_EXACT, _MAX_EXACT = 1, 2, 4, 8
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of one column of a segment. The fields are those of :data:`STATS_SCHEMA`, with
+    """Statistics of a column of a segment. The fields are those of :data:`STATS_SCHEMA`, with
     ``size`` for ``bytes``.
     """
 
@@ -192,7 +192,7 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
 def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
     """Merge runs of consecutive segments, each like :func:`merge` -> STATS_SCHEMA [runs].
 
-    ``stats`` is STATS_SCHEMA [n] in one chunk. ``starts`` are the first segments of the runs,
+    ``stats`` is STATS_SCHEMA [n] in a single chunk. ``starts`` are the first segments of the runs,
     ascending from 0. If a segment has no statistics, its run has none. The same holds for NaN
     counts. O(n).
     """
@@ -313,7 +313,7 @@ def prune_predicate(
 
 
 class ColumnStats(SkippingIndex):
-    """Column statistics with one summary per segment.
+    """Column statistics with a summary per segment.
 
     Bytes: version (1), flags (1: has min 1, has max 2, min exact 4, max exact 8), nulls, NaN, rows,
     size (int64 each), lengths of min and max (uint16 each), min, max; big-endian.
@@ -394,7 +394,7 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
     if pa.types.is_fixed_size_binary(values.type):
         values = values.cast(pa.binary())
     if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_rising(values):
-        # the key, mostly
+        # mostly the record key
         return order.encode_one(values[0]), order.encode_one(values[-1])
     if len(values) == 1:
         both = order.encode_one(values[0])

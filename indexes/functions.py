@@ -126,7 +126,7 @@ class Function:
                 f"{self.name} failed on columns of {types}: {type(error).__name__}: {error}"
             ) from error
         if not rows:
-            return pa.array([], pa.bool_())  # of an empty list numpy makes floats
+            return pa.array([], pa.bool_())  # numpy turns an empty list into floats
         if not isinstance(found, pa.BooleanArray) or len(found) != rows:
             what = (
                 f"{found.type}[{len(found)}]"
@@ -156,7 +156,7 @@ class Function:
 class Functions:
     """Registry of predicate functions by name. Thread-safe.
 
-    The functions of this module use one registry for the whole process.
+    The functions of this module use a process-wide registry.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ def _converted(value: object, kind: type) -> object:
         value, (int, float, Decimal, np.integer, np.floating)
     ) and not isinstance(value, bool)
     if kind is float and is_number:
-        return float(value)  # type: ignore[arg-type]  # a number, as was just asked
+        return float(value)  # type: ignore[arg-type]  # is_number
     if kind is int and isinstance(value, np.integer):
         return int(value)
     if kind is Decimal and isinstance(value, int) and is_number:

@@ -11,7 +11,7 @@ tree" in computational geometry). Each node stores the largest and the smallest 
 The search skips a node if its largest maximum is below the key. It reports a whole node without
 descending if the node is inside the prefix and its smallest maximum reaches the key.
 
-The depth is ceil(log2 N) for any insertion order. All keys descend together, with one numpy step
+The depth is ceil(log2 N) for any insertion order. All keys descend together, with a numpy step
 per level. Strings are compared only once, to turn keys and bounds into ranks. The tree compares
 integers.
 
@@ -100,9 +100,7 @@ def _narrow(
 ) -> tuple[Int64Array, Int64Array]:
     """Narrow each range [low, high) of the sorted ``words`` to those equal to ``wanted``."""
     start, stop = int(low.min(initial=len(words))), int(high.max(initial=0))
-    if (low == start).all() and (
-        high == stop
-    ).all():  # as of the first word, and of keys that begin alike
+    if (low == start).all() and (high == stop).all():  # the first word, or a common prefix
         some = words[start:stop]
         left = np.searchsorted(some, wanted, "left").astype(np.int64)
         hit = left < len(some)
@@ -243,7 +241,7 @@ class IntervalTree:
 
 
 class IntervalList(IntervalTree):
-    """The same ranges, compared with every key one by one."""
+    """The same ranges, compared with every key in turn."""
 
     def stab(self, keys: Keys) -> Candidates:
         """Same result as :meth:`IntervalTree.stab`. O(m N).

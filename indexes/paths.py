@@ -32,7 +32,7 @@ def steps(schema: pa.Schema, path: str) -> Steps | None:
     """
     try:
         at = schema.get_all_field_indices(path)
-    except UnicodeEncodeError:  # lone surrogates: no column is called so
+    except UnicodeEncodeError:  # lone surrogates are in no column name
         return None
     if at or "." not in path:
         if len(at) == 1:

@@ -69,7 +69,7 @@ class Unknown:
 class Registry:
     """Registry of index classes by name. Thread-safe.
 
-    The functions of this module use one registry for the whole process.
+    The functions of this module use a process-wide registry.
 
     >>> Registry().package(Registry().find("bitmap"))  # built in
     ''
@@ -160,7 +160,7 @@ class Registry:
     def _find(self, classes: dict[str, _Kind], name: str, contract: str) -> _Kind | Unknown:
         exact = classes.get(name)
         if exact is not None:
-            # without the lock, which a process that was forked meanwhile would find taken
+            # Skip the lock: a forked process may have inherited it locked.
             return exact
         with self._lock:
             while (found := _newest(classes, name)) is None and self._pending:
@@ -190,7 +190,7 @@ class Registry:
         """Load the indexes of installed packages. Any error in their code is recorded,
         not raised.
         """
-        # Loaded here: it takes longer than the rest of this package, and most processes never ask.
+        # A lazy import: it takes longer than the rest of this package and is rarely needed.
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 index = self.register(point.load())

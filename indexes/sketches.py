@@ -89,8 +89,7 @@ def registers(hashes: UInt64Array) -> Registers:
     for start in range(0, len(hashes), _PIECE_ROWS):
         piece = hashes[start : start + _PIECE_ROWS]
         if known:
-            # What cannot exceed the smallest register changes nothing; that is soon most of the
-            # rows.
+            # Skip hashes that cannot exceed the smallest register. Soon these are most rows.
             piece = piece[piece < np.uint64(1 << (64 - known))]
         slot = (piece & np.uint64(REGISTERS - 1)).astype(np.int64)
         np.maximum.at(found, slot, _ranks(piece))

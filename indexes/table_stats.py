@@ -121,7 +121,7 @@ def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
     total_rest = sum(part.rest for part in parts)
     for part in parts:
         for key, (count, error) in part.common.items():
-            # Where a summary does not list the value, it may still occur ``rest`` times.
+            # A value that a summary does not list may still occur ``rest`` times in it.
             sums = common.setdefault(key, [0, total_rest])
             sums[0] += count
             sums[1] += error - part.rest
@@ -234,7 +234,7 @@ def _count_all(present: pa.Array) -> _Found:
     counted = present.value_counts()
     keys = values.encode(counted.field("values"))
     counts = counted.field("counts").to_numpy().astype(np.int64)
-    # Both zeros are one value, and so are all NaN, whatever their bits.
+    # Merge both zeros, and all NaN.
     grouped = (
         pa.table([keys, counts], names=["key", "count"])
         .group_by("key")
@@ -245,7 +245,7 @@ def _count_all(present: pa.Array) -> _Found:
     if len(counts) <= COMMON_MAX:
         order = np.argsort(-counts, kind="stable")
         return _listed(keys, counts, order, 0, found)
-    # Of more values than fit, those that occur once are in nobody's way, and nobody's interest.
+    # Do not list values that occur only once.
     head = np.argpartition(-counts, COMMON_MAX)[: COMMON_MAX + 1]
     head = head[np.argsort(-counts[head], kind="stable")]
     kept = head[:COMMON_MAX][counts[head[:COMMON_MAX]] > 1]

@@ -222,7 +222,7 @@ def column_of(values: Sequence[Any], type: pa.DataType) -> Any:
 def literals(type: pa.DataType) -> st.SearchStrategy[Any]:
     """Return a strategy for literals that can be compared with ``type``.
 
-    Some are not values of the type, such as 1.5 or 10**30 for integers.
+    They include values outside of the type, such as 1.5 or 10**30 for integers.
 
     >>> from hypothesis import find
     >>> find(literals(pa.int8()), lambda value: value == 1.5)
@@ -689,8 +689,7 @@ def first_failure(suite: type[Any], *, known: str | None = None) -> str | None:
     """
     instance = suite()
     names = [name for name in dir(suite) if name.startswith("test_")]
-    # Then those that draw nothing: they end with the first wrong answer, hypothesis looks for a
-    # small one.
+    # Tests without hypothesis run first: they stop at the first wrong answer and do not shrink it.
     for name in sorted(
         names, key=lambda name: (name != known, is_hypothesis_test(getattr(suite, name)), name)
     ):

@@ -10,14 +10,11 @@ compressed with zstd if that makes it clearly shorter.
 
 ======  ============================================================================================
 header  rows uint32, bytes of the identity uint32, bytes of the fences uint32; the identity (UTF-8:
-        spec, space, version
-        of the tokenizer); end of each fence uint32[blocks - 1]; the fences
+        spec, space, version of the tokenizer); end of each fence uint32[blocks - 1]; the fences
 block   terms t uint32, postings p uint32, bytes of the terms uint32, bytes of five parts uint32
-        each; the parts: the
-        directory (end of each term uint32[t], postings of each term uint32[t], the terms), and four
-        times uint8[p]:
-        the lowest bytes of all gaps, the second lowest ...; a part of gaps that are all zero has no
-        bytes
+        each; the parts: the directory (end of each term uint32[t], postings of each term uint32[t],
+        the terms), and four times uint8[p]: the lowest bytes of all gaps, the second lowest bytes,
+        and so on; a part is empty if all of its bytes are zero
 ======  ============================================================================================
 
 Terms are UTF-8, truncated to 128 code points, and sorted by their bytes across all blocks. A fence
@@ -74,13 +71,11 @@ _HEADER = struct.Struct("<3I")
 _BLOCK = struct.Struct("<8I")
 _PLANES = 4
 _CODEC = pa.Codec("zstd", 1)
-_SAVING_BYTES_MIN = (
-    768  # of 8 KiB; to decompress a part takes as long as all else that finds a term
-)
+_SAVING_BYTES_MIN = 768  # of 8 KiB; decompressing a part takes as long as the rest of a lookup
 _UINT32 = np.dtype("<u4")
 _ROWS_MAX = 2**27
 _TERM_WEIGHT, _POSTING_WEIGHT = 4, 2
-_TERM_BYTES_MAX = 4 * TERM_LENGTH_MAX  # UTF-8 has at most four bytes a code point
+_TERM_BYTES_MAX = 4 * TERM_LENGTH_MAX  # UTF-8 has at most four bytes per code point
 _LOW_32 = np.uint64(2**32 - 1)
 
 UInt32Array = npt.NDArray[np.uint32]
@@ -331,7 +326,7 @@ def _intersection(postings: list[UInt32Array]) -> BitMap:
         held[other] = True
         first = first[held[first]]
         held[other] = False
-    return BitMap(array("I", first.tobytes()))  # fifteen times as fast as from the numpy array
+    return BitMap(array("I", first.tobytes()))  # 15x faster than from the numpy array
 
 
 @dataclass(slots=True)

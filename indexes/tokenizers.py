@@ -180,7 +180,7 @@ class Ngram(Tokenizer):
         first = self._starts(text)
         encoded = pa.array(self._keys(text.codes)[first]).dictionary_encode().indices
         sample = np.zeros(int(encoded.to_numpy().max(initial=-1)) + 1, np.int64)
-        sample[encoded.to_numpy()] = first  # one place where each distinct n-gram stands
+        sample[encoded.to_numpy()] = first  # a position of each distinct n-gram
         grams = text.codes[sample[:, None] + np.arange(self.n)].reshape(-1)
         terms = strings(grams, np.arange(0, len(grams) + 1, self.n))
         return pa.DictionaryArray.from_arrays(encoded, terms), np.repeat(
@@ -234,7 +234,7 @@ class Chinese(Tokenizer):
     cuts_words = True
 
     def __init__(self) -> None:
-        # takes as long to load as all the rest of this package
+        # A lazy import: it takes as long as the rest of this package.
         metadata = import_module("importlib.metadata")
         try:
             self.version = f"1 jieba {metadata.version('jieba')}"
@@ -275,20 +275,19 @@ def _jieba() -> Callable[[str], Any]:
     Loading the dictionary takes most of a second, so it is loaded once, with the first text.
     """
     with warnings.catch_warnings():
-        # Importing jieba 0.42 warns of its own regular expressions and of pkg_resources: not the
-        # user's business.
+        # jieba 0.42 warns about its own regular expressions and pkg_resources on import.
         warnings.simplefilter("ignore")
         module = import_module("jieba")
     cutter = module.Tokenizer()
-    # What initialize() does, without its cache: a marshal file in the shared temporary folder,
-    # which anyone may plant.
+    # Like initialize(), without its cache: a marshal file in the shared temporary folder, where
+    # any user could place a malicious file.
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True
     return lambda text: cutter.cut_for_search(text)
 
 
 class Tokenizers:
-    """Registry of tokenizers. :func:`find` uses one registry for the whole process."""
+    """Registry of tokenizers. :func:`find` uses a process-wide registry."""
 
     built_in: ClassVar[dict[str, type[Tokenizer]]] = {
         "word": Word,
@@ -304,8 +303,7 @@ class Tokenizers:
         """Classes of installed packages by name, and the reasons for load failures.
         Computed once.
         """
-        # No cached_property: in Python 3.11 that has a lock, which a forked child might find held
-        # for ever.
+        # Not a cached_property: its lock in Python 3.11 may be inherited locked by a forked child.
         if self._installed is None:
             self._installed = self._looked_for()
         return self._installed

@@ -372,7 +372,7 @@ def _successor_text(text: str, limit: int) -> bytes | None:
     while kept:
         point = ord(kept[-1]) + 1
         kept = kept[:-1]
-        if 0xD800 <= point < 0xE000:  # surrogates are no characters
+        if 0xD800 <= point < 0xE000:  # skip surrogates
             point = 0xE000
         if point <= sys.maxunicode:
             raised = (kept + chr(point)).encode("utf-8")

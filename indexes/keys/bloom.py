@@ -368,7 +368,7 @@ class _Kept:
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._found: dict[tuple[int, int, int], tuple[object, _Opened]] = {}
-        """The newest last."""
+        """Most recently used last."""
 
     def opened(self, key_part: bytes | memoryview, ranges: str) -> _Opened:
         """Return the opened key part, verified now or earlier. Raises ValueError."""
@@ -378,7 +378,7 @@ class _Kept:
         key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
         known = self._found.pop(key, None)
         if known is None:
-            # the object stays, so that no other one gets its address
+            # Keep the object alive, so that its address is not reused.
             known = (view.obj, _Opened.of(view, ranges))
         self._found[key] = known
         for old in list(self._found)[: -self._size_max]:

@@ -206,7 +206,7 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     starts = offsets - offsets[0]
     if bool((data >= 0x80).any()):
-        # Java counts units of UTF-16: two for what has four bytes here, else one a character
+        # Java counts UTF-16 units: two for a four-byte character, else one.
         units_before = np.concatenate(
             [[0], np.cumsum((data & 0xC0 != 0x80).astype(np.int64) + (data >= 0xF0))]
         )

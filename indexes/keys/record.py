@@ -1,13 +1,13 @@
 r"""``record/1``: sorted key hashes with their groups.
 
-A lookup costs one probe for each key, for any number of groups. The index stores at least 40 bits
+A lookup costs a single probe per key, for any number of groups. The index stores at least 40 bits
 of each hash. For n entries with p bits, a share of n / 2^p of the absent keys gets a false
 candidate. A key part built at once has a share of one in two million or less, up to one in 280,000
 for a billion entries. Merged key parts retain only the bits common to all of them, so for a billion
 entries from small loads the share is one in a thousand.
 
-Key parts are designed for memory mapping. Looking up a key reads the header, one entry of the
-fan-out, and one shard. Each of them is verified before use.
+Key parts are designed for memory mapping. Looking up a key reads the header, an entry of the
+fan-out, and a shard. Each of them is verified before use.
 
 Byte layout, little-endian, without padding:
 
@@ -38,7 +38,7 @@ shard. This checksum is twice as fast as zlib's CRC-32, and still takes most of 
 lookup.
 
 Shards hold 1,000 to 2,000 entries, or fewer if 256 shards are used to store hashes in four bytes.
-In a key part of 5 M entries, a lookup verifies the fan-out (64 KiB) and one shard (6 KiB).
+In a key part of 5 M entries, a lookup verifies the fan-out (64 KiB) and a shard (6 KiB).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class RecordKeyIndex(KeyIndex):
         numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
         form = _Form.of(len(hashes), min((part.form.known for part in opened), default=_HASH_BITS))
         hashes &= form.mask
-        order = np.argsort(hashes, kind="stable")  # which takes runs as they are
+        order = np.argsort(hashes, kind="stable")  # merges sorted runs
         return _encode(*_distinct_pairs(hashes[order], numbers[order]), total, form)
 
 
@@ -403,7 +403,7 @@ def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array
     equal = hashes[1:] == hashes[:-1]
     if not bool(equal.any()):
         return hashes, groups
-    # few: only they are put in order
+    # equal hashes are rare: sort only them
     some = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
     groups = groups.copy()
     groups[some] = groups[some][np.lexsort((groups[some], hashes[some]))]
