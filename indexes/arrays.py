@@ -123,24 +123,26 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
         return np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
     if _rises(numbers):
         return np.arange(len(numbers))
-    low = numbers.min()
+    minimum = numbers.min()
     position_bits = (len(numbers) - 1).bit_length()
-    lost = max(0, (int(numbers.max()) - int(low)).bit_length() + position_bits - _WORD_BITS)
+    dropped_bits = max(
+        0, (int(numbers.max()) - int(minimum)).bit_length() + position_bits - _WORD_BITS
+    )
     words = numbers.astype(np.uint64)  # a copy; negative numbers and distances wrap
     for start in range(0, len(words), _PIECE):
         # piecewise, to stay in the CPU cache and save memory
         piece = words[start : start + _PIECE]
-        piece -= low.astype(np.uint64)
-        piece >>= np.uint64(lost)
+        piece -= minimum.astype(np.uint64)
+        piece >>= np.uint64(dropped_bits)
         piece <<= np.uint64(position_bits)
         piece |= np.arange(start, start + len(piece), dtype=np.uint64)
     words.sort()
-    tied = _tied(words, position_bits) if lost else None
+    ties = _tied(words, position_bits) if dropped_bits else None
     words &= np.uint64((1 << position_bits) - 1)
     order = words.view(np.int64)
-    if tied is not None:
-        some = order[tied]
-        order[tied] = some[np.argsort(numbers[some], kind="stable")]
+    if ties is not None:
+        positions = order[ties]
+        order[ties] = positions[np.argsort(numbers[positions], kind="stable")]
     return order
 
 
@@ -153,13 +155,13 @@ def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
     bits = (min(pa.cpu_count(), _PARTS_MAX) - 1).bit_length() if len(hashes) >= MANY_ROWS else 0
 
     def twice(upper: int) -> bool:
-        some = (
+        part = (
             hashes
             if not bits
             else hashes[hashes >> np.uint64(_WORD_BITS - bits) == np.uint64(upper)]
         )
-        some = np.sort(some)
-        return bool((some[1:] == some[:-1]).any())
+        part = np.sort(part)
+        return bool((part[1:] == part[:-1]).any())
 
     return any(side_by_side(twice, range(1 << bits), len(hashes)))
 
@@ -168,14 +170,14 @@ def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.i
     """Return the ascending ``words`` with the same upper bits as a neighbor -> int64[m],
     or None.
     """
-    tied = np.zeros(len(words), np.bool_)
+    ties = np.zeros(len(words), np.bool_)
     for start in range(0, len(words), _PIECE):
         piece = words[start : start + _PIECE + 1] >> np.uint64(position_bits)
-        same = piece[1:] == piece[:-1]
-        tied[start : start + len(same)] |= same
-        tied[start + 1 : start + 1 + len(same)] |= same
-    if tied.any():
-        return np.flatnonzero(tied)
+        equal = piece[1:] == piece[:-1]
+        ties[start : start + len(equal)] |= equal
+        ties[start + 1 : start + 1 + len(equal)] |= equal
+    if ties.any():
+        return np.flatnonzero(ties)
     return None
 
 
@@ -251,10 +253,10 @@ def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     bits = np.frombuffer(values.buffers()[1], np.uint8)
     first = values.offset // 8
     last = -(-(values.offset + len(values)) // 8)
-    found = np.unpackbits(bits[first:last], bitorder="little")[values.offset - 8 * first :][
+    unpacked = np.unpackbits(bits[first:last], bitorder="little")[values.offset - 8 * first :][
         : len(values)
     ]
-    return found.view(np.bool_)
+    return unpacked.view(np.bool_)
 
 
 def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -302,24 +304,24 @@ def taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Ta
 def _taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
     order = stable_order(rows)
     rising, first = rows[order], 0
-    nowhere = int(np.searchsorted(rising, 0))
-    parts = [table.schema.empty_table().take(pa.nulls(nowhere, pa.int64()))]
+    missing = int(np.searchsorted(rising, 0))
+    parts = [table.schema.empty_table().take(pa.nulls(missing, pa.int64()))]
     for batch in table.to_batches():
         start, stop = np.searchsorted(rising, [first, first + len(batch)])
         parts.append(pa.Table.from_batches([batch.take(pa.array(rising[start:stop] - first))]))
         first += len(batch)
-    found = pa.concat_tables(parts)
+    rows_by_position = pa.concat_tables(parts)
     if bool(np.all(np.diff(order) == 1)):
-        return found
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return found.take(pa.array(back))
+        return rows_by_position
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = np.arange(len(order))
+    return rows_by_position.take(pa.array(inverse))
 
 
 def _indices(rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
-    nowhere = rows < 0
-    if nowhere.any():
-        return pa.array(rows, mask=nowhere)
+    missing = rows < 0
+    if missing.any():
+        return pa.array(rows, mask=missing)
     return pa.array(rows)
 
 
@@ -408,9 +410,9 @@ class ByteRows:
 
         Bytes after the end are zero.
         """
-        left = np.clip(self.lengths - offset, 0, _WORD_BYTES)
+        remaining = np.clip(self.lengths - offset, 0, _WORD_BYTES)
         words = self.whole_words(np.minimum(self.lengths, offset))
-        words &= _KEEP_LOW_BYTES[left]
+        words &= _KEEP_LOW_BYTES[remaining]
         return words
 
     def big_endian_words(self, offset: int) -> UInt64Array:
@@ -451,13 +453,13 @@ def large_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """
     array = one_array(column)
     kind = array.type
-    known = (
+    tests = (
         pa.types.is_string,
         pa.types.is_large_string,
         pa.types.is_binary,
         pa.types.is_large_binary,
     )
-    also = (pa.types.is_fixed_size_binary, pa.types.is_string_view, pa.types.is_binary_view)
-    if not any(test(kind) for test in known + also):
+    more_tests = (pa.types.is_fixed_size_binary, pa.types.is_string_view, pa.types.is_binary_view)
+    if not any(test(kind) for test in tests + more_tests):
         raise ValueError(f"expected strings or binary, got {kind}; cast the column to string first")
     return array.cast(pa.large_binary())

@@ -255,10 +255,10 @@ class SkippingIndex(ABC):
         >>> BitmapIndex().rows_within([fares], tests, pa.int64(), [None])
         [BitMap([1])]
         """
-        found = self.rows(summaries, tests[0], type)
+        positions = self.rows(summaries, tests[0], type)
         for test in tests[1:]:
-            found = intersected(found, self.rows(summaries, test, type))
-        return found
+            positions = intersected(positions, self.rows(summaries, test, type))
+        return positions
 
 
 def intersected(
@@ -464,11 +464,11 @@ class KeyIndex(ABC):
         >>> SimpleKeyIndex().locate(key_part, keys[0], hash_keys(keys[0], 0)).whole.tolist()
         [0, 1]
         """
-        number = np.repeat(np.arange(len(keys)), [len(one) for one in keys])
+        group = np.repeat(np.arange(len(keys)), [len(one) for one in keys])
         words = (
             np.concatenate(word) for word in zip(*((one.hi, one.lo) for one in hashes), strict=True)
         )
-        return self.build(pa.concat_arrays(keys), KeyHashes(*words), number, len(keys))
+        return self.build(pa.concat_arrays(keys), KeyHashes(*words), group, len(keys))
 
     def opened(self, key_part: bytes | memoryview) -> Any:
         """Return an object that :meth:`locate` and :meth:`locate_within` accept in place of the
@@ -530,9 +530,9 @@ class KeyIndex(ABC):
         >>> found.group.tolist()  # group 1 is in another partition
         [0]
         """
-        found = self.locate(key_part, keys, hashes)
-        same = key_place[found.key] == group_place[found.group]
-        return Candidates(found.key[same], found.group[same], found.whole)
+        candidates = self.locate(key_part, keys, hashes)
+        same = key_place[candidates.key] == group_place[candidates.group]
+        return Candidates(candidates.key[same], candidates.group[same], candidates.whole)
 
     @abstractmethod
     def merge(

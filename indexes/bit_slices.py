@@ -67,15 +67,15 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
     if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1:
         return _equal(slices, ranges[0][0], present)
     starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
-    found: list[BitMap] = []
+    matches: list[BitMap] = []
     nodes = [(present, 0)]
     for depth in range(len(slices) + 1):
         width = 1 << (len(slices) - depth)
         halves: list[tuple[BitMap, int]] = []
         for rows, low in nodes:
-            at = bisect_right(stops, low)
-            if starts[at] <= low and low + width <= stops[at]:
-                found.append(rows)
+            range_number = bisect_right(stops, low)
+            if starts[range_number] <= low and low + width <= stops[range_number]:
+                matches.append(rows)
             else:
                 halves.append((rows, low))
         if not halves:
@@ -86,11 +86,11 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
             for rows, low in halves
             for half in _split(rows, low, slice, width // 2, starts, stops)
         ]
-    if not found:
+    if not matches:
         return BitMap()
-    if len(found) == 1:
-        return found[0]
-    return BitMap.union(*found)
+    if len(matches) == 1:
+        return matches[0]
+    return BitMap.union(*matches)
 
 
 def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:
@@ -117,8 +117,12 @@ def _split(
     middle = low + width
     if starts[bisect_right(stops, low)] < middle and (zeros := rows - slice):
         yield zeros, low
-    at = bisect_right(stops, middle)
-    if at < len(starts) and starts[at] < middle + width and (ones := rows & slice):
+    range_number = bisect_right(stops, middle)
+    if (
+        range_number < len(starts)
+        and starts[range_number] < middle + width
+        and (ones := rows & slice)
+    ):
         yield ones, middle
 
 
@@ -129,9 +133,9 @@ def _look_up(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap)
     for slice in slices:
         codes <<= np.uint32(1)
         codes[np.frombuffer((slice & present).to_array(), np.uint32)] |= np.uint32(1)
-    wanted = np.zeros((1 << len(slices)) + 1, np.int32)
-    edges = np.array(ranges, np.int64)
-    wanted[edges[:, 0]] += 1
-    np.subtract.at(wanted, edges[:, 1], 1)
-    hits = rows[np.cumsum(wanted)[codes[rows]] > 0]
+    depth = np.zeros((1 << len(slices)) + 1, np.int32)
+    bounds = np.array(ranges, np.int64)
+    depth[bounds[:, 0]] += 1
+    np.subtract.at(depth, bounds[:, 1], 1)
+    hits = rows[np.cumsum(depth)[codes[rows]] > 0]
     return BitMap(array("I", hits.tobytes()))

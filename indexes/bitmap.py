@@ -106,12 +106,12 @@ class BitmapIndex(SkippingIndex):
         values = order.plain(values)
         width = order.key_width(values.type)
         keys, codes = _coded(values.drop_null(), width)
-        at, nulls = None, list[bytes]()
+        positions, nulls = None, list[bytes]()
         if values.null_count:
-            at = np.flatnonzero(np.asarray(values.is_valid()))
+            positions = np.flatnonzero(np.asarray(values.is_valid()))
             null_rows = np.flatnonzero(np.asarray(values.is_null()))
             nulls = [from_positions(null_rows.astype(np.uint32))]
-        form, left_out, bitmaps = _bitmaps(codes, len(keys), at, len(values), self.form)
+        form, left_out, bitmaps = _bitmaps(codes, len(keys), positions, len(values), self.form)
         header = _HEADER.pack(
             _FORMS.index(form), len(values), values.null_count, len(keys), left_out
         )
@@ -128,10 +128,10 @@ class BitmapIndex(SkippingIndex):
         """
         if leaf.op not in OPS:
             return np.ones(len(summaries), np.bool_)
-        wanted = KeyRanges.of(leaf, type)
+        ranges = KeyRanges.of(leaf, type)
         verdict = [
-            one.nulls > 0 if wanted.nulls else bool(one.codes([wanted]))
-            for one in _open(summaries, type)
+            summary.nulls > 0 if ranges.nulls else bool(summary.codes([ranges]))
+            for summary in _open(summaries, type)
         ]
         return np.array(verdict, dtype=np.bool_)
 
@@ -168,25 +168,26 @@ class BitmapIndex(SkippingIndex):
         """
         if any(leaf.op not in OPS for leaf in tests):
             return [None] * len(summaries)
-        wanted = [KeyRanges.of(leaf, type) for leaf in tests]
-        nulls = [one.nulls for one in wanted]
-        opened = _open(summaries, type)
+        ranges = [KeyRanges.of(leaf, type) for leaf in tests]
+        nulls = [test_ranges.nulls for test_ranges in ranges]
+        readers = _open(summaries, type)
         if not any(nulls):
             return [
-                summary.select(wanted, among) for summary, among in zip(opened, within, strict=True)
+                summary.select(ranges, among)
+                for summary, among in zip(readers, within, strict=True)
             ]
         if all(nulls):
-            return [summary.rows_of_nulls() for summary in opened]
-        return [BitMap() for _ in opened]
+            return [summary.rows_of_nulls() for summary in readers]
+        return [BitMap() for _ in readers]
 
 
 def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
     width = order.key_width(type)
     parsed: dict[Any, Any] = {}
     for summary in summaries:
-        opened = summary.keep(partial(_Opened.of, summary, width, parsed))
-        opened.share(parsed)
-        yield opened
+        reader = summary.keep(partial(_Opened.of, summary, width, parsed))
+        reader.share(parsed)
+        yield reader
 
 
 @dataclass(slots=True)
@@ -250,10 +251,10 @@ class _Opened:
             return ranges
         codes = [code for start, stop in ranges for code in range(start, stop)]
         keys = tuple(key for start, stop in ranges for key in self.dictionary.keys(start, stop))
-        tested = self.parsed.get(keys)
-        if tested is None:
-            tested = self.parsed[keys] = wanted.test(keys)
-        return _runs(np.array(codes, np.int64)[tested])
+        mask = self.parsed.get(keys)
+        if mask is None:
+            mask = self.parsed[keys] = wanted.test(keys)
+        return _runs(np.array(codes, np.int64)[mask])
 
     def select(self, wanted: Sequence[KeyRanges], within: BitMap | None) -> BitMap:
         ranges = self.codes(wanted)
@@ -262,12 +263,12 @@ class _Opened:
         if ranges == [(0, self.distinct)]:
             return self.present()
         if self.form == "slices":
-            found = self._of_slices(ranges, within)
+            rows = self._of_slices(ranges, within)
         else:
-            found = self._of_values(ranges)
-        if found and found.max() >= self.rows:
-            raise ValueError(f"a bitmap of {self.rows} rows has position {found.max()}")
-        return found
+            rows = self._of_values(ranges)
+        if rows and rows.max() >= self.rows:
+            raise ValueError(f"a bitmap of {self.rows} rows has position {rows.max()}")
+        return rows
 
     def present(self) -> BitMap:
         """Return the positions that are not null."""
@@ -276,12 +277,12 @@ class _Opened:
     def rows_of_nulls(self) -> BitMap:
         if not self.nulls:
             return BitMap()
-        found = to_bitmap(self.blocks.read(self.first - 1))
-        if len(found) != self.nulls or found.max() >= self.rows:
+        rows = to_bitmap(self.blocks.read(self.first - 1))
+        if len(rows) != self.nulls or rows.max() >= self.rows:
             raise ValueError(
-                f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(found)}"
+                f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(rows)}"
             )
-        return found
+        return rows
 
     def _of_slices(self, ranges: list[Range], within: BitMap | None) -> BitMap:
         if self.slices is None:
@@ -299,9 +300,9 @@ class _Opened:
         bitmaps.
         """
         if self.left_out != _NONE and any(start <= self.left_out < stop for start, stop in ranges):
-            edges = [0, *(edge for span in ranges for edge in span), self.distinct]
-            others = list(zip(edges[::2], edges[1::2], strict=True))
-            return self.present() - self._joined(others)
+            bounds = [0, *(edge for span in ranges for edge in span), self.distinct]
+            complement = list(zip(bounds[::2], bounds[1::2], strict=True))
+            return self.present() - self._joined(complement)
         return self._joined(ranges)
 
     def _joined(self, ranges: list[Range]) -> BitMap:
@@ -318,16 +319,16 @@ class _Opened:
 
 def _intersected(some: list[Range], others: list[Range]) -> list[Range]:
     """Return the intersection of two lists of sorted, disjoint ranges. O(ranges)."""
-    found = []
-    at = 0
+    result = []
+    first = 0
     for start, stop in some:
-        while at < len(others) and others[at][1] <= start:
-            at += 1
-        ahead = at
-        while ahead < len(others) and others[ahead][0] < stop:
-            found.append((max(start, others[ahead][0]), min(stop, others[ahead][1])))
-            ahead += 1
-    return found
+        while first < len(others) and others[first][1] <= start:
+            first += 1
+        current = first
+        while current < len(others) and others[current][0] < stop:
+            result.append((max(start, others[current][0]), min(stop, others[current][1])))
+            current += 1
+    return result
 
 
 def _runs(codes: Int64Array) -> list[Range]:

@@ -83,8 +83,8 @@ class Blocks:
             raise ValueError(
                 f"a summary of {size} bytes, of which {len(head)} were read, has no table of blocks"
             )
-        magic, found, count = _HEADER.unpack_from(head)
-        if magic != _MAGIC or found != kind.ljust(_KIND_BYTES, b"\0"):
+        magic, found_kind, count = _HEADER.unpack_from(head)
+        if magic != _MAGIC or found_kind != kind.ljust(_KIND_BYTES, b"\0"):
             raise ValueError(
                 f"not a summary of kind {kind!r}: it begins with {bytes(head[: _HEADER.size])!r}"
             )

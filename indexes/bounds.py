@@ -54,11 +54,11 @@ class Side:
     def read(cls, keys: pa.ChunkedArray, *, is_wide: bool) -> Side:
         """Prepare bounds. ``is_wide`` is True for types with keys of eight bytes."""
         if is_wide:
-            words, at = np.empty(len(keys), np.uint64), 0
+            words, position = np.empty(len(keys), np.uint64), 0
             for chunk in keys.chunks:
-                if not _put_words(chunk, words[at : at + len(chunk)]):
+                if not _put_words(chunk, words[position : position + len(chunk)]):
                     return cls(keys)
-                at += len(chunk)
+                position += len(chunk)
             absent = None
             if keys.null_count:
                 absent = flags(keys.is_null())
@@ -69,10 +69,10 @@ class Side:
         """Return ``test(bound, key)`` -> bool[n], True for a missing bound."""
         if self.words is None or len(key) != WORD_BYTES:
             return known_or_true(_KERNELS[test](self.keys, pa.scalar(key, pa.binary())))
-        found = test(self.words, np.uint64(int.from_bytes(key, "big")))
+        passed = test(self.words, np.uint64(int.from_bytes(key, "big")))
         if self.absent is not None:
-            found = found | self.absent
-        return np.asarray(found, dtype=np.bool_)
+            passed = passed | self.absent
+        return np.asarray(passed, dtype=np.bool_)
 
     @property
     def nbytes(self) -> int:
@@ -92,10 +92,10 @@ class Side:
             return Side(keys, np.concatenate(words), None)
         absent = []
         for part in parts:
-            mine = part.absent
-            if mine is None:
-                mine = np.zeros(len(part.keys), np.bool_)
-            absent.append(mine)
+            part_absent = part.absent
+            if part_absent is None:
+                part_absent = np.zeros(len(part.keys), np.bool_)
+            absent.append(part_absent)
         return Side(keys, np.concatenate(words), np.concatenate(absent))
 
 
@@ -110,13 +110,15 @@ def _put_words(keys: pa.Array, words: npt.NDArray[np.uint64]) -> bool:
     valid = flags(keys.is_valid()) if keys.null_count else None
     if not bool(np.all(np.diff(offsets) == (WORD_BYTES if valid is None else WORD_BYTES * valid))):
         return False
-    held = len(keys) - keys.null_count
-    found = np.frombuffer(data, ">u8", held, int(offsets[0])) if held else np.empty(0, np.uint64)
+    count = len(keys) - keys.null_count
+    key_words = (
+        np.frombuffer(data, ">u8", count, int(offsets[0])) if count else np.empty(0, np.uint64)
+    )
     if valid is None:
-        words[:] = found
+        words[:] = key_words
     else:
         words[:] = 0
-        words[valid] = found
+        words[valid] = key_words
     return True
 
 
@@ -146,21 +148,27 @@ class Bounds:
         Bounds are not copied. A segment with null or contradictory counts is unknown.
         """
         low, high = (_chunked(stats.column(name)) for name in ("min", "max"))
-        counted, uncounted, at = np.empty((len(_COUNTED), stats.num_rows), np.bool_), [], 0
+        row_flags, without_nans, position = (
+            np.empty((len(_COUNTED), stats.num_rows), np.bool_),
+            [],
+            0,
+        )
         for part in [stats] if isinstance(stats, pa.RecordBatch) else stats.to_batches():
             nulls, rows, nans = (counts(part.column(name)) for name in ("nulls", "values", "nans"))
-            here = counted[:, at : at + len(nulls)]
-            here[:] = (nulls >= 0) & (rows >= nulls), rows > 0, nulls > 0, rows > nulls
-            uncounted.append(nans < 0)
-            at += len(nulls)
+            part_flags = row_flags[:, position : position + len(nulls)]
+            part_flags[:] = (nulls >= 0) & (rows >= nulls), rows > 0, nulls > 0, rows > nulls
+            without_nans.append(nans < 0)
+            position += len(nulls)
         kind = order.kind_of(type)
-        if kind == "float" and any(part.any() for part in uncounted):
+        if kind == "float" and any(part.any() for part in without_nans):
             # Without a NaN count there is no upper bound, because NaN is above everything.
             high = _chunked(
-                pc.if_else(pa.array(np.concatenate(uncounted)), pa.scalar(None, pa.binary()), high)
+                pc.if_else(
+                    pa.array(np.concatenate(without_nans)), pa.scalar(None, pa.binary()), high
+                )
             )
         is_wide = kind in ("int", "float", "date", "timestamp")
-        return cls(Side.read(low, is_wide=is_wide), Side.read(high, is_wide=is_wide), *counted)
+        return cls(Side.read(low, is_wide=is_wide), Side.read(high, is_wide=is_wide), *row_flags)
 
     @classmethod
     def unknown(cls, n: int) -> Bounds:

@@ -131,10 +131,10 @@ def variants(code: int) -> list[int]:
 @cache
 def _preimages() -> dict[int, list[int]]:
     table = fold_table()
-    found: dict[int, list[int]] = {}
+    preimages: dict[int, list[int]] = {}
     for code in np.flatnonzero(table != np.arange(CODE_POINTS)).tolist():
-        found.setdefault(int(table[code]), []).append(code)
-    return found
+        preimages.setdefault(int(table[code]), []).append(code)
+    return preimages
 
 
 @cache

@@ -110,8 +110,8 @@ class ColumnBloom(SkippingIndex):
             return has_values
         step = _PAIRS_MAX // max(1, len(hashes))
         pieces = [slice(start, start + step) for start in range(0, len(heads), step)]
-        found = [_any_member(summaries[piece], heads[piece], hashes) for piece in pieces]
-        return np.asarray(has_values & np.concatenate([np.zeros(0, np.bool_), *found]))
+        members = [_any_member(summaries[piece], heads[piece], hashes) for piece in pieces]
+        return np.asarray(has_values & np.concatenate([np.zeros(0, np.bool_), *members]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +157,16 @@ def _framed(blocks: bytes, flags: int) -> bytes:
 
 def _head(summary: Summary) -> _Head:
     """Read and verify the header. Raises ValueError if the header or the summary size is wrong."""
-    found = summary.read(0, _HEADER_BYTES + _STRIDE)
-    if len(found) < _HEADER_BYTES:
+    head = summary.read(0, _HEADER_BYTES + _STRIDE)
+    if len(head) < _HEADER_BYTES:
         raise ValueError(
-            f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(found)}"
+            f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(head)}"
         )
-    magic, version, flags, zero, blocks = _HEADER.unpack_from(found)
+    magic, version, flags, zero, blocks = _HEADER.unpack_from(head)
     if (
         magic != _MAGIC
         or version != _VERSION
-        or crc32(found[: _HEADER.size]) != _CRC.unpack_from(found, _HEADER.size)[0]
+        or crc32(head[: _HEADER.size]) != _CRC.unpack_from(head, _HEADER.size)[0]
     ):
         raise ValueError("not the Bloom filter of a column, or its header is damaged")
     pages = -(-blocks // PAGE_BLOCKS)
@@ -175,7 +175,7 @@ def _head(summary: Summary) -> _Head:
         raise ValueError(
             f"a Bloom filter of {blocks} blocks has {size} bytes, this one {len(summary)}"
         )
-    return _Head(bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, found[_HEADER_BYTES:])
+    return _Head(bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, head[_HEADER_BYTES:])
 
 
 def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
@@ -199,26 +199,26 @@ def _any_member(
     which, key = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
     blocks = np.array([head.blocks for head in heads], np.int64)
     page = bloom.blocks_of(hashes.take(key), blocks[which]) // PAGE_BLOCKS
-    asked, pair_page = np.unique(which << 32 | page, return_inverse=True)
-    pages = [_page(summaries[a >> 32], heads[a >> 32], a & 0xFFFFFFFF) for a in asked.tolist()]
-    sizes = np.array([len(one) // BLOCK_BYTES for one in pages], np.int64)
+    requests, pair_page = np.unique(which << 32 | page, return_inverse=True)
+    pages = [
+        _page(summaries[request >> 32], heads[request >> 32], request & 0xFFFFFFFF)
+        for request in requests.tolist()
+    ]
+    sizes = np.array([len(data) // BLOCK_BYTES for data in pages], np.int64)
     # A filter for each pair with its full number of blocks, shifted so that the page's blocks are
     # at their position.
     first = (np.cumsum(sizes) - sizes)[pair_page] - page * PAGE_BLOCKS
     words = np.frombuffer(b"".join(pages), np.dtype("<u4"))
     pairs = np.arange(n * k, dtype=np.int64)
-    found = FilterSet(words, first, blocks[which]).probe_pairs(pairs, key, hashes)
-    return np.asarray(found.reshape(n, k).any(axis=1))
+    hits = FilterSet(words, first, blocks[which]).probe_pairs(pairs, key, hashes)
+    return np.asarray(hits.reshape(n, k).any(axis=1))
 
 
 def _page(summary: Summary, head: _Head, page: int) -> memoryview:
     """Return the blocks of a page. Raises ValueError if they are damaged."""
     start = _HEADER_BYTES + page * _STRIDE
-    found = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
+    data = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
     size = min(PAGE_BLOCKS, head.blocks - page * PAGE_BLOCKS) * BLOCK_BYTES
-    if (
-        len(found) != size + _CRC.size
-        or crc32(found[:size], page) != _CRC.unpack_from(found, size)[0]
-    ):
+    if len(data) != size + _CRC.size or crc32(data[:size], page) != _CRC.unpack_from(data, size)[0]:
         raise ValueError(f"page {page} of a column's Bloom filter is damaged")
-    return found[:size]
+    return data[:size]

@@ -153,10 +153,10 @@ def _outermost(
     choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[bytes | None]
 ) -> bytes | None:
     """Return the bound of all segments, or None if any bound is missing."""
-    known = [bound for bound in bounds if bound is not None]
-    if not known or len(known) < len(bounds):
+    present = [bound for bound in bounds if bound is not None]
+    if not present or len(present) < len(bounds):
         return None
-    return choose(known)
+    return choose(present)
 
 
 def merge(row_groups: Sequence[Stats]) -> Stats:
@@ -197,39 +197,42 @@ def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
     counts. O(n).
     """
     nulls, nans, rows = (counts(stats[name]) for name in ("nulls", "nans", "values"))
-    known = np.logical_and.reduceat((nulls >= 0) & (rows >= nulls), starts)
-    filled, run = (
+    is_known = np.logical_and.reduceat((nulls >= 0) & (rows >= nulls), starts)
+    has_values, run_of = (
         rows > nulls,
         np.repeat(np.arange(len(starts)), np.diff(starts, append=len(stats))),
     )
-    found: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for end in ("min", "max"):
         keys = stats[end].combine_chunks()
-        is_bounded = np.logical_or.reduceat(filled, starts) & ~np.logical_or.reduceat(
-            filled & _is_true(keys.is_null()), starts
+        is_bounded = np.logical_or.reduceat(has_values, starts) & ~np.logical_or.reduceat(
+            has_values & _is_true(keys.is_null()), starts
         )
         extremes = [
-            pc.min_max(keys.slice(a, b - a))[end].as_py() if good else None
-            for a, b, good in zip(
-                starts.tolist(), [*starts[1:].tolist(), len(stats)], is_bounded & known, strict=True
+            pc.min_max(keys.slice(start, stop - start))[end].as_py() if is_valid else None
+            for start, stop, is_valid in zip(
+                starts.tolist(),
+                [*starts[1:].tolist(), len(stats)],
+                is_bounded & is_known,
+                strict=True,
             )
         ]
-        found[end] = pa.array(extremes, pa.binary())
-        held = pc.equal(keys, found[end].take(column(run)))
-        exact = _is_true(held) & filled & _is_true(stats[f"{end}_exact"])
-        found[f"{end}_exact"] = _where(np.logical_or.reduceat(exact, starts), known)
-    counted = np.where(
+        columns[end] = pa.array(extremes, pa.binary())
+        at_bound = pc.equal(keys, columns[end].take(column(run_of)))
+        exact = _is_true(at_bound) & has_values & _is_true(stats[f"{end}_exact"])
+        columns[f"{end}_exact"] = _where(np.logical_or.reduceat(exact, starts), is_known)
+    nan_counts = np.where(
         np.logical_and.reduceat(nans >= 0, starts), np.add.reduceat(nans, starts), -1
     )
-    found |= {
-        "nulls": column(np.add.reduceat(nulls, starts), known),
-        "nans": column(counted, known & (counted >= 0)),
+    columns |= {
+        "nulls": column(np.add.reduceat(nulls, starts), is_known),
+        "nans": column(nan_counts, is_known & (nan_counts >= 0)),
     }
-    found |= {
-        name: column(np.add.reduceat(counts(stats[name]), starts), known)
+    columns |= {
+        name: column(np.add.reduceat(counts(stats[name]), starts), is_known)
         for name in ("values", "bytes")
     }
-    return pa.table([found[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA)
+    return pa.table([columns[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA)
 
 
 def _is_true(values: Any) -> BoolArray:
@@ -300,9 +303,9 @@ def prune_predicate(
     """
 
     def ask(leaf: Leaf) -> Iterator[BoolArray]:
-        if isinstance(leaf, Call) or (found := lookup(leaf.column)) is None:
+        if isinstance(leaf, Call) or (column_stats := lookup(leaf.column)) is None:
             return
-        stats, type = found
+        stats, type = column_stats
         if stats.num_rows != n:
             raise ValueError(
                 f"statistics of {leaf.column!r} cover {stats.num_rows} segments instead of {n}"
@@ -397,10 +400,10 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
         # mostly the record key
         return order.encode_one(values[0]), order.encode_one(values[-1])
     if len(values) == 1:
-        both = order.encode_one(values[0])
-        return both, both
-    found = pc.min_max(values)
-    return order.encode_one(found["min"]), order.encode_one(found["max"])
+        key = order.encode_one(values[0])
+        return key, key
+    extremes = pc.min_max(values)
+    return order.encode_one(extremes["min"]), order.encode_one(extremes["max"])
 
 
 def _stats(
@@ -492,9 +495,9 @@ def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType
     verdict = (
         columns.has_values & columns.low(operator.le, keys[-1]) & columns.high(operator.ge, keys[0])
     )
-    left = np.flatnonzero(verdict)
-    lows, highs = (bound.keys.take(pa.array(left)).to_pylist() for bound in (low, high))
-    verdict[left] = [_between(keys, *pair) for pair in zip(lows, highs, strict=True)]
+    candidates = np.flatnonzero(verdict)
+    lows, highs = (bound.keys.take(pa.array(candidates)).to_pylist() for bound in (low, high))
+    verdict[candidates] = [_between(keys, *pair) for pair in zip(lows, highs, strict=True)]
     return verdict
 
 
@@ -521,14 +524,14 @@ def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) ->
     if op == "starts with":
         return _prefix_verdict(columns, order.compare_key(value, type).data)
     text = order.compare_key(value, type).data.decode("utf-8")
-    prefix, rest = split_prefix(parse_like(text))
+    prefix, remainder = split_prefix(parse_like(text))
     if op == "like":
-        if rest:
+        if remainder:
             return _prefix_verdict(columns, prefix)
         return _comparison_verdict(columns, "=", order.Key(prefix, 0))
-    if rest == [None]:
+    if remainder == [None]:
         return _outside_verdict(columns, prefix)
-    if rest:
+    if remainder:
         return columns.each(MAYBE)
     return _comparison_verdict(columns, "!=", order.Key(prefix, 0))
 

@@ -38,11 +38,11 @@ def as_floating(values: Any, type: pa.DataType) -> Any:
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([as_floating(chunk, type) for chunk in values.chunks], type)
     if isinstance(values, pa.Array) and type == pa.float64() and _is_quotient(values.type):
-        whole = pa.decimal128(values.type.precision, 0)
-        counted = pa.Array.from_buffers(
-            whole, len(values), values.buffers(), -1, values.offset
+        integer_type = pa.decimal128(values.type.precision, 0)
+        unscaled = pa.Array.from_buffers(
+            integer_type, len(values), values.buffers(), -1, values.offset
         ).cast(pa.int64())
-        return pc.divide(counted.cast(type), 10.0**values.type.scale)
+        return pc.divide(unscaled.cast(type), 10.0**values.type.scale)
     return pc.cast(pc.cast(values, pa.string()), type)
 
 

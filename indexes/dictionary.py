@@ -184,8 +184,8 @@ class Dictionary:
     def keys(self, start: int, stop: int) -> list[bytes]:
         """Return the keys with ranks [start, stop). Reads their blocks."""
         first = start // BLOCK_KEYS
-        found = [key for block in range(first, -(-stop // BLOCK_KEYS)) for key in self._keys(block)]
-        return found[start - first * BLOCK_KEYS : stop - first * BLOCK_KEYS]
+        keys = [key for block in range(first, -(-stop // BLOCK_KEYS)) for key in self._keys(block)]
+        return keys[start - first * BLOCK_KEYS : stop - first * BLOCK_KEYS]
 
     def _word_ranks(self, firsts: UInt64Array, wanted: UInt64Array) -> list[int]:
         blocks = (firsts.searchsorted(wanted, "right") - 1).tolist()
@@ -208,12 +208,12 @@ class Dictionary:
         """
         ranks: list[int] = []
         searched: bytes | None = None
-        rank, found = 0, False
+        rank, is_present = 0, False
         for key in keys:
             if key[-1:] == b"\0" and key[:-1] == searched:
-                rank, searched = rank + found, None
+                rank, searched = rank + is_present, None
             else:
-                (rank, found), searched = self._text_rank(key), key
+                (rank, is_present), searched = self._text_rank(key), key
             ranks.append(rank)
         return ranks
 
@@ -222,8 +222,8 @@ class Dictionary:
         block = bisect_right(self._separators, key) - 1
         if block < 0:
             return 0, False
-        inside, found = self._text_block(block).rank(key)
-        return block * BLOCK_KEYS + inside, found
+        rank, is_present = self._text_block(block).rank(key)
+        return block * BLOCK_KEYS + rank, is_present
 
     def _keys(self, block: int) -> list[bytes]:
         if self._words is None:
@@ -233,30 +233,30 @@ class Dictionary:
 
     def _word_block(self, block: int) -> UInt64Array:
         assert self._words is not None
-        known: UInt64Array | None = self._recent.get(block)
-        if known is not None:
-            return known
+        recent: UInt64Array | None = self._recent.get(block)
+        if recent is not None:
+            return recent
         data = bytes(self._container.read(self._first + block))
-        same = (data, int(self._words[block]))
-        found: UInt64Array | None = self._parsed.get(same)
-        if found is None:
-            found = _unpack_words(_inflated(data), self._words[block], self._keys_in(block))
-            self._parsed[same] = found
-        self._remember(block, found)
-        return found
+        content = (data, int(self._words[block]))
+        words: UInt64Array | None = self._parsed.get(content)
+        if words is None:
+            words = _unpack_words(_inflated(data), self._words[block], self._keys_in(block))
+            self._parsed[content] = words
+        self._remember(block, words)
+        return words
 
     def _text_block(self, block: int) -> _TextBlock:
-        known: _TextBlock | None = self._recent.get(block)
-        if known is not None:
-            return known
+        recent: _TextBlock | None = self._recent.get(block)
+        if recent is not None:
+            return recent
         data = bytes(self._container.read(self._first + block))
-        same = (data, self._keys_in(block))
-        found: _TextBlock | None = self._parsed.get(same)
-        if found is None:
-            found = _TextBlock.of(_inflated(data), self._keys_in(block))
-            self._parsed[same] = found
-        self._remember(block, found)
-        return found
+        content = (data, self._keys_in(block))
+        decoded: _TextBlock | None = self._parsed.get(content)
+        if decoded is None:
+            decoded = _TextBlock.of(_inflated(data), self._keys_in(block))
+            self._parsed[content] = decoded
+        self._remember(block, decoded)
+        return decoded
 
     def _remember(self, block: int, found: UInt64Array | _TextBlock) -> None:
         """Cache recently used blocks. The dictionary may itself be cached between calls."""
@@ -322,10 +322,10 @@ class _TextBlock:
                 continue
             if shared < common and shared < _SHARED_MAX:
                 return at, False
-            rest, wanted_rest = self.data[self.ends[at] : self.ends[at + 1]], wanted[shared:]
-            if rest >= wanted_rest:
-                return at, rest == wanted_rest
-            common = shared + _common(rest, wanted_rest)
+            suffix, wanted_suffix = self.data[self.ends[at] : self.ends[at + 1]], wanted[shared:]
+            if suffix >= wanted_suffix:
+                return at, suffix == wanted_suffix
+            common = shared + _common(suffix, wanted_suffix)
         return len(self.shared), False
 
 
@@ -357,9 +357,9 @@ def _separator_index(data: memoryview, blocks: int) -> list[bytes]:
 def _deflated(data: bytes) -> bytes:
     """Return a block, deflated if that is shorter."""
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
-    small = deflate.compress(data) + deflate.flush()
-    kept = small if len(small) < len(data) else data
-    return _BLOCK.pack(kept is small, len(data)) + kept
+    compressed = deflate.compress(data) + deflate.flush()
+    stored = compressed if len(compressed) < len(data) else data
+    return _BLOCK.pack(stored is compressed, len(data)) + stored
 
 
 def _inflated(block: bytes) -> bytes:
@@ -446,12 +446,12 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     first = offsets[:-1] + shared
     lengths = offsets[1:] - first
     ends = np.cumsum(lengths)
-    rest = data[np.repeat(first - (ends - lengths), lengths) + np.arange(ends[-1])].tobytes()
+    suffixes = data[np.repeat(first - (ends - lengths), lengths) + np.arange(ends[-1])].tobytes()
     heads = shared.astype(np.uint8).tobytes()
     stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
     blocks = [
         _lengths_after(heads[at : at + BLOCK_KEYS], lengths[at : at + BLOCK_KEYS])
-        + rest[start:stop]
+        + suffixes[start:stop]
         for at, (start, stop) in zip(starts, pairwise([0, *stops]), strict=True)
     ]
     return separators, blocks
@@ -481,17 +481,17 @@ def _shared_with_previous(data: npt.NDArray[np.uint8], offsets: Int64Array) -> I
     windows = _windows(data)
     lengths = np.diff(offsets)
     shorter = np.minimum(lengths[1:], lengths[:-1])
-    before, here = offsets[:-2], offsets[1:-1]
+    before, current = offsets[:-2], offsets[1:-1]
     shared = np.zeros(len(lengths), np.int64)
     alive = np.arange(len(shorter))
     for level in range(0, _SHARED_MAX, _WORD):
-        differing = windows[before + level].astype(np.uint64) ^ windows[here + level].astype(
+        differing = windows[before + level].astype(np.uint64) ^ windows[current + level].astype(
             np.uint64
         )
         same = np.searchsorted(_FIRST_BYTE_DIFFERS, differing, side="left")
         shared[alive + 1] = np.minimum(level + _WORD - same, shorter[alive])
-        on = np.flatnonzero((same == 0) & (shorter[alive] > level + _WORD))
-        alive, before, here = alive[on], before[on], here[on]
+        next_alive = np.flatnonzero((same == 0) & (shorter[alive] > level + _WORD))
+        alive, before, current = alive[next_alive], before[next_alive], current[next_alive]
         if not len(alive):
             break
     return np.minimum(shared, _SHARED_MAX)

@@ -93,8 +93,8 @@ class Function:
     @property
     def usage(self) -> str:
         """Syntax in a filter, for messages."""
-        places = [f"column{n + 1}" for n in range(self.columns)]
-        return f"{self.name}({', '.join([*places, *(kind.__name__ for kind in self.arguments)])})"
+        columns = [f"column{n + 1}" for n in range(self.columns)]
+        return f"{self.name}({', '.join([*columns, *(kind.__name__ for kind in self.arguments)])})"
 
     def converted(self, literals: Sequence[object]) -> tuple[object, ...]:
         """Convert ``literals`` to the argument types. Raises ValueError for the wrong number or
@@ -116,10 +116,10 @@ class Function:
         """
         rows = len(columns[0])
         try:
-            found = self.run(*columns, *arguments)
-            if isinstance(found, pa.ChunkedArray):
-                found = found.combine_chunks()
-            found = pa.array(found) if isinstance(found, np.ndarray) else found
+            answer = self.run(*columns, *arguments)
+            if isinstance(answer, pa.ChunkedArray):
+                answer = answer.combine_chunks()
+            answer = pa.array(answer) if isinstance(answer, np.ndarray) else answer
         except Exception as error:
             types = ", ".join(str(column.type) for column in columns)
             raise FunctionFailed(
@@ -127,19 +127,19 @@ class Function:
             ) from error
         if not rows:
             return pa.array([], pa.bool_())  # numpy turns an empty list into floats
-        if not isinstance(found, pa.BooleanArray) or len(found) != rows:
-            what = (
-                f"{found.type}[{len(found)}]"
-                if isinstance(found, pa.Array)
-                else type(found).__name__
+        if not isinstance(answer, pa.BooleanArray) or len(answer) != rows:
+            returned = (
+                f"{answer.type}[{len(answer)}]"
+                if isinstance(answer, pa.Array)
+                else type(answer).__name__
             )
             raise FunctionFailed(
-                f"{self.name} returned {what} for {rows} rows; it must return bool[{rows}]"
+                f"{self.name} returned {returned} for {rows} rows; it must return bool[{rows}]"
             )
         for column in columns:
             if column.null_count:
-                found = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
-        return found
+                answer = pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
+        return answer
 
     def check(self, types: Sequence[pa.DataType], arguments: Sequence[object]) -> None:
         """Raise ValueError if the function does not accept columns of ``types`` and these
@@ -178,15 +178,15 @@ class Functions:
                 " within_km"
             )
         if function.columns < 1 or not set(function.arguments) <= set(ARGUMENT_TYPES):
-            known = ", ".join(kind.__name__ for kind in ARGUMENT_TYPES)
+            allowed = ", ".join(kind.__name__ for kind in ARGUMENT_TYPES)
             raise ValueError(
-                f"{function.name} must take at least one column, and arguments of {known}"
+                f"{function.name} must take at least one column, and arguments of {allowed}"
             )
         with self._lock:
-            taken = self._known.setdefault(function.name, function)
-            if _origin(taken) != _origin(function):
+            registered = self._known.setdefault(function.name, function)
+            if _origin(registered) != _origin(function):
                 raise ValueError(
-                    f"the name {function.name!r} belongs to {_origin(taken)}; choose another"
+                    f"the name {function.name!r} belongs to {_origin(registered)}; choose another"
                 )
             self._known[function.name] = function
         return function
@@ -202,9 +202,9 @@ class Functions:
                 self._load_entry_points()
             if name in self._known:
                 return self._known[name]
-            known = ", ".join(sorted(self._known)) or "none"
+            names = ", ".join(sorted(self._known)) or "none"
             failures = "".join(f"; {failure}" for failure in self._failures)
-            return Unknown(name, f"no function is called {name!r}; known are {known}{failures}")
+            return Unknown(name, f"no function is called {name!r}; known are {names}{failures}")
 
     def _load_entry_points(self) -> None:
         """Load the functions of installed packages. Any error in their code is recorded, not

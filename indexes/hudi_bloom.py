@@ -119,9 +119,9 @@ class Filling:
 
         Works in batches, because the positions of a key take 240 bytes.
         """
-        given = byte_rows(keys)
-        for start in range(0, len(given), _PIECE_KEYS):
-            piece = given.rows(slice(start, start + _PIECE_KEYS))
+        rows = byte_rows(keys)
+        for start in range(0, len(rows), _PIECE_KEYS):
+            piece = rows.rows(slice(start, start + _PIECE_KEYS))
             row: Int64Array | np.int64 = np.int64(0)
             if self._is_dynamic:
                 row = _row_of(self._added + np.arange(len(piece)), self._entries, self._max_entries)
@@ -132,8 +132,8 @@ class Filling:
         """Return the base64 text of the filter."""
         head = b""
         if self._is_dynamic:
-            told = self._hashes, _MURMUR, self._bits, self._entries, self._last, self._rows
-            head = _DYNAMIC.pack(_VERSION, *told)
+            fields = self._hashes, _MURMUR, self._bits, self._entries, self._last, self._rows
+            head = _DYNAMIC.pack(_VERSION, *fields)
         rows = (_encode_row(row, self._bits, self._hashes) for row in self._matrix.packed())
         return base64.b64encode(head + b"".join(rows)).decode("ascii")
 
@@ -202,11 +202,11 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     out = np.empty((hashes, len(rows)), np.int64)
     count = rows.lengths >> 2
     order = np.argsort(-count, kind="stable")
-    alone = _alone(count[order])
-    for at in order[:alone].tolist():
+    long_count = _alone(count[order])
+    for at in order[:long_count].tolist():
         key = rows.data[rows.starts[at] :][: rows.lengths[at]].tobytes()
         out[:, at] = _positions_of(key, bits, hashes)
-    order = order[alone:]
+    order = order[long_count:]
     if not len(order):
         return out
     rows = rows.rows(order)
@@ -232,24 +232,24 @@ def _alone(falling: Int64Array) -> int:
 def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
     """Bit positions of a single key, without numpy."""
     factor, low_half = int(_M), 0xFFFFFFFF
-    words, left, tail = [], len(key) & 3, 0
-    for (word,) in _WORD.iter_unpack(key[: len(key) - left]):
+    words, tail_length, tail = [], len(key) & 3, 0
+    for (word,) in _WORD.iter_unpack(key[: len(key) - tail_length]):
         word = word * factor & low_half
         words.append((word ^ word >> 24) * factor & low_half)
-    for back in range(1, left + 1):
+    for back in range(1, tail_length + 1):
         byte = key[-back]
         tail ^= (byte - (byte >> 7 << 8)) << 8 * (back - 1) & low_half
-    state, found = 0, []
+    state, positions = 0, []
     for _ in range(hashes):
         state ^= len(key)
         for word in words:
             state = (state * factor & low_half) ^ word
-        if left:
+        if tail_length:
             state = (state ^ tail) * factor & low_half
         state = (state ^ state >> 13) * factor & low_half
         state ^= state >> 15
-        found.append(abs(state - (state >> 31 << 32)) % bits)
-    return found
+        positions.append(abs(state - (state >> 31 << 32)) % bits)
+    return positions
 
 
 def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
@@ -275,13 +275,13 @@ def _words(rows: ByteRows) -> list[UInt32Array]:
 
 def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
     """Keys with a tail of 1 to 3 bytes, and the tail: sign-extended bytes in Hadoop's order."""
-    left = rows.lengths & 3
+    tail_length = rows.lengths & 3
     tail = np.zeros(len(rows), np.uint32)
     for back, shift in ((3, 16), (2, 8), (1, 0)):
         byte = rows.data[np.maximum(rows.starts + rows.lengths - back, 0)].view(np.int8)
         signed = byte.astype(np.int32).view(np.uint32) << np.uint32(shift)
-        tail ^= np.where(left >= back, signed, np.uint32(0))
-    return left > 0, tail
+        tail ^= np.where(tail_length >= back, signed, np.uint32(0))
+    return tail_length > 0, tail
 
 
 def _murmur(

@@ -69,13 +69,13 @@ class SortedBytes:
         low, high = np.zeros(len(rows), np.int64), np.full(len(rows), len(self), np.int64)
         open_keys = np.arange(len(rows), dtype=np.int64)
         for level, words in enumerate([*self._words, self._rows.lengths.astype(np.uint64)]):
-            inside = rows.rows(open_keys)
+            open_rows = rows.rows(open_keys)
             if level == len(self._words):
-                wanted = inside.lengths.astype(np.uint64)
+                key_words = open_rows.lengths.astype(np.uint64)
             else:
-                wanted = inside.big_endian_words(level * _WORD_BYTES)
+                key_words = open_rows.big_endian_words(level * _WORD_BYTES)
             low[open_keys], high[open_keys] = _narrow(
-                words, wanted, low[open_keys], high[open_keys]
+                words, key_words, low[open_keys], high[open_keys]
             )
             open_keys = open_keys[low[open_keys] < high[open_keys]]
         return 2 * low + (low < high)
@@ -101,13 +101,13 @@ def _narrow(
     """Narrow each range [low, high) of the sorted ``words`` to those equal to ``wanted``."""
     start, stop = int(low.min(initial=len(words))), int(high.max(initial=0))
     if (low == start).all() and (high == stop).all():  # the first word, or a common prefix
-        some = words[start:stop]
-        left = np.searchsorted(some, wanted, "left").astype(np.int64)
-        hit = left < len(some)
-        hit[hit] = some[left[hit]] == wanted[hit]
-        right = left.copy()
-        right[hit] = np.searchsorted(some, wanted[hit], "right")
-        return left + start, right + start
+        window = words[start:stop]
+        lower = np.searchsorted(window, wanted, "left").astype(np.int64)
+        matches = lower < len(window)
+        matches[matches] = window[lower[matches]] == wanted[matches]
+        upper = lower.copy()
+        upper[matches] = np.searchsorted(window, wanted[matches], "right")
+        return lower + start, upper + start
     return _bisect(words, wanted, low, high, equal_is_below=False), _bisect(
         words, wanted, low, high, equal_is_below=True
     )
@@ -171,8 +171,8 @@ class IntervalTree:
         The number may be too high if ranges with low > high exist. O(m log N).
         """
         ranks = self.ranks(keys)
-        held = self._first.searchsorted(ranks, "right") - self._last.searchsorted(ranks, "left")
-        return np.maximum(held, 0).astype(np.int64)
+        counts = self._first.searchsorted(ranks, "right") - self._last.searchsorted(ranks, "left")
+        return np.maximum(counts, 0).astype(np.int64)
 
     def stab(self, keys: Keys) -> Candidates:
         """Return all pairs (key, range) with low <= key <= high.
@@ -188,8 +188,8 @@ class IntervalTree:
         """
         ranks = self.ranks(keys)
         pieces = [
-            self._stab_ranks(ranks[at : at + _PIECE_KEYS], at)
-            for at in range(0, len(ranks), _PIECE_KEYS)
+            self._stab_ranks(ranks[start : start + _PIECE_KEYS], start)
+            for start in range(0, len(ranks), _PIECE_KEYS)
         ]
         if not pieces or not len(self):
             return Candidates(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -206,10 +206,12 @@ class IntervalTree:
         >>> tree.held(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
         [False, True, True]
         """
-        place = np.empty(len(self), np.int64)
-        place[self._order] = np.arange(len(self))
-        rank, at = self.ranks(keys)[key], place[group]
-        return np.asarray((self._first[at] <= rank) & (rank <= self._levels[0][0][at]), np.bool_)
+        position_of = np.empty(len(self), np.int64)
+        position_of[self._order] = np.arange(len(self))
+        rank, position = self.ranks(keys)[key], position_of[group]
+        return np.asarray(
+            (self._first[position] <= rank) & (rank <= self._levels[0][0][position]), np.bool_
+        )
 
     def check(self) -> None:
         """Assert sorted minima, a valid permutation, and correct bounds on every level. O(N)."""
@@ -227,16 +229,16 @@ class IntervalTree:
         """Descend from the root with a batch of keys. Key numbers in the result start at ``at``."""
         prefix = np.searchsorted(self._first, ranks, "right").astype(np.int64)
         key, node = np.flatnonzero(prefix), np.zeros(int(np.count_nonzero(prefix)), np.int64)
-        found: list[tuple[Int64Array, Int64Array]] = []
+        pairs: list[tuple[Int64Array, Int64Array]] = []
         for height in range(len(self._levels) - 1, -1, -1):
             largest, smallest = self._levels[height]
             alive = (largest[node] >= ranks[key]) & ((node << height) < prefix[key])
             key, node = key[alive], node[alive]
             whole = (smallest[node] >= ranks[key]) & (((node + 1) << height) <= prefix[key])
-            found.append(_expand(key[whole], node[whole] << height, 1 << height))
+            pairs.append(_expand(key[whole], node[whole] << height, 1 << height))
             key, node = np.repeat(key[~whole], 2), np.repeat(node[~whole] << 1, 2)
             node[1::2] += 1
-        keys, places = (np.concatenate(part) for part in zip(*found, strict=True))
+        keys, places = (np.concatenate(part) for part in zip(*pairs, strict=True))
         return keys + at, self._order[places]
 
 
@@ -253,12 +255,12 @@ class IntervalList(IntervalTree):
         """
         ranks, last = self.ranks(keys), self._levels[0][0][: len(self)]
         step = max(1, _COMPARED_PAIRS // max(1, len(self)))
-        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        pairs = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         for at in range(0, len(ranks), step):
             piece = ranks[at : at + step, None]
             key, place = np.nonzero((self._first <= piece) & (piece <= last))
-            found.append((key + at, self._order[place]))
-        key, group = (np.concatenate(part) for part in zip(*found, strict=True))
+            pairs.append((key + at, self._order[place]))
+        key, group = (np.concatenate(part) for part in zip(*pairs, strict=True))
         return Candidates(key, group)
 
 

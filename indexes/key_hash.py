@@ -137,10 +137,10 @@ class MultilinearHash:
             )
         if not any(is_text(keys.type) for is_text in _TEXT):
             raise ValueError(f"expected strings, got {keys.type}; cast the column to string first")
-        together, words = one_array(keys), np.empty((2, len(keys)), np.uint64)
+        joined_keys, words = one_array(keys), np.empty((2, len(keys)), np.uint64)
 
         def hashed(piece: slice) -> None:
-            words[:, piece] = self._piece(together.slice(piece.start, piece.stop - piece.start))
+            words[:, piece] = self._piece(joined_keys.slice(piece.start, piece.stop - piece.start))
 
         side_by_side(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
         return KeyHashes(words[0], words[1])
@@ -170,9 +170,9 @@ class MultilinearHash:
             words = _words(keys, longest)
         else:
             words = self._words_of_long(keys, lengths > KEY_BYTES_MAX)
-        found = _joined(self._lanes(lengths, words))
-        avalanche(found)
-        return found
+        hashes = _joined(self._lanes(lengths, words))
+        avalanche(hashes)
+        return hashes
 
     def _words_of_long(self, keys: pa.Array, is_long: BoolArray) -> UInt32Array:
         """Return the words of keys, some of them long, like :func:`_words`. A loop over
@@ -259,12 +259,12 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
         raise ValueError(
             f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a value"
         )
-    together, words = large_binary(keys), np.empty((2, len(keys)), np.uint64)
+    joined_keys, words = large_binary(keys), np.empty((2, len(keys)), np.uint64)
     digest = mmh3.mmh3_x64_128_digest
     for piece in spans(len(keys), _PIECE_ROWS):
-        texts = together.slice(piece.start, piece.stop - piece.start).to_pylist()
-        found = np.frombuffer(b"".join([digest(text, seed) for text in texts]), "<u8")
-        words[:, piece] = found.reshape(-1, 2).T
+        texts = joined_keys.slice(piece.start, piece.stop - piece.start).to_pylist()
+        hashes = np.frombuffer(b"".join([digest(text, seed) for text in texts]), "<u8")
+        words[:, piece] = hashes.reshape(-1, 2).T
     return KeyHashes(words[1], words[0])
 
 

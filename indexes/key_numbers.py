@@ -20,22 +20,22 @@ def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArr
     >>> as_numbers(values.encode(pa.array([-7, None, 2**40])), pa.int64()).tolist()
     [-7.0, nan, 1099511627776.0]
     """
-    found = np.full(len(keys), np.nan)
-    known = np.flatnonzero(keys.is_valid())
+    numbers = np.full(len(keys), np.nan)
+    present = np.flatnonzero(keys.is_valid())
     width = values.key_width(type)
-    if width is None or not len(known):
-        return found
+    if width is None or not len(present):
+        return numbers
     joined = b"".join(keys.drop_null().to_pylist())
-    if len(joined) != width * len(known):
+    if len(joined) != width * len(present):
         raise ValueError(f"keys of type {type} have {width} bytes each")
     if width == 1:
-        found[known] = np.frombuffer(joined, np.uint8)
-        return found
-    words = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(len(known), -1)
-    found[known] = _floats(words[:, 0]) if values.kind_of(type) == "float" else _integers(words)
+        numbers[present] = np.frombuffer(joined, np.uint8)
+        return numbers
+    words = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(len(present), -1)
+    numbers[present] = _floats(words[:, 0]) if values.kind_of(type) == "float" else _integers(words)
     if values.kind_of(type) == "decimal":
-        found /= 10.0 ** values.plain_type(type).scale
-    return found
+        numbers /= 10.0 ** values.plain_type(type).scale
+    return numbers
 
 
 def _floats(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:

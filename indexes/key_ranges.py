@@ -154,12 +154,12 @@ def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRan
     literal = order.compare_key(value, type).data
     if op == "starts with":
         return [(literal, order.successor(literal))], False
-    prefix, rest = split_prefix(parse_like(literal.decode("utf-8")))
-    if not rest:
+    prefix, remainder = split_prefix(parse_like(literal.decode("utf-8")))
+    if not remainder:
         like: list[KeyRange] = [(prefix, prefix + b"\0")]
     else:
         like = [(prefix, order.successor(prefix))]
-    inexact = rest not in ([], [None])
+    inexact = remainder not in ([], [None])
     if op == "like":
         return like, inexact
     return (_ALL if inexact else _outside(like)), inexact

@@ -145,20 +145,20 @@ class KeyIndexConformance:
         """Candidates are a superset of the truth, from bytes and from a view, without duplicate
         pairs.
         """
-        asked = [*more, *made.keys]
+        requested = [*more, *made.keys]
         key_part = self._build(made)
-        assert self._locate(key_part, asked) >= truth(made, asked)
-        assert self._locate(memoryview(key_part), asked) == self._locate(key_part, asked)
+        assert self._locate(key_part, requested) >= truth(made, requested)
+        assert self._locate(memoryview(key_part), requested) == self._locate(key_part, requested)
 
     def test_locate_finds_every_key_of_a_large_key_part(self) -> None:
         """Shuffled keys, some in two groups, are all found. Absent keys are rarely found."""
-        made = _large()
-        found = self._locate(self._build(made), made.keys)
-        assert found >= truth(made, made.keys)
+        inserted = _large()
+        pairs = self._locate(self._build(inserted), inserted.keys)
+        assert pairs >= truth(inserted, inserted.keys)
         absent = [f"absent-{number}" for number in range(LARGE_KEYS)] + [
-            f"{key}x" for key in made.keys
+            f"{key}x" for key in inserted.keys
         ]
-        false = self._locate(self._build(made), absent)
+        false = self._locate(self._build(inserted), absent)
         assert len(false) <= self.false_share_max * len(absent) * GROUPS
 
     @given(made=inserts(), more=st.lists(keys(), max_size=10))
@@ -167,14 +167,18 @@ class KeyIndexConformance:
         self, made: Inserts, more: list[str]
     ) -> None:
         """The candidates are the same, whether or not all groups have keys."""
-        asked = [*more, *made.keys]
+        requested = [*more, *made.keys]
         by_group = [
-            [key for key, of in zip(made.keys, made.group, strict=True) if of == group]
+            [
+                key
+                for key, key_group in zip(made.keys, made.group, strict=True)
+                if key_group == group
+            ]
             for group in range(GROUPS)
         ]
         texts, hashes = zip(*map(hashed, by_group), strict=True)
-        assert self._locate(self.index.build_of_groups(texts, hashes), asked) == self._locate(
-            self._build(made), asked
+        assert self._locate(self.index.build_of_groups(texts, hashes), requested) == self._locate(
+            self._build(made), requested
         )
 
     @given(made=inserts(), more=st.lists(keys(), max_size=10), data=st.data())
@@ -183,28 +187,32 @@ class KeyIndexConformance:
         self, made: Inserts, more: list[str], data: st.DataObject
     ) -> None:
         """Keys are found in their partition. No pair crosses partitions."""
-        asked = [*more, *made.keys]
-        of_key = data.draw(st.lists(st.integers(0, 2), min_size=len(asked), max_size=len(asked)))
+        requested = [*more, *made.keys]
+        of_key = data.draw(
+            st.lists(st.integers(0, 2), min_size=len(requested), max_size=len(requested))
+        )
         of_group = data.draw(st.lists(st.integers(-1, 2), min_size=GROUPS, max_size=GROUPS))
-        self._check_within(made, asked, of_key, of_group)
+        self._check_within(made, requested, of_key, of_group)
 
     def test_locate_within_places_of_a_large_key_part(self) -> None:
         """Tests a group per partition, and several groups in a partition."""
-        made = _large()
-        numbers = list(range(len(made.keys)))
+        inserted = _large()
+        numbers = list(range(len(inserted.keys)))
         for of_group in (list(range(GROUPS)), [0] * (GROUPS - 1) + [1], [-1] * GROUPS):
-            self._check_within(made, made.keys, [number % GROUPS for number in numbers], of_group)
+            self._check_within(
+                inserted, inserted.keys, [number % GROUPS for number in numbers], of_group
+            )
 
     def test_one_key_at_a_time_answers_as_all_together(self) -> None:
         """Single lookups return the pairs of the batch."""
-        made = _large()
-        key_part, asked = self._build(made), [*made.keys[:60], *_ODD_KEYS]
+        inserted = _large()
+        key_part, requested = self._build(inserted), [*inserted.keys[:60], *_ODD_KEYS]
         single = {
             (at, group)
-            for at, key in enumerate(asked)
+            for at, key in enumerate(requested)
             for _, group in self._locate(key_part, [key])
         }
-        assert single == self._locate(key_part, asked)
+        assert single == self._locate(key_part, requested)
 
     @given(parts=st.lists(inserts(), max_size=4), data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -219,20 +227,20 @@ class KeyIndexConformance:
             data.draw(st.lists(st.integers(-1, total - 1), min_size=GROUPS, max_size=GROUPS))
             for _ in parts
         ]
-        asked = [key for part in parts for key in part.keys] + list(_ODD_KEYS)
-        self._check_merge(parts, numbers, total, asked)
+        requested = [key for part in parts for key in part.keys] + list(_ODD_KEYS)
+        self._check_merge(parts, numbers, total, requested)
 
     def test_merge_of_large_key_parts_forgets_and_renumbers(self) -> None:
         """Merges two large key parts. A group moves, a group is dropped, and two groups
         become one.
         """
-        made = _large()
+        inserted = _large()
         half = LARGE_KEYS // 2
         parts = [
-            Inserts(made.keys[:half], made.group[:half]),
-            Inserts(made.keys[half:], made.group[half:]),
+            Inserts(inserted.keys[:half], inserted.group[:half]),
+            Inserts(inserted.keys[half:], inserted.group[half:]),
         ]
-        self._check_merge(parts, [[4, 3, -1, 1, 0], [5, 5, 2, -1, 0]], 6, made.keys)
+        self._check_merge(parts, [[4, 3, -1, 1, 0], [5, 5, 2, -1, 0]], 6, inserted.keys)
 
     @given(made=inserts())
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -271,29 +279,29 @@ class KeyIndexConformance:
         """Overwriting any part of a small key part with 0xff or 0x7f never causes large
         allocations.
         """
-        made = Inserts(list(_ODD_KEYS), [at % GROUPS for at in range(len(_ODD_KEYS))])
-        key_part = self._build(made)
+        inserted = Inserts(list(_ODD_KEYS), [at % GROUPS for at in range(len(_ODD_KEYS))])
+        key_part = self._build(inserted)
         tracemalloc.start()
         try:
             for at in range(0, min(len(key_part), 400), 4):
                 for junk in (b"\xff" * 8, b"\xff\xff\xff\x7f"):
-                    self._survives(key_part[:at] + junk + key_part[at + len(junk) :], made)
+                    self._survives(key_part[:at] + junk + key_part[at + len(junk) :], inserted)
             assert tracemalloc.get_traced_memory()[1] <= HOSTILE_BYTES_MAX
         finally:
             tracemalloc.stop()
 
     def test_every_flipped_bit_is_found_or_harmless(self) -> None:
         """A key part with a flipped bit is rejected, or still finds every key."""
-        made = Inserts(list(_ODD_KEYS[:6]), [at % GROUPS for at in range(6)])
-        key_part = self._build(made)
+        inserted = Inserts(list(_ODD_KEYS[:6]), [at % GROUPS for at in range(6)])
+        key_part = self._build(inserted)
         for bit in range(8 * len(key_part)):
             damaged = bytearray(key_part)
             damaged[bit // 8] ^= 1 << bit % 8
             try:
-                found = self._locate(bytes(damaged), made.keys)
+                pairs = self._locate(bytes(damaged), inserted.keys)
             except ValueError:
                 continue
-            assert found >= truth(made, made.keys), f"bit {bit % 8} of byte {bit // 8}"
+            assert pairs >= truth(inserted, inserted.keys), f"bit {bit % 8} of byte {bit // 8}"
 
     def test_nothing_in_nothing_out(self) -> None:
         """Tests zero inserted keys, zero requested keys, and zero merged key parts."""
@@ -317,54 +325,56 @@ class KeyIndexConformance:
         self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS
     ) -> Pairs:
         opened = self.index.opened(key_part)
-        found, *again = [self._pairs(way, asked, groups) for way in (key_part, opened, opened)]
-        assert all(pairs == found for pairs in again), (
+        first, *repeated = [self._pairs(part, asked, groups) for part in (key_part, opened, opened)]
+        assert all(pairs == first for pairs in repeated), (
             "a key part that was opened answers otherwise than its bytes"
         )
-        return found
+        return first
 
     def _pairs(self, key_part: Any, asked: Sequence[str], groups: int) -> Pairs:
-        found = self.index.locate(key_part, *hashed(asked))
-        _check_candidates(found, len(asked), groups)
-        pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
-        return pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()}
+        candidates = self.index.locate(key_part, *hashed(asked))
+        _check_candidates(candidates, len(asked), groups)
+        pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
+        return pairs | {
+            (at, group) for at in range(len(asked)) for group in candidates.whole.tolist()
+        }
 
     def _check_within(
         self, made: Inserts, asked: list[str], of_key: list[int], of_group: list[int]
     ) -> None:
         places = np.array(of_key, np.int64), np.array(of_group, np.int64)
-        found = self.index.locate_within(self._build(made), *hashed(asked), *places)
-        _check_candidates(found, len(asked), GROUPS)
-        pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
+        candidates = self.index.locate_within(self._build(made), *hashed(asked), *places)
+        _check_candidates(candidates, len(asked), GROUPS)
+        pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
         assert all(of_key[key] == of_group[group] for key, group in pairs), "a pair of two places"
-        wanted = {
+        expected = {
             (key, group) for key, group in truth(made, asked) if of_key[key] == of_group[group]
         }
         assert (
-            pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()}
-            >= wanted
+            pairs | {(at, group) for at in range(len(asked)) for group in candidates.whole.tolist()}
+            >= expected
         )
 
     def _survives(self, key_part: bytes, made: Inserts) -> None:
         """Look up keys in damaged bytes. Allows ValueError, or valid positions."""
         try:
-            found = self.index.locate(key_part, *hashed(made.keys))
+            candidates = self.index.locate(key_part, *hashed(made.keys))
         except ValueError:
             return
-        _check_candidates(found, len(made.keys), np.iinfo(np.int64).max)
+        _check_candidates(candidates, len(made.keys), np.iinfo(np.int64).max)
 
     def _check_merge(
         self, parts: list[Inserts], numbers: list[list[int]], total: int, asked: list[str]
     ) -> None:
         key_parts = [self._build(part) for part in parts]
         renumber: list[Int64Array] = [np.array(new, np.int64) for new in numbers]
-        found = self._locate(self.index.merge(key_parts, renumber, total), asked, total)
+        pairs = self._locate(self.index.merge(key_parts, renumber, total), asked, total)
         expected: Pairs = set()
         for key_part, new in zip(key_parts, numbers, strict=True):
             expected |= {
                 (key, new[group]) for key, group in self._locate(key_part, asked) if new[group] >= 0
             }
-        assert found == expected
+        assert pairs == expected
 
 
 def _large() -> Inserts:

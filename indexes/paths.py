@@ -66,10 +66,10 @@ def type_at(schema: pa.Schema, path: str) -> pa.DataType:
 
 def fields(schema: pa.Schema, way: Steps) -> list[pa.Field]:
     """Return the fields along ``way``, the target last."""
-    found = [schema.field(way[0])]
+    way_fields = [schema.field(way[0])]
     for step in way[1:]:
-        found.append(found[-1].type.field(step))
-    return found
+        way_fields.append(way_fields[-1].type.field(step))
+    return way_fields
 
 
 def names(schema: pa.Schema, path: str) -> tuple[str, ...]:
@@ -146,25 +146,25 @@ def leaf_paths(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
 
 
 def _steps(choices: Sequence[pa.Field], path: str) -> Steps | None:
-    found = [at for at, field in enumerate(choices) if field.name == path]
-    if found:
-        if len(found) == 1:
-            return (found[0],)
+    matches = [position for position, field in enumerate(choices) if field.name == path]
+    if matches:
+        if len(matches) == 1:
+            return (matches[0],)
         return None
     cut = path.rfind(".")
     while cut >= 0:
         inside = [
-            at
-            for at, field in enumerate(choices)
+            position
+            for position, field in enumerate(choices)
             if field.name == path[:cut] and pa.types.is_struct(field.type)
         ]
-        rest = (
+        remaining = (
             _steps(_children(choices[inside[0]].type), path[cut + 1 :])
             if len(inside) == 1
             else None
         )
-        if rest is not None:
-            return (inside[0], *rest)
+        if remaining is not None:
+            return (inside[0], *remaining)
         cut = path.rfind(".", 0, cut)
     return None
 

@@ -96,10 +96,10 @@ def checked(data: bytes, rows: int = 2**32) -> BitMap:
         _check_containers(data, rows)
     except (struct.error, IndexError) as error:
         raise ValueError(f"a roaring bitmap of {len(data)} bytes ends too early") from error
-    found = BitMap.deserialize(data)
-    if found and found.max() >= rows:
-        raise ValueError(f"a position {found.max()} of {rows} rows")
-    return found
+    bitmap = BitMap.deserialize(data)
+    if bitmap and bitmap.max() >= rows:
+        raise ValueError(f"a position {bitmap.max()} of {rows} rows")
+    return bitmap
 
 
 def _check_containers(data: bytes, rows: int) -> None:

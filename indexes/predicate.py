@@ -467,9 +467,9 @@ def _where(mask: Any, table: Any, test: Test) -> Any:
     """Apply ``test`` to the rows in ``mask``. All other rows get false."""
     if pc.all(mask).as_py():
         return test(table).fill_null(False)
-    found = np.asarray(mask).copy()
-    found[found] = np.asarray(test(table.filter(mask)).fill_null(False))
-    return pa.array(found)
+    result = np.asarray(mask).copy()
+    result[result] = np.asarray(test(table.filter(mask)).fill_null(False))
+    return pa.array(result)
 
 
 def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
@@ -490,10 +490,10 @@ def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
 
     def test(table: Any) -> Any:
         arrays = [values.plain(paths.follow(table, way)) for way in ways]
-        found = function.evaluate(arrays, arguments)
+        answer = function.evaluate(arrays, arguments)
         if call.is_negated:
-            return pc.invert(found)
-        return found
+            return pc.invert(answer)
+        return answer
 
     return test
 
@@ -502,8 +502,8 @@ def _way(schema: pa.Schema, column: str) -> paths.Steps:
     """Return the steps to ``column``. Raises ValueError if it does not exist or is ambiguous."""
     way = paths.steps(schema, column)
     if way is None:
-        found = "more than one" if schema.get_all_field_indices(column) else "no"
-        raise ValueError(f"there is {found} column {column!r}; columns: {', '.join(schema.names)}")
+        count = "more than one" if schema.get_all_field_indices(column) else "no"
+        raise ValueError(f"there is {count} column {column!r}; columns: {', '.join(schema.names)}")
     return way
 
 
@@ -618,17 +618,17 @@ def _is_nan(value: object) -> bool:
 
 def _membership(leaf: Leaf, kind: values.Kind, type: pa.DataType) -> Test:
     assert isinstance(leaf.value, tuple)
-    wanted = members(leaf.value, type)
+    literals = members(leaf.value, type)
     nan = False
     if kind == "float":
         # Arrow hashes the bits, so add both zeros.
-        wanted = [
-            *wanted,
-            *(-0.0 for value in wanted if value == 0),
-            *(0.0 for value in wanted if value == 0),
+        literals = [
+            *literals,
+            *(-0.0 for value in literals if value == 0),
+            *(0.0 for value in literals if value == 0),
         ]
-        nan = any(map(_is_nan, wanted))
-    value_set = wanted if isinstance(wanted, pa.Array) else pa.array(wanted, type)
+        nan = any(map(_is_nan, literals))
+    value_set = literals if isinstance(literals, pa.Array) else pa.array(literals, type)
     if leaf.op == "in":
         return lambda column: _is_in(column, value_set, nan)
     if None in leaf.value:
@@ -637,10 +637,10 @@ def _membership(leaf: Leaf, kind: values.Kind, type: pa.DataType) -> Test:
 
 
 def _is_in(column: Any, value_set: Any, nan: bool) -> Any:
-    found = pc.is_in(column, value_set=value_set)
+    is_member = pc.is_in(column, value_set=value_set)
     if nan:
-        return pc.or_kleene(found, pc.is_nan(column))
-    return found
+        return pc.or_kleene(is_member, pc.is_nan(column))
+    return is_member
 
 
 def _starts_with(value: object, kind: values.Kind) -> Test:
@@ -654,15 +654,15 @@ def _match(leaf: Leaf, kind: values.Kind) -> Test:
     if kind != "string":
         raise ValueError("match looks for words of text; the column must be text")
     text, tokenizer = match_query(leaf)
-    wanted = tokenizer.query(text)
+    tokens = tokenizer.query(text)
 
     def test(column: Any) -> Any:
         if isinstance(column, pa.ChunkedArray):
             return pa.chunked_array([test(chunk) for chunk in column.chunks], pa.bool_())
-        found = tokenizer.holds_all(column, wanted)
+        holds = tokenizer.holds_all(column, tokens)
         if leaf.op == "match":
-            return found
-        return pc.invert(found)
+            return holds
+        return pc.invert(holds)
 
     return test
 

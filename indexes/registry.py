@@ -107,14 +107,14 @@ class Registry:
                 " than row groups"
             )
         with self._lock:
-            taken: IndexClass
+            owner: IndexClass
             if issubclass(index, SkippingIndex):
-                taken = self._skipping.setdefault(name, index)
+                owner = self._skipping.setdefault(name, index)
             else:
-                taken = self._keys.setdefault(name, index)
-        if taken is not index:
+                owner = self._keys.setdefault(name, index)
+        if owner is not index:
             raise ValueError(
-                f"{_where(index)}: the name {name!r} belongs to {_where(taken)}; choose another"
+                f"{_where(index)}: the name {name!r} belongs to {_where(owner)}; choose another"
             )
         return index
 
@@ -167,9 +167,9 @@ class Registry:
                 self._pending.pop(0)()
             if found is not None:
                 return found
-            known = ", ".join(sorted(classes)) or "none"
+            names = ", ".join(sorted(classes)) or "none"
             failures = "".join(f"; {failure}" for failure in self._failures)
-            return Unknown(name, f"no {contract} is called {name!r}; known are {known}{failures}")
+            return Unknown(name, f"no {contract} is called {name!r}; known are {names}{failures}")
 
     def _names(self, classes: dict[str, _Kind]) -> list[str]:
         with self._lock:

@@ -84,17 +84,17 @@ def hash_values(keys: pa.Array) -> UInt64Array:
 
 def registers(hashes: UInt64Array) -> Registers:
     """Return the sketch of n hashes: uint64[n]. O(n), 3 ns per hash. Duplicates change nothing."""
-    found = np.zeros(REGISTERS, np.uint8)
-    known = 0
+    sketch = np.zeros(REGISTERS, np.uint8)
+    minimum = 0
     for start in range(0, len(hashes), _PIECE_ROWS):
         piece = hashes[start : start + _PIECE_ROWS]
-        if known:
+        if minimum:
             # Skip hashes that cannot exceed the smallest register. Soon these are most rows.
-            piece = piece[piece < np.uint64(1 << (64 - known))]
+            piece = piece[piece < np.uint64(1 << (64 - minimum))]
         slot = (piece & np.uint64(REGISTERS - 1)).astype(np.int64)
-        np.maximum.at(found, slot, _ranks(piece))
-        known = int(found.min())
-    return found
+        np.maximum.at(sketch, slot, _ranks(piece))
+        minimum = int(sketch.min())
+    return sketch
 
 
 def distinct(found: Registers) -> float:
@@ -133,10 +133,10 @@ def frequent(hashes: UInt64Array, top: int) -> Frequent:
     holder = np.empty(len(counts), np.int64)
     holder[code] = rows
     order = np.argsort(-counts, kind="stable")
-    kept = order[:top][counts[order[:top]] > rest]
-    if len(kept) < len(order):
-        rest = max(rest, int(counts[order[len(kept)]]))
-    return Frequent(holder[kept], counts[kept].astype(np.int64), rest)
+    selected = order[:top][counts[order[:top]] > rest]
+    if len(selected) < len(order):
+        rest = max(rest, int(counts[order[len(selected)]]))
+    return Frequent(holder[selected], counts[selected].astype(np.int64), rest)
 
 
 def _as_words(keys: pa.Array) -> UInt64Array | None:

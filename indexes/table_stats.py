@@ -105,10 +105,10 @@ def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
     present = _present(column)
     nulls = rows - len(present)
     if _has_few_values(present):
-        found = _count_all(present)
+        counted = _count_all(present)
     else:
-        found = _count_frequent(present)
-    return _pack(_Summary(rows, nulls, size, *found))
+        counted = _count_frequent(present)
+    return _pack(_Summary(rows, nulls, size, *counted))
 
 
 def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
@@ -127,7 +127,7 @@ def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
             sums[1] += error - part.rest
     ordered = sorted(common.items(), key=lambda item: (-item[1][0], item[0]))
     rest = max([total_rest, *(count + error for _, (count, error) in ordered[COMMON_MAX:])])
-    kept = {key: (count, error) for key, (count, error) in ordered[:COMMON_MAX]}
+    retained = {key: (count, error) for key, (count, error) in ordered[:COMMON_MAX]}
     registers = np.zeros(REGISTERS, np.uint8)
     for part in parts:
         np.maximum(registers, part.registers, out=registers)
@@ -136,7 +136,7 @@ def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
         sum(part.nulls for part in parts),
         sum(part.size for part in parts),
     )
-    return _pack(_Summary(*counts, rest, registers, kept))
+    return _pack(_Summary(*counts, rest, registers, retained))
 
 
 def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
@@ -149,21 +149,23 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
     >>> found.rows, found.nulls, found.distinct, [(item.value, item.count) for item in found.common]
     (5, 1, 2, [('a', 3), ('b', 1)])
     """
-    found = _unpack(summary)
+    content = _unpack(summary)
     common = [
         Common(values.decode(key, type), count, error)
-        for key, (count, error) in found.common.items()
+        for key, (count, error) in content.common.items()
     ]
-    at_least = max(len(common), int(found.nulls < found.rows))
-    at_most = _most_distinct(found)
-    if not found.rest:
+    at_least = max(len(common), int(content.nulls < content.rows))
+    at_most = _most_distinct(content)
+    if not content.rest:
         low = middle = high = len(common)
     else:
-        guess = sketches.distinct(found.registers)
+        guess = sketches.distinct(content.registers)
         margin = _SIGMAS * sketches.RELATIVE_ERROR * guess
         bounds = (math.floor(guess - margin), round(guess), math.ceil(guess + margin))
         low, middle, high = (min(max(bound, at_least), at_most) for bound in bounds)
-    return ColumnSummary(found.rows, found.nulls, middle, low, high, common, found.rest, found.size)
+    return ColumnSummary(
+        content.rows, content.nulls, middle, low, high, common, content.rest, content.size
+    )
 
 
 def check(summary: bytes | memoryview) -> None:
@@ -241,15 +243,15 @@ def _count_all(present: pa.Array) -> _Found:
         .aggregate([("count", "sum")])
     )
     keys, counts = grouped["key"].combine_chunks(), grouped["count_sum"].to_numpy()
-    found = sketches.registers(sketches.hash_values(keys))
+    sketch = sketches.registers(sketches.hash_values(keys))
     if len(counts) <= COMMON_MAX:
         order = np.argsort(-counts, kind="stable")
-        return _listed(keys, counts, order, 0, found)
+        return _listed(keys, counts, order, 0, sketch)
     # Do not list values that occur only once.
     head = np.argpartition(-counts, COMMON_MAX)[: COMMON_MAX + 1]
     head = head[np.argsort(-counts[head], kind="stable")]
-    kept = head[:COMMON_MAX][counts[head[:COMMON_MAX]] > 1]
-    return _listed(keys, counts, kept, int(counts[head[len(kept)]]), found)
+    selected = head[:COMMON_MAX][counts[head[:COMMON_MAX]] > 1]
+    return _listed(keys, counts, selected, int(counts[head[len(selected)]]), sketch)
 
 
 def _count_frequent(present: pa.Array) -> _Found:
@@ -319,11 +321,11 @@ def _unpack(summary: bytes | memoryview) -> _Summary:
     ends = np.cumsum([lengths_at + n, *lengths]).tolist()
     keys = [data[start:end] for start, end in pairwise(ends)]
     common = dict(zip(keys, zip(numbers[:n], numbers[n:], strict=True), strict=True))
-    found = _Summary(
+    content = _Summary(
         rows, nulls, size, rest, np.frombuffer(data, np.uint8, count=REGISTERS), common
     )
-    _check(found, n, numbers)
-    return found
+    _check(content, n, numbers)
+    return content
 
 
 def _decompressed(payload: bytes | memoryview) -> bytes:

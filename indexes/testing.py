@@ -181,17 +181,17 @@ def scalars(type: pa.DataType) -> st.SearchStrategy[Any]:
     True
     """
     value_type = order.plain_type(type)
-    known = st.sampled_from(pool(type))
+    cases = st.sampled_from(pool(type))
     kind = order.kind_of(value_type)
     if kind == "int":
-        return known | st.integers(*order.int_range(value_type))
+        return cases | st.integers(*order.int_range(value_type))
     if kind == "float":
-        return known | st.floats(width=value_type.bit_width)
+        return cases | st.floats(width=value_type.bit_width)
     if kind == "string":
-        return known | st.text(max_size=5) | st.tuples(known, st.text(max_size=3)).map("".join)
+        return cases | st.text(max_size=5) | st.tuples(cases, st.text(max_size=3)).map("".join)
     if kind == "binary" and not pa.types.is_fixed_size_binary(value_type):
-        return known | st.binary(max_size=5) | st.tuples(known, st.binary(max_size=3)).map(b"".join)
-    return known
+        return cases | st.binary(max_size=5) | st.tuples(cases, st.binary(max_size=3)).map(b"".join)
+    return cases
 
 
 def columns(type: pa.DataType, max_size: int = 12) -> st.SearchStrategy[Any]:
@@ -228,9 +228,9 @@ def literals(type: pa.DataType) -> st.SearchStrategy[Any]:
     >>> find(literals(pa.int8()), lambda value: value == 1.5)
     1.5
     """
-    others = foreign_literals(type)
-    if others:
-        return scalars(type) | st.sampled_from(others)
+    foreign = foreign_literals(type)
+    if foreign:
+        return scalars(type) | st.sampled_from(foreign)
     return scalars(type)
 
 
@@ -265,13 +265,13 @@ def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Lea
     """
     kind = order.kind_of(type)
     drawn = list(drawn)
-    found = [
+    tests = [
         Leaf(column, "is null"),
         Leaf(column, "is not null"),
         Leaf(column, "<=>"),
         Leaf(column, "="),
     ]
-    found += [
+    tests += [
         Leaf(column, op, value)
         for value in drawn
         for op in ("=", "!=", "<", "<=", ">", ">=", "<=>")
@@ -283,23 +283,23 @@ def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Lea
         *((value,) for value in drawn),
         tuple(drawn[1::2]),
     ]
-    found += [Leaf(column, op, values) for values in sets for op in ("in", "not in")]
+    tests += [Leaf(column, op, values) for values in sets for op in ("in", "not in")]
     if kind in ("string", "binary"):
-        found += [Leaf(column, "starts with", value[:cut]) for value in drawn for cut in (0, 1, 64)]
+        tests += [Leaf(column, "starts with", value[:cut]) for value in drawn for cut in (0, 1, 64)]
     if kind == "string":
         quoted = ["".join("\\" + c if c in "%_\\" else c for c in value) for value in drawn]
         shapes = ("{}", "{}%", "%{}", "%{}%", "{}_", "_{}%", "{}%b")
-        found += [
+        tests += [
             Leaf(column, op, s.format(text))
             for text in quoted
             for s in shapes
             for op in ("like", "not like")
         ]
-        found += [
+        tests += [
             Leaf(column, op, value) for value in (None, *drawn) for op in ("match", "not match")
         ]
-        found += [Leaf(column, "match", (value, "ngram(2)")) for value in drawn]
-    return found
+        tests += [Leaf(column, "match", (value, "ngram(2)")) for value in drawn]
+    return tests
 
 
 @st.composite
@@ -321,8 +321,8 @@ def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int =
             return negate(tree)
         return tree
     field = draw(st.sampled_from([field for field in schema if order.supports(field.type)]))
-    seen = [value for value in table.column(field.name).to_pylist() if value is not None]
-    source = st.sampled_from(seen) | literals(field.type) if seen else literals(field.type)
+    present = [value for value in table.column(field.name).to_pylist() if value is not None]
+    source = st.sampled_from(present) | literals(field.type) if present else literals(field.type)
     drawn = draw(st.lists(source, min_size=1, max_size=3))
     return draw(st.sampled_from(leaves_for(field.name, field.type, drawn)))
 
@@ -334,8 +334,8 @@ class _Kept(InMemory):
         """Call ``make`` the first time, and return its result every time."""
         if "made" not in vars(self):
             vars(self)["made"] = make()
-        made: T = vars(self)["made"]
-        return made
+        cached: T = vars(self)["made"]
+        return cached
 
 
 def violations(
@@ -381,8 +381,8 @@ def _violations(
         for at, rows in enumerate(positions):
             if rows is None:
                 continue
-            wanted = (hits[edges[at] : edges[at + 1]] - bounds[at]).tolist()
-            if wanted and not set(wanted) <= set(rows):
+            matching = (hits[edges[at] : edges[at + 1]] - bounds[at]).tolist()
+            if matching and not set(matching) <= set(rows):
                 yield f"{leaf}: rows {list(rows)} of {segments[at].to_pylist()} leave out a match"
             if not index.finds_rows:
                 yield f"{leaf}: rows are known, but finds_rows says they are not"
@@ -480,8 +480,8 @@ class SkippingIndexConformance(_Conformance):
         """Tests random segments. Half of the literals are values of the segments."""
         type = data.draw(st.sampled_from(self._types()))
         segments = data.draw(st.lists(columns(type), min_size=1, max_size=3))
-        seen = pa.chunked_array(segments, type).drop_null().to_pylist()
-        source = st.sampled_from(seen) | literals(type) if seen else literals(type)
+        present = pa.chunked_array(segments, type).drop_null().to_pylist()
+        source = st.sampled_from(present) | literals(type) if present else literals(type)
         drawn = data.draw(st.lists(source, min_size=1, max_size=4))
         wrong = next(_violations(self.index, segments, leaves_for("c", type, drawn), type), "")
         assert not wrong, f"{type}: {wrong}"
@@ -506,11 +506,11 @@ class SkippingIndexConformance(_Conformance):
     def test_equal_columns_have_equal_summaries(self, data: st.DataObject) -> None:
         """A summary depends only on the values."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
-        again = column_of(column.to_pylist(), column.type)
+        copy = column_of(column.to_pylist(), column.type)
         assert (
             self.index.summarize(column)
             == self.index.summarize(column)
-            == self.index.summarize(again)
+            == self.index.summarize(copy)
         )
 
     @given(data=st.data())
@@ -590,10 +590,10 @@ class SeveralColumnsConformance(_Conformance):
     def test_a_no_is_a_proof(self, data: st.DataObject) -> None:
         """Tests random segments. Every verdict is compared with the reference."""
         segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
-        asked = data.draw(st.lists(self.asked(_seen(segments)), min_size=1, max_size=4))
+        tests = data.draw(st.lists(self.asked(_seen(segments)), min_size=1, max_size=4))
         leaves = [
             leaf
-            for leaf in (*asked, *map(negate, asked), *self._simple(data))
+            for leaf in (*tests, *map(negate, tests), *self._simple(data))
             if self._is_shown(leaf)
         ]
         wrong = next(_violations(self.index, segments, leaves, self._type()), "")
@@ -630,10 +630,10 @@ class SeveralColumnsConformance(_Conformance):
         """Zero summaries get zero verdicts. An unknown test gets MAYBE, not an error."""
         leaf, rows = data.draw(self.asked([])), data.draw(self._segments())
         summary = InMemory(self.index.summarize(rows))
-        for asked in (leaf, negate(leaf), *self._simple(data)):
-            if isinstance(asked, Leaf):
-                assert self.index.prune([], asked, self._type()).shape == (0,)
-                assert len(self.index.prune([summary] * 2, asked, self._type())) == 2
+        for test in (leaf, negate(leaf), *self._simple(data)):
+            if isinstance(test, Leaf):
+                assert self.index.prune([], test, self._type()).shape == (0,)
+                assert len(self.index.prune([summary] * 2, test, self._type())) == 2
 
     def test_it_says_what_it_is_of(self) -> None:
         """The columns are supported."""
@@ -644,8 +644,8 @@ class SeveralColumnsConformance(_Conformance):
 
     def _is_shown(self, leaf: Predicate) -> TypeGuard[Leaf]:
         """Return True if a table would pass ``leaf`` to the index."""
-        known = not isinstance(leaf, Call) or leaf.function in self.index.functions
-        return isinstance(leaf, Leaf) and known and self.index.can_test(leaf, self._type())
+        is_supported = not isinstance(leaf, Call) or leaf.function in self.index.functions
+        return isinstance(leaf, Leaf) and is_supported and self.index.can_test(leaf, self._type())
 
     def _segments(self) -> st.SearchStrategy[Any]:
         names = list(self.columns)

@@ -117,16 +117,16 @@ class TextIndex(SkippingIndex):
         return self.supports(type) and self._alternatives(leaf) is not None
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        found = self.rows(summaries, leaf, type)
-        return np.array([rows is None or bool(rows) for rows in found], np.bool_)
+        positions = self.rows(summaries, leaf, type)
+        return np.array([rows is None or bool(rows) for rows in positions], np.bool_)
 
     def rows(
         self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
     ) -> list[BitMap | None]:
-        wanted = self._alternatives(leaf) if self.supports(type) else None
-        if wanted is None:
+        alternatives = self._alternatives(leaf) if self.supports(type) else None
+        if alternatives is None:
             return [None] * len(summaries)
-        coded = [[token.encode() for token in tokens] for tokens in wanted]
+        coded = [[token.encode() for token in tokens] for tokens in alternatives]
         identity = _identity(self.tokenizer)
         return [_search(summary, identity, coded) for summary in summaries]
 
@@ -136,14 +136,14 @@ class TextIndex(SkippingIndex):
         """
         texts = _texts(leaf)
         if leaf.op == "match" and leaf.value is not None:
-            found: Alternatives | None = self._matching(leaf)
+            alternatives: Alternatives | None = self._matching(leaf)
         elif texts is None or len(texts) > TEXTS_MAX:
             return None
         else:
-            found = [self._implied(parts) for parts in texts]
-        if found is None or not all(found):
+            alternatives = [self._implied(parts) for parts in texts]
+        if alternatives is None or not all(alternatives):
             return None
-        return [_spread(tokens) for tokens in found]
+        return [_spread(tokens) for tokens in alternatives]
 
     def _matching(self, leaf: Leaf) -> Alternatives | None:
         text, tokenizer = match_query(leaf)
@@ -154,7 +154,9 @@ class TextIndex(SkippingIndex):
             return []
         if not tokenizer.cuts_words:
             return None
-        return [[found for token in tokens for found in self.tokenizer.implied(token, True, True)]]
+        return [
+            [implied for token in tokens for implied in self.tokenizer.implied(token, True, True)]
+        ]
 
     def _implied(self, parts: list[str | None]) -> list[str]:
         """Return the tokens contained in every text that matches a LIKE pattern.
@@ -162,10 +164,10 @@ class TextIndex(SkippingIndex):
         ``parts`` is a result of ``parse_like``.
         """
         last = len(parts) - 1
-        found = [
+        implied = [
             self.tokenizer.implied(part, i > 0, i < last) for i, part in enumerate(parts) if part
         ]
-        return [token for tokens in found for token in tokens]
+        return [token for tokens in implied for token in tokens]
 
 
 def _texts(leaf: Leaf) -> list[list[str | None]] | None:
@@ -211,8 +213,8 @@ def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt3
     """Return the sorted terms: string[t], the row count of each: int64[t], and the gaps:
     uint32[p].
     """
-    found, row = tokenizer.tokens(column)
-    terms, code = _distinct(found)
+    tokens, row = tokenizer.tokens(column)
+    terms, code = _distinct(tokens)
     order = pc.array_sort_indices(terms)
     rank = np.empty(len(terms), np.uint64)
     rank[order.to_numpy()] = np.arange(len(terms), dtype=np.uint64) << np.uint64(32)
@@ -256,9 +258,9 @@ def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UI
             fences.append(
                 _fence(*(raw[bounds[at] : bounds[at + 1]].tobytes() for at in (low - 1, low)))
             )
-    joined = b"".join(fences)
+    joined_fences = b"".join(fences)
     ends = np.cumsum([len(fence) for fence in fences], dtype=_UINT32).tobytes()
-    header = _HEADER.pack(rows, len(identity), len(joined)) + identity + ends + joined
+    header = _HEADER.pack(rows, len(identity), len(joined_fences)) + identity + ends + joined_fences
     return pack([header, *blocks], kind=_KIND)
 
 
@@ -306,27 +308,27 @@ def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> Bit
 
     Returns None if the summary was written with another tokenizer.
     """
-    found = BitMap()
+    matches = BitMap()
     if not wanted:
-        return found
+        return matches
     reader = summary.keep(partial(_Reader.open, summary))
     if reader.identity != identity:
         return None
     for tokens in wanted:
         postings = reader.postings(tokens)
         if postings is not None:
-            found |= _intersection(postings)
-    return found
+            matches |= _intersection(postings)
+    return matches
 
 
 def _intersection(postings: list[UInt32Array]) -> BitMap:
-    first, *others = sorted(postings, key=len)
-    held = np.zeros(max(int(rows[-1]) for rows in postings) + 1, np.bool_)
-    for other in others:
-        held[other] = True
-        first = first[held[first]]
-        held[other] = False
-    return BitMap(array("I", first.tobytes()))  # 15x faster than from the numpy array
+    shortest, *longer = sorted(postings, key=len)
+    is_row = np.zeros(max(int(rows[-1]) for rows in postings) + 1, np.bool_)
+    for posting in longer:
+        is_row[posting] = True
+        shortest = shortest[is_row[shortest]]
+        is_row[posting] = False
+    return BitMap(array("I", shortest.tobytes()))  # 15x faster than from the numpy array
 
 
 @dataclass(slots=True)
@@ -345,8 +347,8 @@ class _Reader:
         container = Blocks.open(summary, _KIND)
         header = container.read(0)
         _require(len(header) >= _HEADER.size, "its header is too short")
-        rows, named, size = _HEADER.unpack_from(header)
-        start = _HEADER.size + named
+        rows, identity_bytes, size = _HEADER.unpack_from(header)
+        start = _HEADER.size + identity_bytes
         middle = start + max(container.count - 2, 0) * _UINT32.itemsize
         _require(
             rows < _ROWS_MAX and middle + size == len(header),
@@ -357,13 +359,13 @@ class _Reader:
 
     def postings(self, tokens: Iterable[bytes]) -> list[UInt32Array] | None:
         """Return the rows of each token in ascending order, or None if a token has no rows."""
-        found = []
+        postings = []
         for token in tokens:
             rows = self._rows_of(token)
             if rows is None:
                 return None
-            found.append(rows)
-        return found
+            postings.append(rows)
+        return postings
 
     def _rows_of(self, token: bytes) -> UInt32Array | None:
         if self._container.count < 2:
@@ -427,9 +429,9 @@ class _Block:
             if len(plane):
                 raw = np.frombuffer(_grown(plane, self._postings), np.uint8)
                 gaps += raw[start:stop].astype(np.int64) << 8 * weight
-        found = np.cumsum(gaps) - 1
-        _require(len(found) > 0 and int(found[-1]) < self.rows, "a row lies outside the segment")
-        return found.astype(np.uint32)
+        rows = np.cumsum(gaps) - 1
+        _require(len(rows) > 0 and int(rows[-1]) < self.rows, "a row lies outside the segment")
+        return rows.astype(np.uint32)
 
 
 @dataclass(slots=True)

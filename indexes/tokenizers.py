@@ -67,8 +67,8 @@ class Tokenizer(ABC):
 
     def query(self, text: str) -> list[str]:
         """Return the sorted distinct tokens of a text."""
-        found, _ = self.tokens(pa.array([text], pa.string()))
-        return sorted(set(found.to_pylist()))
+        tokens, _ = self.tokens(pa.array([text], pa.string()))
+        return sorted(set(tokens.to_pylist()))
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
         """Return tokens contained in every text that contains ``part``, in order.
@@ -88,31 +88,31 @@ class Tokenizer(ABC):
 
         ``wanted`` holds distinct tokens. An empty list matches no text.
         """
-        found = np.zeros(len(values), np.bool_)
+        holds = np.zeros(len(values), np.bool_)
         rows = np.flatnonzero(self._may_hold(values, wanted))
         if len(rows):
             terms, row = self.tokens(values.take(pa.array(rows)))
-            which = (
+            token_number = (
                 pc.index_in(terms, value_set=pa.array(wanted, pa.string())).fill_null(-1).to_numpy()
             )
-            pairs = np.unique((row * len(wanted) + which)[which >= 0])
-            found[rows[np.bincount(pairs // len(wanted), minlength=len(rows)) == len(wanted)]] = (
+            pairs = np.unique((row * len(wanted) + token_number)[token_number >= 0])
+            holds[rows[np.bincount(pairs // len(wanted), minlength=len(rows)) == len(wanted)]] = (
                 True
             )
-        return pa.array(found, mask=np.asarray(values.is_null()))
+        return pa.array(holds, mask=np.asarray(values.is_null()))
 
     def _may_hold(self, values: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return True for each of n texts that is worth tokenizing -> bool[n].
 
         A cheap test that excludes most texts.
         """
-        found = np.full(len(values), bool(wanted))
+        may_hold = np.full(len(values), bool(wanted))
         if self.cuts_words:
             for token in wanted:
-                found &= np.asarray(
+                may_hold &= np.asarray(
                     pc.match_substring_regex(values, pattern=pattern(token)).fill_null(False)
                 )
-        return found
+        return may_hold
 
 
 class Word(Tokenizer):
@@ -139,17 +139,17 @@ class Word(Tokenizer):
         rows = text.bounds[:-1][np.diff(text.bounds) > 0]
         starts[rows] = inside[rows]
         first = np.flatnonzero(starts)
-        kept = text.codes[inside]
-        bounds = np.append(np.flatnonzero(starts[inside]), len(kept))
+        codes = text.codes[inside]
+        bounds = np.append(np.flatnonzero(starts[inside]), len(codes))
         return (
-            strings(kept, bounds).dictionary_encode(),
+            strings(codes, bounds).dictionary_encode(),
             np.searchsorted(text.bounds, first, side="right") - 1,
         )
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
-        found: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
-        stop = len(found) - bool(part and more_after and _has_word(part[-1]))
-        return found[bool(part and more_before and _has_word(part[0])) : stop]
+        tokens: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
+        stop = len(tokens) - bool(part and more_after and _has_word(part[-1]))
+        return tokens[bool(part and more_before and _has_word(part[0])) : stop]
 
 
 class Ngram(Tokenizer):
@@ -188,8 +188,8 @@ class Ngram(Tokenizer):
         )
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
-        found: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
-        return found
+        tokens: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
+        return tokens
 
     def holds_all(self, values: pa.Array, wanted: Sequence[str]) -> pa.Array:
         return pa.array(self._may_hold(values, wanted), mask=np.asarray(values.is_null()))
@@ -309,18 +309,18 @@ class Tokenizers:
         return self._installed
 
     def _looked_for(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
-        found: dict[str, type[Tokenizer]] = {}
+        classes: dict[str, type[Tokenizer]] = {}
         failures = []
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
-                if point.name in self.built_in or point.name in found:
+                if point.name in self.built_in or point.name in classes:
                     raise ValueError("the name is taken")
-                found[point.name] = _tokenizer_class(point.load())
+                classes[point.name] = _tokenizer_class(point.load())
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
                 failures.append(
                     f"entry point {point.name} = {point.value} could not be loaded: {error}"
                 )
-        return found, failures
+        return classes, failures
 
     def find(self, spec: str) -> Tokenizer:
         """Return the tokenizer for ``spec``. Raises ValueError for an unknown name."""
@@ -328,15 +328,15 @@ class Tokenizers:
         if parsed is None:
             raise ValueError(f"a tokenizer is written like word or ngram(3), got {spec!r}")
         arguments = [argument.strip() for argument in parsed[2].split(",")] if parsed[2] else []
-        chosen = self.built_in.get(parsed[1]) or self.installed[0].get(parsed[1])
-        if chosen is None:
+        tokenizer_class = self.built_in.get(parsed[1]) or self.installed[0].get(parsed[1])
+        if tokenizer_class is None:
             installed, failures = self.installed
-            known = ", ".join(sorted([*self.built_in, *installed]))
+            names = ", ".join(sorted([*self.built_in, *installed]))
             raise ValueError(
-                "; ".join([f"no tokenizer is called {parsed[1]!r}; known are {known}", *failures])
+                "; ".join([f"no tokenizer is called {parsed[1]!r}; known are {names}", *failures])
             )
         try:
-            return chosen(*arguments)
+            return tokenizer_class(*arguments)
         except TypeError as error:
             raise ValueError(f"tokenizer {spec!r}: {error}") from error
 

@@ -239,17 +239,17 @@ def place(value: object, type: pa.DataType) -> Place:
     """
     kind = _require(type)
     type = plain_type(type)
-    found, tie = _locate(value, kind, type)
+    floor, tie = _locate(value, kind, type)
     if kind == "int":
-        return Place(*_clamp(found, tie, *int_range(type)))
+        return Place(*_clamp(floor, tie, *int_range(type)))
     if kind == "float" and pa.types.is_float32(type):
-        return Place(*_narrow_to_float32(found, tie))
+        return Place(*_narrow_to_float32(floor, tie))
     if kind == "timestamp":
-        units, rest = divmod(found, _MICROS_PER_UNIT[type.unit])
-        return Place(units, int(rest > 0) or tie)
+        units, remainder = divmod(floor, _MICROS_PER_UNIT[type.unit])
+        return Place(units, int(remainder > 0) or tie)
     if kind == "decimal":
-        return Place(_decimal(found, type.scale), tie)
-    return Place(found, tie)
+        return Place(_decimal(floor, type.scale), tie)
+    return Place(floor, tie)
 
 
 def compare_key(value: object, type: pa.DataType) -> Key:
@@ -259,8 +259,8 @@ def compare_key(value: object, type: pa.DataType) -> Key:
     """
     kind = _require(type)
     type = plain_type(type)
-    found, tie = _locate(value, kind, type)
-    return Key(_encode_one(found, kind, type), tie)
+    floor, tie = _locate(value, kind, type)
+    return Key(_encode_one(floor, kind, type), tie)
 
 
 def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
@@ -368,14 +368,14 @@ def _successor_text(text: str, limit: int) -> bytes | None:
 
     The result has at most ``limit`` bytes. None if there is no such text.
     """
-    kept = text.encode("utf-8")[:limit].decode("utf-8", errors="ignore")
-    while kept:
-        point = ord(kept[-1]) + 1
-        kept = kept[:-1]
-        if 0xD800 <= point < 0xE000:  # skip surrogates
-            point = 0xE000
-        if point <= sys.maxunicode:
-            raised = (kept + chr(point)).encode("utf-8")
+    prefix = text.encode("utf-8")[:limit].decode("utf-8", errors="ignore")
+    while prefix:
+        code_point = ord(prefix[-1]) + 1
+        prefix = prefix[:-1]
+        if 0xD800 <= code_point < 0xE000:  # skip surrogates
+            code_point = 0xE000
+        if code_point <= sys.maxunicode:
+            raised = (prefix + chr(code_point)).encode("utf-8")
             if len(raised) <= limit:
                 return raised
     return None
@@ -480,8 +480,8 @@ def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
         micros = _micros(value)
         if kind == "timestamp":
             return micros, 0
-        days, rest = divmod(micros, 86_400_000_000)
-        return days, int(rest > 0)
+        days, remainder = divmod(micros, 86_400_000_000)
+        return days, int(remainder > 0)
     raise ValueError(
         f"a literal of Python type {value.__class__.__name__} cannot be compared with values of"
         f" {type}"
@@ -499,10 +499,10 @@ def _clamp(number: int, tie: int, low: int, high: int) -> tuple[int, int]:
 def _floor(value: Any, scale: int, low: int, high: int) -> tuple[int, int]:
     """Return floor(value * 10**scale) within [low, high], and the tie. NaN is above everything."""
     if isinstance(value, int):
-        number, rest = value * 10 ** max(scale, 0), 0
+        number, remainder = value * 10 ** max(scale, 0), 0
         if scale < 0:
-            number, rest = divmod(value, 10**-scale)
-        return _clamp(number, int(rest > 0), low, high)
+            number, remainder = divmod(value, 10**-scale)
+        return _clamp(number, int(remainder > 0), low, high)
     if math.isnan(value):
         return high, 1
     if math.isinf(value):
@@ -523,10 +523,10 @@ def _floor(value: Any, scale: int, low: int, high: int) -> tuple[int, int]:
     sign, digits, exponent = exact.as_tuple()
     unscaled = int(Decimal((sign, digits, 0)))
     power = int(exponent) + scale
-    number, rest = unscaled * 10 ** max(power, 0), 0
+    number, remainder = unscaled * 10 ** max(power, 0), 0
     if power < 0:
-        number, rest = divmod(unscaled, 10**-power)
-    return _clamp(number, int(rest > 0), low, high)
+        number, remainder = divmod(unscaled, 10**-power)
+    return _clamp(number, int(remainder > 0), low, high)
 
 
 def _floor_to_float(value: Any) -> tuple[float, int]:
@@ -606,11 +606,11 @@ def members(literals: Sequence[object], type: pa.DataType) -> list[object] | pa.
     >>> members((3, 1.5, None, 300), pa.int8()), members((3, 3, 300), pa.int8()).to_pylist()
     ([3], [3])
     """
-    found = _of_one_class(literals, type)
-    if found is not None:
-        return found
+    distinct = _of_one_class(literals, type)
+    if distinct is not None:
+        return distinct
     places = [place(value, type) for value in literals if value is not None]
-    return [placed.value for placed in places if placed.tie == 0]
+    return [item.value for item in places if item.tie == 0]
 
 
 def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
@@ -619,12 +619,12 @@ def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
     >>> len(sorted_keys((7, 3, None, 3, 1.5), pa.int64()))
     2
     """
-    found = _of_one_class(literals, type)
-    if found is not None:
-        keys = encode(found)
+    distinct = _of_one_class(literals, type)
+    if distinct is not None:
+        keys = encode(distinct)
         return [bytes(key) for key in keys.take(pc.array_sort_indices(keys)).to_pylist()]
-    coded = {encode_scalar(value, type) for value in literals if value is not None}
-    return sorted(key for key in coded if key is not None)
+    encoded = {encode_scalar(value, type) for value in literals if value is not None}
+    return sorted(key for key in encoded if key is not None)
 
 
 def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:

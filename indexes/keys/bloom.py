@@ -185,13 +185,13 @@ class BloomKeyIndex(KeyIndex):
             maybe = opened.filters.probe_pairs(entry, key + at.start, hashes)
             return key[maybe] + at.start, opened.part.group[entry[maybe]]
 
-        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        results = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         if self._threads > 1 and len(passes) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
-                found += pool.map(probed, passes)
+                results += pool.map(probed, passes)
         else:
-            found += map(probed, passes)
-        key, group = (np.concatenate(part) for part in zip(*found, strict=True))
+            results += map(probed, passes)
+        key, group = (np.concatenate(part) for part in zip(*results, strict=True))
         return _unique(key, group, opened)
 
     def merge(
@@ -249,12 +249,12 @@ class _Opened:
     @classmethod
     def of(cls, key_part: bytes | memoryview, ranges: str) -> _Opened:
         part = _open(key_part)
-        made = None
+        tree = None
         if ranges != NONE:
             kind = IntervalTree if ranges == TREE else IntervalList
-            made = kind(*(pa.array(bounds, pa.large_binary()) for bounds in (part.low, part.high)))
+            tree = kind(*(pa.array(bounds, pa.large_binary()) for bounds in (part.low, part.high)))
         repeats = len(np.unique(part.group)) < len(part.group)
-        return cls(part, made, bloom.filter_set(part.filters.data, part.blocks), repeats)
+        return cls(part, tree, bloom.filter_set(part.filters.data, part.blocks), repeats)
 
     def places(self, keys: pa.Array) -> Int64Array:
         """Return the ranks of keys among the bounds of ranges -> int64[m], or zeros without ranges.
@@ -307,8 +307,8 @@ class _Within:
         start, stop = (
             np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right")
         )
-        here, anywhere = stop - start, opened.counts(ranks)
-        is_near = here <= anywhere
+        near_count, range_count = stop - start, opened.counts(ranks)
+        is_near = near_count <= range_count
         return cls(
             opened,
             key_place,
@@ -316,7 +316,7 @@ class _Within:
             by_place,
             start,
             stop,
-            np.where(is_near, here, anywhere).astype(np.int64),
+            np.where(is_near, near_count, range_count).astype(np.int64),
             is_near,
         )
 
@@ -332,12 +332,12 @@ class _Within:
             np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))
         ]
         if self.opened.ranges is not None:
-            held = self.opened.ranges.held(ranks, key, entry)
-            key, entry = key[held], entry[held]
+            in_range = self.opened.ranges.held(ranks, key, entry)
+            key, entry = key[in_range], entry[in_range]
         if not len(far):
             return key, entry
-        others = self.opened.stabbed(ranks[far])
-        key_far, entry_far = far[others[0]], others[1]
+        far_pairs = self.opened.stabbed(ranks[far])
+        key_far, entry_far = far[far_pairs[0]], far_pairs[1]
         same = self.key_place[at][key_far] == self.entry_place[entry_far]
         return np.append(key, key_far[same]), np.append(entry, entry_far[same])
 
@@ -376,14 +376,14 @@ class _Kept:
         if not self._size_max or not view.readonly or not len(view):
             return _Opened.of(view, ranges)
         key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
-        known = self._found.pop(key, None)
-        if known is None:
+        cached = self._found.pop(key, None)
+        if cached is None:
             # Keep the object alive, so that its address is not reused.
-            known = (view.obj, _Opened.of(view, ranges))
-        self._found[key] = known
-        for old in list(self._found)[: -self._size_max]:
-            self._found.pop(old, None)
-        return known[1]
+            cached = (view.obj, _Opened.of(view, ranges))
+        self._found[key] = cached
+        for evicted in list(self._found)[: -self._size_max]:
+            self._found.pop(evicted, None)
+        return cached[1]
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
@@ -475,12 +475,12 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
             f"bloom key part: {key_part.group_count} groups, but new numbers for {len(new)}"
         )
     group = new[key_part.group]
-    kept = group >= 0
-    blocks = key_part.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(kept, key_part.blocks)]
-    low = [bound for bound, keep in zip(key_part.low, kept, strict=True) if keep]
-    high = [bound for bound, keep in zip(key_part.high, kept, strict=True) if keep]
+    retained = group >= 0
+    blocks = key_part.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(retained, key_part.blocks)]
+    low = [bound for bound, keep in zip(key_part.low, retained, strict=True) if keep]
+    high = [bound for bound, keep in zip(key_part.high, retained, strict=True) if keep]
     return _KeyPart(
-        key_part.group_count, group[kept], key_part.blocks[kept], low, high, blocks.ravel()
+        key_part.group_count, group[retained], key_part.blocks[retained], low, high, blocks.ravel()
     )
 
 

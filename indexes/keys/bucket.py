@@ -110,13 +110,13 @@ class BucketKeyIndex(KeyIndex):
 
         O(length of paths and rules), because RE2 does not backtrack.
         """
-        found, paths = (
+        counts, paths = (
             np.full(len(partitions), self.count, np.uint32),
             pa.array(partitions, pa.string()),
         )
         for expression, count in reversed(self.rules):
-            found[flags(pc.match_substring_regex(paths, pattern=expression))] = count
-        return found
+            counts[flags(pc.match_substring_regex(paths, pattern=expression))] = count
+        return counts
 
     def buckets(self, keys: pa.Array, partition: npt.NDArray[np.object_]) -> Int64Array:
         """See :meth:`indexes.base.KeyIndex.buckets`."""
@@ -137,12 +137,12 @@ class BucketKeyIndex(KeyIndex):
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`."""
         part = _open(key_part)
-        wanted = (_hashes(keys, self.fields) % np.uint32(part.count)).astype(np.int64)
-        left = part.bucket.searchsorted(wanted)
-        times = part.bucket.searchsorted(wanted, "right") - left
+        buckets = (_hashes(keys, self.fields) % np.uint32(part.count)).astype(np.int64)
+        first = part.bucket.searchsorted(buckets)
+        times = part.bucket.searchsorted(buckets, "right") - first
         before = np.repeat(np.cumsum(times) - times, times)
-        pair = np.repeat(left, times) + np.arange(int(times.sum())) - before
-        return Candidates(np.repeat(np.arange(len(wanted)), times), part.group[pair])
+        pair = np.repeat(first, times) + np.arange(int(times.sum())) - before
+        return Candidates(np.repeat(np.arange(len(buckets)), times), part.group[pair])
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
@@ -172,7 +172,7 @@ def _rules(text: str) -> list[tuple[str, int]]:
 
     Raises ValueError. Expressions cannot contain commas or semicolons.
     """
-    found = []
+    rules = []
     if len(text) > RULES_CHARACTERS_MAX:
         raise ValueError(
             f"partitions has {len(text):,} characters, at most {RULES_CHARACTERS_MAX:,} are taken"
@@ -191,8 +191,8 @@ def _rules(text: str) -> list[tuple[str, int]]:
                 f" which looks neither ahead nor back: {error}"
             )
             raise ValueError(message[:300]) from error
-        found.append((expression.strip(), int(count)))
-    return found
+        rules.append((expression.strip(), int(count)))
+    return rules
 
 
 def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
@@ -220,13 +220,13 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
     powers[1:] = _PRIME
     powers = np.multiply.accumulate(powers, dtype=np.uint32)
     behind = np.repeat(starts[1:], lengths) - 1 - np.arange(len(data))
-    found = np.zeros(len(texts), np.uint32)
-    some = lengths > 0
+    hashes = np.zeros(len(texts), np.uint32)
+    nonempty = lengths > 0
     if len(data):
-        found[some] = np.add.reduceat(
-            data.astype(np.uint32) * powers[behind], starts[:-1][some], dtype=np.uint32
+        hashes[nonempty] = np.add.reduceat(
+            data.astype(np.uint32) * powers[behind], starts[:-1][nonempty], dtype=np.uint32
         )
-    return found
+    return hashes
 
 
 def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
@@ -235,7 +235,7 @@ def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
     For a key of several fields, ``f1:v1,f2:v2``, it is the hash of the list of the values of
     ``fields``. For any other key, it is the hash of a list that contains only the key.
     """
-    alone = np.uint32(_PRIME) + java_hashes(keys)
+    single = np.uint32(_PRIME) + java_hashes(keys)
     total, is_composite = np.ones(len(keys), np.uint32), np.ones(len(keys), np.bool_)
     for name in fields:
         pattern = rf"(?s)(?:^|,){re.escape(name)}:(?P<value>.*?)(?:,[^,:]+:|$)"
@@ -243,8 +243,8 @@ def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
         is_composite &= value.is_valid().to_numpy(zero_copy_only=False)
         total = total * np.uint32(_PRIME) + java_hashes(pc.fill_null(value, ""))
     if fields:
-        return np.where(is_composite, total, alone) & np.uint32(0x7FFFFFFF)
-    return alone & np.uint32(0x7FFFFFFF)
+        return np.where(is_composite, total, single) & np.uint32(0x7FFFFFFF)
+    return single & np.uint32(0x7FFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class RecordKeyIndex(KeyIndex):
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build_of_groups`. Does not concatenate the keys."""
         group = np.arange(len(hashes), dtype=_number_type(len(hashes)))
-        words = np.concatenate([one.hi for one in hashes])
+        words = np.concatenate([part.hi for part in hashes])
         return self._built(words, np.repeat(group, list(map(len, hashes))), len(hashes))
 
     def _built(self, words: UInt64Array, group: npt.NDArray[np.integer[Any]], groups: int) -> bytes:
@@ -139,30 +139,30 @@ class RecordKeyIndex(KeyIndex):
         if len(hashes) == 1:
             return opened.locate_one(int(hashes.hi[0]))
         order = hashes.kept_order()
-        wanted = hashes.hi[order]
-        if opened.count * _FEWER <= len(wanted):
-            return opened.located_among(wanted, order)
-        shard, stored = _shard(wanted, opened.form.bits), opened.form.stored(wanted)
+        sorted_hashes = hashes.hi[order]
+        if opened.count * _FEWER <= len(sorted_hashes):
+            return opened.located_among(sorted_hashes, order)
+        shard, stored = _shard(sorted_hashes, opened.form.bits), opened.form.stored(sorted_hashes)
         opened.verify(_distinct(shard))
-        left = opened.search(stored, shard)
-        times = np.zeros(len(left), np.int64)
-        hit = opened.starts[shard + 1].astype(np.int64) > left
-        times[hit] = opened.hashes[left[hit]] == stored[hit]
-        if opened.holds_repeats(left, shard, stored):
-            times = opened.search(stored, shard, beyond=True) - left
-        left, key = _spread(left, times), np.repeat(order, times)
-        return Candidates(key.astype(np.int64), opened.groups_at(left))
+        first = opened.search(stored, shard)
+        times = np.zeros(len(first), np.int64)
+        is_inside = opened.starts[shard + 1].astype(np.int64) > first
+        times[is_inside] = opened.hashes[first[is_inside]] == stored[is_inside]
+        if opened.holds_repeats(first, shard, stored):
+            times = opened.search(stored, shard, beyond=True) - first
+        first, key = _spread(first, times), np.repeat(order, times)
+        return Candidates(key.astype(np.int64), opened.groups_at(first))
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`. Verifies all bytes. O(n log key parts)."""
         _check_groups(total)
-        opened = [_open(key_part) for key_part in key_parts]
-        parts = [_renumber(part, new) for part, new in zip(opened, groups, strict=True)]
+        readers = [_open(key_part) for key_part in key_parts]
+        parts = [_renumber(part, new) for part, new in zip(readers, groups, strict=True)]
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
         numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
-        form = _Form.of(len(hashes), min((part.form.known for part in opened), default=_HASH_BITS))
+        form = _Form.of(len(hashes), min((part.form.known for part in readers), default=_HASH_BITS))
         hashes &= form.mask
         order = np.argsort(hashes, kind="stable")  # merges sorted runs
         return _encode(*_distinct_pairs(hashes[order], numbers[order]), total, form)
@@ -229,13 +229,13 @@ class _KeyPart:
         shards = np.arange(1 << self.form.bits, dtype=np.uint64) << np.uint64(
             _HASH_BITS - self.form.bits
         )
-        known = self.hashes.astype(np.uint64) << np.uint64(
+        hashes = self.hashes.astype(np.uint64) << np.uint64(
             _HASH_BITS - self.form.bits - _NARROW_BITS
         )
-        known |= np.repeat(
+        hashes |= np.repeat(
             shards, self.starts[1:].astype(np.int64) - self.starts[:-1].astype(np.int64)
         )
-        return known
+        return hashes
 
     def verify(self, shards: npt.NDArray[np.integer]) -> None:
         """Verify the checksums of ``shards`` on first use. Raises ValueError with the first damaged
@@ -243,10 +243,10 @@ class _KeyPart:
         """
         shards = shards[~self.verified[shards]]
         starts, ends = self.starts[shards].tolist(), self.starts[shards + 1].tolist()
-        found = _checksums(self.hashes.data, self.groups.data, starts, ends)
-        wrong = np.flatnonzero(found != self.checks[shards])
-        if len(wrong):
-            raise ValueError(f"record key part: shard {shards[wrong[0]]} is damaged")
+        checks = _checksums(self.hashes.data, self.groups.data, starts, ends)
+        damaged = np.flatnonzero(checks != self.checks[shards])
+        if len(damaged):
+            raise ValueError(f"record key part: shard {shards[damaged[0]]} is damaged")
         self.verified[shards] = True
 
     def groups_at(self, entries: Int64Array | slice) -> Int64Array:
@@ -274,9 +274,9 @@ class _KeyPart:
         ``order`` holds the key numbers of ``wanted``.
         """
         self.verify(np.arange(1 << self.form.bits))
-        wanted, mine = wanted & self.form.mask, self.whole_hashes()
-        first = wanted.searchsorted(mine)
-        times = wanted.searchsorted(mine, "right") - first
+        wanted, entries = wanted & self.form.mask, self.whole_hashes()
+        first = wanted.searchsorted(entries)
+        times = wanted.searchsorted(entries, "right") - first
         return Candidates(
             order[_spread(first, times)], self.groups_at(np.repeat(np.arange(self.count), times))
         )
@@ -293,19 +293,19 @@ class _KeyPart:
         """
         start, end = self.starts[shard].astype(np.int64), self.starts[shard + 1].astype(np.int64)
         if self.form.width == 8:
-            share = (wanted << np.uint64(self.form.bits)).astype(np.float64) * 2.0**-_HASH_BITS
+            fraction = (wanted << np.uint64(self.form.bits)).astype(np.float64) * 2.0**-_HASH_BITS
         else:
-            share = wanted.astype(np.float64) * 2.0**-_NARROW_BITS
-        first = np.maximum(start + (share * (end - start)).astype(np.int64) - _NEAR, start)
-        found = self._searched(wanted, first, end, 2 * _NEAR, beyond)
-        unsure = ((found == first) & (first > start)) | (
-            (found == first + (2 * _NEAR - 1)) & (found < end)
+            fraction = wanted.astype(np.float64) * 2.0**-_NARROW_BITS
+        first = np.maximum(start + (fraction * (end - start)).astype(np.int64) - _NEAR, start)
+        positions = self._searched(wanted, first, end, 2 * _NEAR, beyond)
+        unsure = ((positions == first) & (first > start)) | (
+            (positions == first + (2 * _NEAR - 1)) & (positions < end)
         )
         if unsure.any():
             start, end = start[unsure], end[unsure]
             reach = 1 << int((end - start).max()).bit_length()
-            found[unsure] = self._searched(wanted[unsure], start, end, reach, beyond)
-        return found
+            positions[unsure] = self._searched(wanted[unsure], start, end, reach, beyond)
+        return positions
 
     def _searched(
         self, wanted: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool
@@ -316,11 +316,13 @@ class _KeyPart:
         if not self.count:
             return first
         is_before = np.less_equal if beyond else np.less
-        found, last, step = first.copy(), np.maximum(end - 1, 0), reach // 2
+        positions, last, step = first.copy(), np.maximum(end - 1, 0), reach // 2
         while step:
-            found += is_before(self.hashes[np.minimum(found + (step - 1), last)], wanted) * step
+            positions += (
+                is_before(self.hashes[np.minimum(positions + (step - 1), last)], wanted) * step
+            )
             step //= 2
-        return np.minimum(found, end)
+        return np.minimum(positions, end)
 
     def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UIntArray) -> bool:
         """Return True if any of ``wanted``, found at ``left`` in its ``shard``, precedes an equal
@@ -337,15 +339,15 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     view = memoryview(key_part).cast("B")
     if len(view) < _FAN_OUT_AT:
         raise ValueError(f"record key part: {len(view)} bytes are no header")
-    magic, count, group_count, bits, known = _HEADER.unpack_from(view)
+    magic, count, group_count, bits, known_bits = _HEADER.unpack_from(view)
     if magic not in _MAGICS or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
         raise ValueError("record key part: not a header of version 1 to 3")
     is_older = magic != _MAGICS[-1]
     width = 8 if is_older or bits < _NARROW_SHARD_BITS else 4
     known_max = _HASH_BITS if width == 8 else bits + _NARROW_BITS
-    if known not in ((0,) if is_older else range(_KNOWN_MIN, known_max + 1)):
-        raise ValueError(f"record key part: {known} bits of hashes")
-    form = _Form(bits, known or _HASH_BITS, width)
+    if known_bits not in ((0,) if is_older else range(_KNOWN_MIN, known_max + 1)):
+        raise ValueError(f"record key part: {known_bits} bits of hashes")
+    form = _Form(bits, known_bits or _HASH_BITS, width)
     checks_at = _FAN_OUT_AT + 8 * ((1 << bits) + 1)
     hashes_at = checks_at + 8 * (1 << bits)
     number = np.dtype("<u4") if magic == _MAGICS[0] else _number_type(group_count)
@@ -404,11 +406,11 @@ def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array
     if not bool(equal.any()):
         return hashes, groups
     # equal hashes are rare: sort only them
-    some = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+    ties = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
     groups = groups.copy()
-    groups[some] = groups[some][np.lexsort((groups[some], hashes[some]))]
-    fresh = np.concatenate(([True], ~equal | (groups[1:] != groups[:-1])))
-    return hashes[fresh], groups[fresh]
+    groups[ties] = groups[ties][np.lexsort((groups[ties], hashes[ties]))]
+    is_new = np.concatenate(([True], ~equal | (groups[1:] != groups[:-1])))
+    return hashes[is_new], groups[is_new]
 
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
@@ -423,10 +425,10 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32A
             f"record key part: group {key_part.groups.max()} of {key_part.group_count}"
         )
     numbers, hashes = new[key_part.groups], key_part.whole_hashes()
-    kept = numbers >= 0
-    if bool(kept.all()):
+    is_kept = numbers >= 0
+    if bool(is_kept.all()):
         return hashes, numbers.astype(np.uint32)
-    return hashes[kept], numbers[kept].astype(np.uint32)
+    return hashes[is_kept], numbers[is_kept].astype(np.uint32)
 
 
 def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
@@ -442,9 +444,9 @@ def _shard(hashes: UInt64Array, bits: int) -> Int64Array:
 
 
 def _distinct(ascending: Int64Array) -> Int64Array:
-    fresh = np.ones(len(ascending), np.bool_)
-    np.not_equal(ascending[1:], ascending[:-1], out=fresh[1:])
-    return ascending[fresh]
+    is_new = np.ones(len(ascending), np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
+    return ascending[is_new]
 
 
 def _checksums(

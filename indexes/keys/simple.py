@@ -69,13 +69,13 @@ class SimpleKeyIndex(KeyIndex):
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
     ) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`. O(groups)."""
-        named = [np.zeros(0, np.int64)]
+        parts = [np.zeros(0, np.int64)]
         for key_part, new in zip(key_parts, groups, strict=True):
-            known, count = _open(key_part)
+            present, count = _open(key_part)
             if len(new) != count:
                 raise ValueError(f"simple key part: {count} groups, but new numbers for {len(new)}")
-            named.append(new[known])
-        whole = np.unique(np.concatenate(named))
+            parts.append(new[present])
+        whole = np.unique(np.concatenate(parts))
         return _encode(whole[whole >= 0], total)
 
 
