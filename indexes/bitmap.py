@@ -214,7 +214,7 @@ class _Opened:
         header = blocks.read(0)
         if len(header) != _HEADER.size:
             raise ValueError(
-                f"the header of a bitmap summary has {_HEADER.size} bytes, this one {len(header)}"
+                f"the header of a bitmap summary must have {_HEADER.size} bytes, got {len(header)}"
             )
         form, rows, nulls, distinct, left_out = _HEADER.unpack(header)
         keys = Dictionary.open(blocks, 1, width, parsed)
@@ -222,12 +222,12 @@ class _Opened:
         bitmaps = distinct if form == 0 else bit_slices.slice_count(distinct)
         if form >= len(_FORMS) or keys.count != distinct or first + bitmaps != blocks.count:
             raise ValueError(
-                f"a bitmap summary of {distinct} values and {blocks.count} blocks contradicts"
-                " itself"
+                f"a bitmap summary with {distinct} values and {blocks.count} blocks is inconsistent"
             )
         if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
             raise ValueError(
-                f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows"
+                f"a bitmap summary with {distinct} values and {nulls} nulls in {rows} rows is"
+                " inconsistent"
             )
         return cls(blocks, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
 
@@ -267,7 +267,7 @@ class _Opened:
         else:
             rows = self._of_values(ranges)
         if rows and rows.max() >= self.rows:
-            raise ValueError(f"a bitmap of {self.rows} rows has position {rows.max()}")
+            raise ValueError(f"a bitmap of {self.rows} rows contains position {rows.max()}")
         return rows
 
     def present(self) -> BitMap:
@@ -280,7 +280,7 @@ class _Opened:
         rows = to_bitmap(self.blocks.read(self.first - 1))
         if len(rows) != self.nulls or rows.max() >= self.rows:
             raise ValueError(
-                f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(rows)}"
+                f"a bitmap of {self.nulls} nulls in {self.rows} rows contains {len(rows)}"
             )
         return rows
 

@@ -43,12 +43,12 @@ def pack(blocks: Sequence[bytes | memoryview], *, kind: bytes) -> bytes:
     ends = list(accumulate(len(block) for block in blocks))
     if len(kind) > _KIND_BYTES or kind.endswith(b"\0"):
         raise ValueError(
-            f"the kind of a summary has at most {_KIND_BYTES} bytes and no NUL at the end, got"
+            f"the kind of a summary must have at most {_KIND_BYTES} bytes and not end in NUL, got"
             f" {kind!r}"
         )
     if ends and ends[-1] > _SIZE_MAX:
         raise ValueError(
-            f"blocks of {ends[-1]} bytes do not fit one summary (4 GiB); make smaller segments"
+            f"an index of {ends[-1]} bytes exceeds the limit of 4 GiB per file; write smaller files"
         )
     header = _HEADER.pack(_MAGIC, kind, len(blocks))
     table = b"".join(
@@ -81,7 +81,7 @@ class Blocks:
         head = summary.read(0, HEAD_BYTES)
         if size < _HEADER.size + _CRC.size or len(head) != min(size, HEAD_BYTES):
             raise ValueError(
-                f"a summary of {size} bytes, of which {len(head)} were read, has no table of blocks"
+                f"a summary of {size} bytes ({len(head)} bytes were read) has no table of blocks"
             )
         magic, found_kind, count = _HEADER.unpack_from(head)
         if magic != _MAGIC or found_kind != kind.ljust(_KIND_BYTES, b"\0"):
@@ -96,7 +96,7 @@ class Blocks:
         if len(head) < table_end + _CRC.size or _CRC.unpack_from(head, table_end)[0] != crc32(
             head[:table_end]
         ):
-            raise ValueError("the table of blocks is damaged: its checksum differs")
+            raise ValueError("the table of blocks is damaged: wrong checksum")
         end = _END.unpack_from(head, table_end - _ENTRY.size)[0] if count else 0
         if table_end + _CRC.size + end != size:
             raise ValueError(
@@ -148,7 +148,7 @@ class Blocks:
         end, checksum = _ENTRY.unpack_from(self._head, at)
         start = _END.unpack_from(self._head, at - _ENTRY.size)[0] if block else 0
         if start > end or self._first + end > len(self._summary):
-            raise ValueError(f"block {block} of a summary lies at [{start}, {end})")
+            raise ValueError(f"block {block} of a summary has invalid bounds [{start}, {end})")
         return self._first + start, self._first + end, checksum
 
     def _bytes(self, start: int, stop: int) -> memoryview:
@@ -160,6 +160,6 @@ class Blocks:
         if block in self._checked and len(data) == length:
             return data
         if len(data) != length or crc32(data) != checksum:
-            raise ValueError(f"block {block} of a summary is damaged: its checksum differs")
+            raise ValueError(f"block {block} of a summary is damaged: wrong checksum")
         self._checked.add(block)
         return data

@@ -144,8 +144,8 @@ def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
         raise ValueError("a Bloom filter needs at least one block")
     if sum(blocks.tolist()) * BLOCK_BYTES != len(data):
         raise ValueError(
-            f"Bloom filters of {sum(blocks.tolist())} blocks of {BLOCK_BYTES} bytes in {len(data)}"
-            " bytes"
+            f"Bloom filters of {sum(blocks.tolist())} blocks of {BLOCK_BYTES} bytes do not fit"
+            f" {len(data)} bytes"
         )
     return FilterSet(np.frombuffer(data, np.dtype("<u4")), np.cumsum(blocks) - blocks, blocks)
 
@@ -169,7 +169,7 @@ def keys_per_block(fpp: float) -> float:
     10.5
     """
     if not 0.0 < fpp < 1.0:
-        raise ValueError(f"a false-positive probability lies between 0 and 1, got {fpp}")
+        raise ValueError(f"the false-positive probability must be between 0 and 1, got {fpp}")
     low, high = 0.0, _KEYS_PER_BLOCK_MAX
     for _ in range(50):
         middle = (low + high) / 2

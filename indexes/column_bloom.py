@@ -160,7 +160,7 @@ def _head(summary: Summary) -> _Head:
     head = summary.read(0, _HEADER_BYTES + _STRIDE)
     if len(head) < _HEADER_BYTES:
         raise ValueError(
-            f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(head)}"
+            f"a Bloom filter must have more than {_HEADER_BYTES} bytes, got {len(head)}"
         )
     magic, version, flags, zero, blocks = _HEADER.unpack_from(head)
     if (
@@ -168,12 +168,12 @@ def _head(summary: Summary) -> _Head:
         or version != _VERSION
         or crc32(head[: _HEADER.size]) != _CRC.unpack_from(head, _HEADER.size)[0]
     ):
-        raise ValueError("not the Bloom filter of a column, or its header is damaged")
+        raise ValueError("not a Bloom filter of a column, or the header is damaged")
     pages = -(-blocks // PAGE_BLOCKS)
     size = _HEADER_BYTES + blocks * BLOCK_BYTES + pages * _CRC.size
     if not blocks or flags > 3 or zero or len(summary) != size:
         raise ValueError(
-            f"a Bloom filter of {blocks} blocks has {size} bytes, this one {len(summary)}"
+            f"a Bloom filter of {blocks} blocks must have {size} bytes, got {len(summary)}"
         )
     return _Head(bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, head[_HEADER_BYTES:])
 
@@ -220,5 +220,5 @@ def _page(summary: Summary, head: _Head, page: int) -> memoryview:
     data = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
     size = min(PAGE_BLOCKS, head.blocks - page * PAGE_BLOCKS) * BLOCK_BYTES
     if len(data) != size + _CRC.size or crc32(data[:size], page) != _CRC.unpack_from(data, size)[0]:
-        raise ValueError(f"page {page} of a column's Bloom filter is damaged")
+        raise ValueError(f"page {page} of a Bloom filter is damaged")
     return data[:size]

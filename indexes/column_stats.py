@@ -96,13 +96,13 @@ class Stats:
                 " rows"
             )
         if (self.min_exact and self.min is None) or (self.max_exact and self.max is None):
-            raise ValueError("column statistics call an absent bound exact")
+            raise ValueError("column statistics mark a missing bound as exact")
         if max(len(self.min or b""), len(self.max or b"")) > BOUND_BYTES_MAX:
             raise ValueError(f"a bound is longer than {BOUND_BYTES_MAX} bytes")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("the lower bound is above the upper bound")
         if self.nulls == self.values and not (self.min is None and self.max is None):
-            raise ValueError("column statistics bound a column without values")
+            raise ValueError("column statistics have bounds but no values")
 
 
 def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
@@ -138,7 +138,7 @@ def summarize_row_groups(
     """
     if sum(row_group_rows) != len(values) or any(rows < 0 for rows in row_group_rows):
         raise ValueError(
-            f"row groups of {sum(row_group_rows)} rows in all do not divide {len(values)} rows"
+            f"the row groups have {sum(row_group_rows)} rows, but the column {len(values)}"
         )
     if len(row_group_rows) == 1:
         return [summarize(values)]
@@ -359,7 +359,7 @@ def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
     """
     if len(summary) < _HEADER.size:
         raise ValueError(
-            f"a column statistics summary has at least {_HEADER.size} bytes, this one"
+            f"a column statistics summary must have at least {_HEADER.size} bytes, got"
             f" {len(summary)}"
         )
     version, flags, nulls, nans, rows, size, low_bytes, high_bytes = _HEADER.unpack_from(summary)
@@ -369,7 +369,7 @@ def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
             " bytes"
         )
     if (low_bytes and not flags & _HAS_MIN) or (high_bytes and not flags & _HAS_MAX):
-        raise ValueError("a column statistics summary holds a bound that its flags deny")
+        raise ValueError("a column statistics summary contains a bound that its flags exclude")
     split = _HEADER.size + low_bytes
     low = bytes(summary[_HEADER.size : split]) if flags & _HAS_MIN else None
     high = bytes(summary[split:]) if flags & _HAS_MAX else None
@@ -382,7 +382,7 @@ def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
         bound is not None and len(bound) != width for bound in (low, high)
     ):
         raise ValueError(
-            f"bounds of type {type} have {width} bytes, these {low_bytes} and {high_bytes}"
+            f"bounds of type {type} must have {width} bytes, got {low_bytes} and {high_bytes}"
         )
     return stats
 
@@ -520,7 +520,7 @@ def _not_in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.Data
 def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) -> BoolArray:
     kind = order.kind_of(type)
     if kind != "string" and (kind != "binary" or op != "starts with"):
-        raise ValueError(f"{op} tests text, not values of type {type}")
+        raise ValueError(f"{op} needs a text column, got type {type}")
     if op == "starts with":
         return _prefix_verdict(columns, order.compare_key(value, type).data)
     text = order.compare_key(value, type).data.decode("utf-8")

@@ -350,7 +350,7 @@ def _separator_index(data: memoryview, blocks: int) -> list[bytes]:
     offsets = struct.unpack_from(f"<{blocks + 1}I", data)
     texts = bytes(data[size:])
     if offsets[-1] != len(texts):
-        raise ValueError("the separators of a dictionary have another length than its index says")
+        raise ValueError("the separators of a dictionary do not have the length in its index")
     return [texts[start:stop] for start, stop in pairwise(offsets)]
 
 
@@ -374,7 +374,7 @@ def _inflated(block: bytes) -> bytes:
     else:
         data = _inflate(stored, length)
     if len(data) != length:
-        raise ValueError(f"a block has {len(data)} bytes instead of {length}")
+        raise ValueError(f"a block has {len(data)} bytes instead of {length} bytes")
     return data
 
 

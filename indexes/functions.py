@@ -102,8 +102,8 @@ class Function:
         """
         if len(literals) != len(self.arguments):
             raise ValueError(
-                f"it takes {len(self.arguments)} values after its columns, not {len(literals)}:"
-                f" {self.usage}"
+                f"it takes {len(self.arguments)} values after its columns, got"
+                f" {len(literals)}; usage: {self.usage}"
             )
         return tuple(
             _converted(value, kind) for value, kind in zip(literals, self.arguments, strict=True)
@@ -148,7 +148,9 @@ class Function:
         The function is called with zero rows.
         """
         if len(types) != self.columns:
-            raise ValueError(f"it takes {self.columns} columns, not {len(types)}: {self.usage}")
+            raise ValueError(
+                f"it takes {self.columns} columns, got {len(types)}; usage: {self.usage}"
+            )
         if None not in arguments:
             self.evaluate([pa.array([], type) for type in types], self.converted(arguments))
 
@@ -174,13 +176,13 @@ class Functions:
         """
         if not _NAME.fullmatch(function.name) or function.name in _TAKEN:
             raise ValueError(
-                f"{function.name!r} cannot be the name of a predicate function; write it like"
-                " within_km"
+                f"{function.name!r} is not a valid function name; use lowercase letters, digits and"
+                " underscores, as in within_km, and no reserved word"
             )
         if function.columns < 1 or not set(function.arguments) <= set(ARGUMENT_TYPES):
             allowed = ", ".join(kind.__name__ for kind in ARGUMENT_TYPES)
             raise ValueError(
-                f"{function.name} must take at least one column, and arguments of {allowed}"
+                f"{function.name} must take at least one column, and arguments of types {allowed}"
             )
         with self._lock:
             registered = self._known.setdefault(function.name, function)
@@ -204,7 +206,7 @@ class Functions:
                 return self._known[name]
             names = ", ".join(sorted(self._known)) or "none"
             failures = "".join(f"; {failure}" for failure in self._failures)
-            return Unknown(name, f"no function is called {name!r}; known are {names}{failures}")
+            return Unknown(name, f"unknown function {name!r}; known: {names}{failures}")
 
     def _load_entry_points(self) -> None:
         """Load the functions of installed packages. Any error in their code is recorded, not
@@ -261,4 +263,4 @@ def _converted(value: object, kind: type) -> object:
         return datetime(value.year, value.month, value.day)
     if kind in (date, datetime) and isinstance(value, str):
         return kind.fromisoformat(value)
-    raise ValueError(f"{value!r} is no {kind.__name__}")
+    raise ValueError(f"{value!r} is not of type {kind.__name__}")

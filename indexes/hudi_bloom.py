@@ -85,7 +85,7 @@ def sizing(entries: int, fpp: float) -> tuple[int, int]:
         raise ValueError(f"a filter needs entries >= 1 and 0 < fpp < 1, got {entries} and {fpp}")
     bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
     if bits > _INT_MAX:
-        raise ValueError(f"a filter of {bits} bits exceeds the {_INT_MAX} that Hudi can count")
+        raise ValueError(f"a filter of {bits} bits exceeds Hudi's limit of {_INT_MAX} bits")
     return bits, math.ceil(math.log(2) * bits / entries)
 
 
@@ -349,27 +349,27 @@ def _decode(text: str | bytes, type_code: str) -> _Matrix:
         return _decode_rows(data, 0, 1)
     if type_code != DYNAMIC_V0:
         raise ValueError(
-            f"Hudi Bloom filter: unknown type code {type_code!r}, known are {SIMPLE} and"
-            f" {DYNAMIC_V0}"
+            f"Hudi Bloom filter: unknown type code {type_code!r}; known: {SIMPLE}, {DYNAMIC_V0}"
         )
     if len(data) < _DYNAMIC.size:
-        raise ValueError(f"Hudi Bloom filter: {len(data)} bytes are no header")
+        raise ValueError(f"Hudi Bloom filter: {len(data)} bytes are too few for a header")
     version, hashes, kind, bits, _, _, rows = _DYNAMIC.unpack_from(data)
     matrix = _decode_rows(data, _DYNAMIC.size, rows)
     if (version, kind) != (_VERSION, _MURMUR) or (matrix.bits, matrix.hashes) != (bits, hashes):
-        raise ValueError("Hudi Bloom filter: the header contradicts the rows")
+        raise ValueError("Hudi Bloom filter: the header does not match the rows")
     return matrix
 
 
 def _decode_rows(data: bytes, at: int, rows: int) -> _Matrix:
     """Decode ``rows`` equally sized SIMPLE filters from byte ``at`` to the end."""
     if rows < 1 or len(data) < at + _FILTER.size:
-        raise ValueError(f"Hudi Bloom filter: {rows} rows in {len(data) - at} bytes")
+        raise ValueError(f"Hudi Bloom filter: {rows} rows do not fit {len(data) - at} bytes")
     head = data[at : at + _FILTER.size]
     version, hashes, kind, bits = _FILTER.unpack(head)
     if version != _VERSION or kind != _MURMUR or not 0 < hashes <= _HASHES_MAX or bits < 1:
         raise ValueError(
-            f"Hudi Bloom filter: version {version}, hash {kind}, {hashes} hashes, {bits} bits"
+            f"Hudi Bloom filter: unsupported version {version}, hash {kind}, {hashes} hashes or"
+            f" {bits} bits"
         )
     size = _FILTER.size + (bits + 7) // 8
     if len(data) - at != rows * size:
@@ -378,5 +378,5 @@ def _decode_rows(data: bytes, at: int, rows: int) -> _Matrix:
         )
     lines = np.frombuffer(data, np.uint8, rows * size, at).reshape(rows, size)
     if not bool(np.all(lines[:, : _FILTER.size] == np.frombuffer(head, np.uint8))):
-        raise ValueError("Hudi Bloom filter: rows of different shape")
+        raise ValueError("Hudi Bloom filter: the rows have different headers")
     return _Matrix(bits, hashes, lines[:, _FILTER.size :])

@@ -143,7 +143,7 @@ class IntervalTree:
         """
         if len(low) != len(high):
             raise ValueError(
-                f"a range needs two bounds, got {len(low)} low and {len(high)} high ones"
+                f"each range needs two bounds, got {len(low)} low and {len(high)} high bounds"
             )
         bounds = [_binary(low), _binary(high)]
         self._bounds = SortedBytes(pa.concat_arrays(bounds))

@@ -115,7 +115,7 @@ class MultilinearHash:
     def __post_init__(self) -> None:
         if len(self.secret) != SECRET_BYTES:
             raise ValueError(
-                f"the secret of a key hash has {SECRET_BYTES} bytes, not {len(self.secret)}"
+                f"the secret of a key hash must have {SECRET_BYTES} bytes, got {len(self.secret)}"
             )
         size = 8 * _ROWS * _LANES
         derived = hashlib.shake_256(_DOMAIN + self.secret).digest(size + _DIGEST_BYTES)

@@ -27,7 +27,7 @@ def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArr
         return numbers
     joined = b"".join(keys.drop_null().to_pylist())
     if len(joined) != width * len(present):
-        raise ValueError(f"keys of type {type} have {width} bytes each")
+        raise ValueError(f"keys of type {type} must have {width} bytes each")
     if width == 1:
         numbers[present] = np.frombuffer(joined, np.uint8)
         return numbers

@@ -57,7 +57,7 @@ class KeyRanges:
         True
         """
         if leaf.op not in OPS:
-            raise ValueError(f"{leaf.op} does not ask for ranges of values")
+            raise ValueError(f"{leaf.op} cannot be expressed as ranges of values")
         width = order.key_width(type)
         nulls = leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None)
         ranges, inexact = _ranges(leaf, type, width)
@@ -150,7 +150,7 @@ def _outside(ranges: list[KeyRange]) -> list[KeyRange]:
 def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRange], bool]:
     kind = order.kind_of(type)
     if kind != "string" and (kind != "binary" or op != "starts with"):
-        raise ValueError(f"{op} tests text, not values of type {type}")
+        raise ValueError(f"{op} needs a text column, got type {type}")
     literal = order.compare_key(value, type).data
     if op == "starts with":
         return [(literal, order.successor(literal))], False

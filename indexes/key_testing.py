@@ -327,7 +327,7 @@ class KeyIndexConformance:
         opened = self.index.opened(key_part)
         first, *repeated = [self._pairs(part, asked, groups) for part in (key_part, opened, opened)]
         assert all(pairs == first for pairs in repeated), (
-            "a key part that was opened answers otherwise than its bytes"
+            "an opened key part and its bytes give different answers"
         )
         return first
 
@@ -346,7 +346,9 @@ class KeyIndexConformance:
         candidates = self.index.locate_within(self._build(made), *hashed(asked), *places)
         _check_candidates(candidates, len(asked), GROUPS)
         pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
-        assert all(of_key[key] == of_group[group] for key, group in pairs), "a pair of two places"
+        assert all(of_key[key] == of_group[group] for key, group in pairs), (
+            "a pair crosses partitions"
+        )
         expected = {
             (key, group) for key, group in truth(made, asked) if of_key[key] == of_group[group]
         }
@@ -397,7 +399,7 @@ def _check_candidates(found: Candidates, keys: int, groups: int) -> None:
     assert set(found.whole.tolist()).isdisjoint(found.group.tolist()), (
         "a group is whole and in a pair"
     )
-    assert all(0 <= key < keys for key in found.key.tolist()), "a key that was not asked for"
+    assert all(0 <= key < keys for key in found.key.tolist()), "a key that was not requested"
     assert all(0 <= group < groups for group in found.group.tolist()), "a group that does not exist"
     pairs = list(zip(found.key.tolist(), found.group.tolist(), strict=True))
-    assert len(set(pairs)) == len(pairs), "a pair comes twice"
+    assert len(set(pairs)) == len(pairs), "a duplicate pair"

@@ -34,7 +34,7 @@ def parse_like(pattern: str) -> list[str | None]:
         escaped = character == "\\" and not escaped
     if escaped:
         raise ValueError(
-            f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash"
+            f"the LIKE pattern {pattern!r} ends in a single backslash; write two to match one"
         )
     return parts + ([text] if text else [])
 
@@ -92,7 +92,7 @@ def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
 def column_test(pattern: object, kind: str | None, *, negated: bool) -> Callable[[Any], Any]:
     """Return the LIKE test for a column of ``kind``. Raises ValueError unless both are text."""
     if kind != "string" or not isinstance(pattern, str):
-        raise ValueError("like compares text with a text pattern")
+        raise ValueError("like needs a text column and a text pattern")
     pattern.encode("utf-8")
     test = like_test(parse_like(pattern))
     if negated:

@@ -90,15 +90,15 @@ def checked(data: bytes, rows: int = 2**32) -> BitMap:
     >>> checked(BitMap([2, 7]).serialize(), rows=7)
     Traceback (most recent call last):
         ...
-    ValueError: a position 7 of 7 rows
+    ValueError: position 7 is out of range for 7 rows
     """
     try:
         _check_containers(data, rows)
     except (struct.error, IndexError) as error:
-        raise ValueError(f"a roaring bitmap of {len(data)} bytes ends too early") from error
+        raise ValueError(f"a roaring bitmap of {len(data)} bytes is truncated") from error
     bitmap = BitMap.deserialize(data)
     if bitmap and bitmap.max() >= rows:
-        raise ValueError(f"a position {bitmap.max()} of {rows} rows")
+        raise ValueError(f"position {bitmap.max()} is out of range for {rows} rows")
     return bitmap
 
 
@@ -122,9 +122,9 @@ def _check_containers(data: bytes, rows: int) -> None:
     at += 4 * count + (4 * count if not runs or count >= _OFFSETS_FROM else 0)
     keys = heads[::2]
     if any(low >= high for low, high in pairwise(keys)):
-        raise ValueError("the containers of a roaring bitmap do not rise")
+        raise ValueError("the containers of a roaring bitmap are not ascending")
     if keys and keys[-1] * CONTAINER_ROWS >= rows:
-        raise ValueError(f"a roaring bitmap with positions above {rows} rows")
+        raise ValueError(f"a roaring bitmap contains positions beyond {rows} rows")
     if not runs and max(heads[1::2], default=0) < _ARRAY_MAX:
         _check_arrays(data, at, heads[1::2])
         return
@@ -146,7 +146,7 @@ def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
     rising = values[1:] > values[:-1]
     rising[ends[:-1] - 1] = True
     if not rising.all():
-        raise ValueError("a container of a roaring bitmap is not what it says")
+        raise ValueError("a container of a roaring bitmap is invalid")
 
 
 def _checked_container(data: bytes, at: int, size: int) -> int:
@@ -167,7 +167,7 @@ def _checked_container(data: bytes, at: int, size: int) -> int:
             == size
         )
     if not right:
-        raise ValueError("a container of a roaring bitmap is not what it says")
+        raise ValueError("a container of a roaring bitmap is invalid")
     return length
 
 
@@ -179,9 +179,9 @@ def _checked_runs(data: bytes, at: int) -> int:
     count = _UINT16.unpack_from(data, at)[0]
     length = 2 + 4 * count
     if at + length > len(data) or not count:
-        raise ValueError("a container of runs of a roaring bitmap is too long, or empty")
+        raise ValueError("a run container of a roaring bitmap is empty or too long")
     runs = np.frombuffer(data, "<u2", 2 * count, at + 2).astype(np.int64)
     start, end = runs[::2], runs[::2] + runs[1::2]
     if end[-1] >= CONTAINER_ROWS or bool((start[1:] <= end[:-1]).any()):
-        raise ValueError("the runs of a roaring bitmap overlap, or leave their container")
+        raise ValueError("the runs of a roaring bitmap overlap or exceed their container")
     return length

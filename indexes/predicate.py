@@ -92,7 +92,7 @@ class Leaf:
     def __post_init__(self) -> None:
         if self.op not in OPS:
             raise ValueError(
-                f"unknown operator {self.op!r} on column {self.column!r}; known:"
+                f"unknown operator {self.op!r} on column {self.column!r}; use one of:"
                 f" {', '.join(sorted(OPS))}"
             )
         if self.op in ("in", "not in") and not isinstance(self.value, tuple):
@@ -126,7 +126,7 @@ class Call(Leaf):
 
     def __post_init__(self) -> None:
         if self.op in OPS or not isinstance(self.value, tuple):
-            raise ValueError(f"{self.op!r} is no predicate function with a tuple of arguments")
+            raise ValueError(f"{self.op!r} is not a function with a tuple of arguments")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ class Unknown:
         it.
         """
         raise ValueError(
-            f"{self.text!r} is not understood here; evaluate it in the engine that made it"
+            f"cannot evaluate {self.text!r}; evaluate it in the query engine that created it"
         )
 
 
@@ -561,7 +561,7 @@ def _value_test(leaf: Leaf, type: pa.DataType) -> Test:
         return lambda column: test(column.cast(pa.binary()))
     kind = values.kind_of(type)
     if kind is None:
-        raise ValueError("such values cannot be compared; only is null and is not null work")
+        raise ValueError("the type has no order; only is null and is not null are supported")
     if leaf.op in ("in", "not in"):
         return _membership(leaf, kind, type)
     if leaf.value is None:
@@ -645,14 +645,14 @@ def _is_in(column: Any, value_set: Any, nan: bool) -> Any:
 
 def _starts_with(value: object, kind: values.Kind) -> Test:
     if (kind, value.__class__) not in (("string", str), ("binary", bytes)):
-        raise ValueError("starts with compares text with text and binary with bytes")
+        raise ValueError("starts with needs text for a text column and bytes for a binary column")
     prefix = value if isinstance(value, bytes) else str(value).encode("utf-8")
     return lambda column: pc.starts_with(column, pattern=prefix)
 
 
 def _match(leaf: Leaf, kind: values.Kind) -> Test:
     if kind != "string":
-        raise ValueError("match looks for words of text; the column must be text")
+        raise ValueError("match needs a text column")
     text, tokenizer = match_query(leaf)
     tokens = tokenizer.query(text)
 

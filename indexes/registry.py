@@ -103,8 +103,7 @@ class Registry:
             raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
         if issubclass(index, SkippingIndex) and index.row_groups and index.finds_rows:
             raise ValueError(
-                f"{_where(index)}: row groups and finds_rows exclude each other; rows are finer"
-                " than row groups"
+                f"{_where(index)}: row_groups cannot be combined with finds_rows, which is finer"
             )
         with self._lock:
             owner: IndexClass
@@ -169,7 +168,7 @@ class Registry:
                 return found
             names = ", ".join(sorted(classes)) or "none"
             failures = "".join(f"; {failure}" for failure in self._failures)
-            return Unknown(name, f"no {contract} is called {name!r}; known are {names}{failures}")
+            return Unknown(name, f"unknown {contract} {name!r}; known: {names}{failures}")
 
     def _names(self, classes: dict[str, _Kind]) -> list[str]:
         with self._lock:
@@ -282,10 +281,10 @@ def parse_spec(text: str) -> IndexSpec:
         if tokens[0][:2] == ("sign", "="):
             tokens.pop(0)
             if not _OPTION.fullmatch(value) or value in options:
-                raise _error(text, at, "the name of an option, each once")
+                raise _error(text, at, "the name of another option")
             options[value], _ = _next(text, tokens, f"the value of {value}")
         elif options or not value or value in columns:
-            expected = "a column that was not named before"
+            expected = "another column"
             if options:
                 expected = "name=value"
             raise _error(text, at, expected)

@@ -206,8 +206,7 @@ def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the values that are not null."""
     if not values.supports(column.type):
         raise ValueError(
-            f"values of type {column.type} have no statistics; take a scalar column or a field of a"
-            " struct"
+            f"statistics do not support type {column.type}; use a scalar column or a struct field"
         )
     plain = values.plain(column)
     if plain.null_count:
@@ -302,21 +301,21 @@ def _pack(summary: _Summary) -> bytes:
 def _unpack(summary: bytes | memoryview) -> _Summary:
     """Decode a summary. Raises ValueError for bytes that :func:`_pack` did not make."""
     if not _HEADER_BYTES < len(summary) <= _HEADER_BYTES + 2 * _PAYLOAD_BYTES_MAX:
-        raise ValueError(f"table statistics of a column cannot have {len(summary)} bytes")
+        raise ValueError(f"table statistics cannot have {len(summary)} bytes")
     magic, version, n, zero, rows, nulls, size, rest = _HEADER.unpack_from(summary)
     payload = summary[_HEADER_BYTES:]
     if magic != _MAGIC or version != _VERSION or zero or n > COMMON_MAX:
-        raise ValueError("these bytes are no table statistics")
+        raise ValueError("the bytes are not table statistics")
     if (
         zlib.crc32(payload, zlib.crc32(summary[: _HEADER.size]))
         != _CRC.unpack_from(summary, _HEADER.size)[0]
     ):
-        raise ValueError("table statistics of a column are damaged: their checksum differs")
+        raise ValueError("table statistics are damaged: wrong checksum")
     data = _decompressed(payload)
     lengths_at = REGISTERS + 16 * n
     lengths = list(data[lengths_at : lengths_at + n])
     if len(data) != lengths_at + n + sum(lengths) or max(lengths, default=0) > COMMON_KEY_BYTES_MAX:
-        raise ValueError(f"table statistics with {n} common values do not fill {len(data)} bytes")
+        raise ValueError(f"table statistics with {n} common values cannot have {len(data)} bytes")
     numbers = np.frombuffer(data, "<u8", count=2 * n, offset=REGISTERS).tolist()
     ends = np.cumsum([lengths_at + n, *lengths]).tolist()
     keys = [data[start:end] for start, end in pairwise(ends)]
@@ -336,16 +335,16 @@ def _decompressed(payload: bytes | memoryview) -> bytes:
     except zlib.error as error:
         raise ValueError(f"table statistics cannot be decompressed: {error}") from error
     if not inflater.eof or inflater.unused_data:
-        raise ValueError("table statistics are longer or shorter than they say")
+        raise ValueError("table statistics have a wrong length")
     return data
 
 
 def _check(found: _Summary, n: int, numbers: Sequence[int]) -> None:
     """Raise ValueError if the fields contradict each other."""
     if max([found.rows, found.size, found.rest, *numbers]) > _COUNT_MAX or found.nulls > found.rows:
-        raise ValueError("table statistics count more than there can be")
+        raise ValueError("a count in table statistics is out of range")
     if len(found.common) != n or any(count < 1 for count, _ in found.common.values()):
-        raise ValueError("table statistics list a value twice, or one that does not occur")
+        raise ValueError("table statistics contain a duplicate value or a count of zero")
     if sum(count for count, _ in found.common.values()) > found.rows - found.nulls:
         raise ValueError("table statistics count common values more often than there are rows")
     if int(found.registers.max()) > sketches.RANK_MAX:

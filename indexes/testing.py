@@ -368,7 +368,7 @@ def _violations(
         verdict = index.prune(summaries, leaf, type)
         if verdict.dtype != np.bool_ or verdict.shape != (len(segments),):
             yield (
-                f"prune gave {verdict.dtype}{list(verdict.shape)} instead of bool[{len(segments)}]"
+                f"prune returned {verdict.dtype}{list(verdict.shape)}, not bool[{len(segments)}]"
             )
             continue
         for at in np.flatnonzero(~verdict & (np.diff(edges) > 0)).tolist():
@@ -376,16 +376,16 @@ def _violations(
             yield f"{leaf}: NO for {segments[at].to_pylist()}, but row {row} matches"
         positions = index.rows(summaries, leaf, type)
         if len(positions) != len(segments):
-            yield f"rows gave {len(positions)} answers for {len(segments)} segments"
+            yield f"rows returned {len(positions)} results for {len(segments)} segments"
             continue
         for at, rows in enumerate(positions):
             if rows is None:
                 continue
             matching = (hits[edges[at] : edges[at + 1]] - bounds[at]).tolist()
             if matching and not set(matching) <= set(rows):
-                yield f"{leaf}: rows {list(rows)} of {segments[at].to_pylist()} leave out a match"
+                yield f"{leaf}: rows {list(rows)} of {segments[at].to_pylist()} omit a match"
             if not index.finds_rows:
-                yield f"{leaf}: rows are known, but finds_rows says they are not"
+                yield f"{leaf}: rows are returned, but finds_rows is False"
 
 
 def corner_segments(type: pa.DataType) -> list[Any]:

@@ -108,7 +108,7 @@ class TextIndex(SkippingIndex):
     def summarize(self, values: pa.Array) -> bytes:
         if len(values) >= _ROWS_MAX:
             raise ValueError(
-                f"a segment of {len(values)} rows is too long for a text index; make smaller ones"
+                f"{len(values)} rows are too many for a text index; write smaller files"
             )
         terms, counts, gaps = _postings(self.tokenizer, _plain(values))
         return _packed(_identity(self.tokenizer), len(values), terms, counts, gaps)

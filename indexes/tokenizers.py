@@ -166,7 +166,7 @@ class Ngram(Tokenizer):
     def __init__(self, n: str = "3") -> None:
         if not (n.isascii() and n.isdecimal()) or not 1 <= int(n) <= NGRAM_MAX:
             raise ValueError(
-                f"ngram takes a length from 1 to {NGRAM_MAX}, got {n!r}; write for example ngram(3)"
+                f"ngram needs a length from 1 to {NGRAM_MAX}, got {n!r}; write for example ngram(3)"
             )
         self.n = int(n)
 
@@ -314,7 +314,7 @@ class Tokenizers:
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 if point.name in self.built_in or point.name in classes:
-                    raise ValueError("the name is taken")
+                    raise ValueError("the name is already used")
                 classes[point.name] = _tokenizer_class(point.load())
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
                 failures.append(
@@ -326,14 +326,14 @@ class Tokenizers:
         """Return the tokenizer for ``spec``. Raises ValueError for an unknown name."""
         parsed = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
         if parsed is None:
-            raise ValueError(f"a tokenizer is written like word or ngram(3), got {spec!r}")
+            raise ValueError(f"a tokenizer has the form word or ngram(3), got {spec!r}")
         arguments = [argument.strip() for argument in parsed[2].split(",")] if parsed[2] else []
         tokenizer_class = self.built_in.get(parsed[1]) or self.installed[0].get(parsed[1])
         if tokenizer_class is None:
             installed, failures = self.installed
             names = ", ".join(sorted([*self.built_in, *installed]))
             raise ValueError(
-                "; ".join([f"no tokenizer is called {parsed[1]!r}; known are {names}", *failures])
+                "; ".join([f"unknown tokenizer {parsed[1]!r}; known: {names}", *failures])
             )
         try:
             return tokenizer_class(*arguments)
@@ -343,7 +343,7 @@ class Tokenizers:
 
 def _tokenizer_class(offered: object) -> type[Tokenizer]:
     if not (isinstance(offered, type) and issubclass(offered, Tokenizer)):
-        raise TypeError(f"{offered!r} is no class of indexes.tokenizers.Tokenizer")
+        raise TypeError(f"{offered!r} is not a subclass of indexes.tokenizers.Tokenizer")
     return offered
 
 
@@ -359,6 +359,6 @@ def find(spec: str) -> Tokenizer:
     >>> find("sentence")
     Traceback (most recent call last):
         ...
-    ValueError: no tokenizer is called 'sentence'; known are ...
+    ValueError: unknown tokenizer 'sentence'; known: ...
     """
     return _SHARED.find(spec)

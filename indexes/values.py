@@ -296,7 +296,7 @@ def decode(key: bytes, type: pa.DataType) -> object:
         return key.decode("utf-8", errors="replace")
     width = key_width(type) or 0
     if len(key) != width:
-        raise ValueError(f"a key of type {type} has {width} bytes, this one {len(key)}")
+        raise ValueError(f"a key of type {type} must have {width} bytes, got {len(key)}")
     if kind == "bool":
         return key != b"\0"
     bits = int.from_bytes(key, "big")
@@ -384,9 +384,7 @@ def _successor_text(text: str, limit: int) -> bytes | None:
 def _require(type: pa.DataType) -> Kind:
     kind = kind_of(type)
     if kind is None:
-        raise ValueError(
-            f"values of type {type} have no order here; compare a scalar column instead"
-        )
+        raise ValueError(f"values of type {type} cannot be compared; use a scalar column")
     return kind
 
 
@@ -394,7 +392,7 @@ def _fixed_width(words: npt.NDArray[Any], width: int, values: pa.Array) -> pa.Ar
     """Return binary[n] from n * ``width`` bytes, null where ``values`` is null."""
     n = len(values)
     if n * width > 2**31 - 1:
-        raise ValueError(f"{n} keys of {width} bytes do not fit one Arrow array; pass fewer values")
+        raise ValueError(f"{n} keys of {width} bytes exceed an Arrow array; pass fewer values")
     offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
     validity = values.is_valid().buffers()[1] if values.null_count else None
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(words))]
@@ -562,7 +560,9 @@ def _micros(value: str | date) -> int:
     """Return the microseconds since 1970 UTC of a date, a datetime or ISO 8601 text."""
     if isinstance(value, str):
         if _SUB_MICROSECOND.search(value):
-            raise ValueError(f"{value!r} has digits below the microsecond; write at most six")
+            raise ValueError(
+                f"{value!r} has more than six fractional digits; round to microseconds"
+            )
         try:
             value = datetime.fromisoformat(value.strip())
         except ValueError:

@@ -119,8 +119,9 @@ class BloomKeyIndex(KeyIndex):
             or min(self._threads, self._pairs) < 1
         ):
             raise ValueError(
-                f"ranges={ranges!r}, caching={caching!r}, threads={threads!r}, pairs={pairs!r}"
-                " cannot be"
+                f"invalid ranges={ranges!r}, caching={caching!r}, threads={threads!r} or"
+                f" pairs={pairs!r}; ranges must be tree, list or none, caching true or false,"
+                " threads and pairs at least 1"
             )
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
@@ -390,7 +391,7 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     """Verify and decode all of ``key_part``. Raises ValueError."""
     view = memoryview(key_part).cast("B")
     if len(view) < _HEADER.size + _CRC.size:
-        raise ValueError(f"bloom key part: {len(view)} bytes are no header")
+        raise ValueError(f"bloom key part: {len(view)} bytes are too few for a header")
     magic, entries, groups, blocks, bound_bytes = _HEADER.unpack_from(view)
     size = _HEADER.size + bloom.BLOCK_BYTES * blocks + 10 * entries + bound_bytes + _CRC.size
     if magic != _MAGIC or groups > GROUPS_MAX or len(view) != size:
@@ -407,7 +408,7 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
         view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries : size - _CRC.size]
     )
     if entries and int(group.max()) >= groups:
-        raise ValueError(f"bloom key part: group {group.max()} of {groups}")
+        raise ValueError(f"bloom key part: group {group.max()} is not below {groups}")
     filters = np.frombuffer(view, np.uint8, bloom.BLOCK_BYTES * blocks, _HEADER.size)
     bloom.filter_set(filters.data, filter_blocks)
     return _KeyPart(groups, group, filter_blocks, low, high, filters)
@@ -472,7 +473,7 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
     """The entries of a key part with new group numbers, without the dropped groups."""
     if len(new) != key_part.group_count:
         raise ValueError(
-            f"bloom key part: {key_part.group_count} groups, but new numbers for {len(new)}"
+            f"bloom key part: {key_part.group_count} groups, but {len(new)} new numbers"
         )
     group = new[key_part.group]
     retained = group >= 0
@@ -495,4 +496,4 @@ def _unique(key: Int64Array, group: Int64Array, opened: _Opened) -> Candidates:
 
 def _check_groups(groups: int) -> None:
     if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a bloom key part numbers up to {GROUPS_MAX} groups, got {groups}")
+        raise ValueError(f"a bloom key part supports up to {GROUPS_MAX} groups, got {groups}")

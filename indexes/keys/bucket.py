@@ -86,15 +86,15 @@ class BucketKeyIndex(KeyIndex):
         self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
         if not 1 <= self.count <= BUCKETS_MAX or not all(self.fields):
             raise ValueError(
-                f"buckets={buckets!r}, fields={fields!r}: give 1 to {BUCKETS_MAX} buckets, and"
-                " names"
+                f"invalid buckets={buckets!r} or fields={fields!r}; use 1 to {BUCKETS_MAX} buckets"
+                " and field names that are not empty"
             )
         self.rules = _rules(partitions)
         self.modulus = math.lcm(self.count, *(count for _, count in self.rules))
         if self.modulus > BUCKETS_MAX:
             raise ValueError(
-                f"the least common multiple of {buckets} and the numbers in {partitions!r} is more"
-                f" than {BUCKETS_MAX}: give multiples of each other"
+                f"the least common multiple of {buckets} and the numbers in {partitions!r} exceeds"
+                f" {BUCKETS_MAX}; use multiples of each other"
             )
 
     def buckets_of(self, partition: str) -> int:
@@ -157,8 +157,8 @@ class BucketKeyIndex(KeyIndex):
             part = _open(key_part)
             if len(new) != part.groups or (number and part.count != count):
                 raise ValueError(
-                    f"bucket key part: {part.groups} groups and {part.count} buckets do not fit the"
-                    " others"
+                    f"bucket key part: {part.groups} groups and {part.count} buckets do not match"
+                    " the other key parts"
                 )
             count = part.count
             group = new[part.group]
@@ -175,20 +175,21 @@ def _rules(text: str) -> list[tuple[str, int]]:
     rules = []
     if len(text) > RULES_CHARACTERS_MAX:
         raise ValueError(
-            f"partitions has {len(text):,} characters, at most {RULES_CHARACTERS_MAX:,} are taken"
+            f"partitions has {len(text):,} characters, but the limit is {RULES_CHARACTERS_MAX:,}"
         )
     for rule in filter(None, map(str.strip, text.split(";"))):
         expression, comma, count = rule.partition(",")
         if not comma or not count.strip().isdecimal() or not 1 <= int(count) <= BUCKETS_MAX:
             raise ValueError(
-                f"partitions={text!r}: {rule!r} is no expression, a comma, and a number of buckets"
+                f"partitions={text!r}: {rule!r} must be an expression, a comma and a number of"
+                " buckets"
             )
         try:
             pc.match_substring_regex(_NO_TEXT, pattern=expression.strip())
         except pa.ArrowInvalid as error:
             message = (
-                f"{expression.strip()!r} is not a regular expression of RE2,"
-                f" which looks neither ahead nor back: {error}"
+                f"{expression.strip()!r} is not a valid RE2 regular expression"
+                f" (lookaround is not supported): {error}"
             )
             raise ValueError(message[:300]) from error
         rules.append((expression.strip(), int(count)))
@@ -263,7 +264,7 @@ class _KeyPart:
 
 def _unique(bucket: Int64Array, group: Int64Array, groups: int) -> tuple[Int64Array, Int64Array]:
     if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a bucket key part numbers up to {GROUPS_MAX} groups, got {groups}")
+        raise ValueError(f"a bucket key part supports up to {GROUPS_MAX} groups, got {groups}")
     pairs = np.unique(bucket * groups + group)
     return pairs // max(groups, 1), pairs % max(groups, 1)
 
@@ -278,7 +279,7 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     """Verify and decode all of ``key_part``. Raises ValueError."""
     view = memoryview(key_part).cast("B")
     if len(view) < _HEADER.size + _CRC.size:
-        raise ValueError(f"bucket key part: {len(view)} bytes are no header")
+        raise ValueError(f"bucket key part: {len(view)} bytes are too few for a header")
     magic, groups, count, pairs = _HEADER.unpack_from(view)
     end = _HEADER.size + 8 * pairs
     if (
@@ -302,7 +303,5 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
         or int(bucket.max()) >= count
         or bool(np.any(np.diff(bucket) < 0))
     ):
-        raise ValueError(
-            "bucket key part: pairs out of order, or of groups and buckets that there are not"
-        )
+        raise ValueError("bucket key part: the pairs are out of order or out of range")
     return _KeyPart(groups, count, bucket, group)

@@ -253,7 +253,9 @@ class _KeyPart:
         """Return the groups of entries -> int64[n]."""
         group = self.groups[entries].astype(np.int64)
         if len(group) and int(group.max()) >= self.group_count:
-            raise ValueError(f"record key part: group {group.max()} of {self.group_count}")
+            raise ValueError(
+                f"record key part: group {group.max()} is not below {self.group_count}"
+            )
         return group
 
     def locate_one(self, wanted: int) -> Candidates:
@@ -338,15 +340,15 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     """
     view = memoryview(key_part).cast("B")
     if len(view) < _FAN_OUT_AT:
-        raise ValueError(f"record key part: {len(view)} bytes are no header")
+        raise ValueError(f"record key part: {len(view)} bytes are too few for a header")
     magic, count, group_count, bits, known_bits = _HEADER.unpack_from(view)
     if magic not in _MAGICS or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
-        raise ValueError("record key part: not a header of version 1 to 3")
+        raise ValueError("record key part: the header is not of version 1 to 3")
     is_older = magic != _MAGICS[-1]
     width = 8 if is_older or bits < _NARROW_SHARD_BITS else 4
     known_max = _HASH_BITS if width == 8 else bits + _NARROW_BITS
     if known_bits not in ((0,) if is_older else range(_KNOWN_MIN, known_max + 1)):
-        raise ValueError(f"record key part: {known_bits} bits of hashes")
+        raise ValueError(f"record key part: {known_bits} bits of hashes are invalid")
     form = _Form(bits, known_bits or _HASH_BITS, width)
     checks_at = _FAN_OUT_AT + 8 * ((1 << bits) + 1)
     hashes_at = checks_at + 8 * (1 << bits)
@@ -417,12 +419,12 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32A
     """Verified hashes and new group numbers of a key part, without the dropped groups."""
     if len(new) != key_part.group_count:
         raise ValueError(
-            f"record key part: {key_part.group_count} groups, but new numbers for {len(new)}"
+            f"record key part: {key_part.group_count} groups, but {len(new)} new numbers"
         )
     key_part.verify(np.arange(1 << key_part.form.bits, dtype=np.int64))
     if key_part.count and int(key_part.groups.max()) >= key_part.group_count:
         raise ValueError(
-            f"record key part: group {key_part.groups.max()} of {key_part.group_count}"
+            f"record key part: group {key_part.groups.max()} is not below {key_part.group_count}"
         )
     numbers, hashes = new[key_part.groups], key_part.whole_hashes()
     is_kept = numbers >= 0
@@ -463,4 +465,4 @@ def _checksums(
 
 def _check_groups(groups: int) -> None:
     if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a record key part numbers up to {GROUPS_MAX} groups, got {groups}")
+        raise ValueError(f"a record key part supports up to {GROUPS_MAX} groups, got {groups}")

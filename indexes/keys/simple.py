@@ -73,7 +73,7 @@ class SimpleKeyIndex(KeyIndex):
         for key_part, new in zip(key_parts, groups, strict=True):
             present, count = _open(key_part)
             if len(new) != count:
-                raise ValueError(f"simple key part: {count} groups, but new numbers for {len(new)}")
+                raise ValueError(f"simple key part: {count} groups, but {len(new)} new numbers")
             parts.append(new[present])
         whole = np.unique(np.concatenate(parts))
         return _encode(whole[whole >= 0], total)
@@ -81,7 +81,7 @@ class SimpleKeyIndex(KeyIndex):
 
 def _encode(present: Int64Array, groups: int) -> bytes:
     if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a simple key part numbers up to {GROUPS_MAX} groups, got {groups}")
+        raise ValueError(f"a simple key part supports up to {GROUPS_MAX} groups, got {groups}")
     data = _HEADER.pack(_MAGIC, groups) + present.astype(np.dtype("<u4")).tobytes()
     return data + _CRC.pack(zlib.crc32(data))
 
@@ -93,15 +93,15 @@ def _open(key_part: bytes | memoryview) -> tuple[Int64Array, int]:
     view = memoryview(key_part).cast("B")
     end = len(view) - _CRC.size
     if end < _HEADER.size or (end - _HEADER.size) % 4:
-        raise ValueError(f"simple key part: {len(view)} bytes are no key part")
+        raise ValueError(f"simple key part: invalid length of {len(view)} bytes")
     magic, groups = _HEADER.unpack_from(view)
     if (
         magic != _MAGIC
         or groups > GROUPS_MAX
         or zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]
     ):
-        raise ValueError("simple key part: not one of version 1, or damaged (CRC)")
+        raise ValueError("simple key part: not a key part of version 1, or damaged (CRC)")
     present = np.frombuffer(view[_HEADER.size : end], np.dtype("<u4")).astype(np.int64)
     if len(present) and (int(present[-1]) >= groups or bool(np.any(np.diff(present) <= 0))):
-        raise ValueError(f"simple key part: its groups are not ascending below {groups}")
+        raise ValueError(f"simple key part: the groups are not ascending numbers below {groups}")
     return present, int(groups)

@@ -150,14 +150,14 @@ def caret_of(error):
         ("a = 1 and pricee > 3", Invalid, 10, "no column 'pricee'.*\\bprice\\b"),
         ("match(s)", Invalid, 0, "2 or 3 arguments"),
         ("a = 1 and match(s, 'x', 'word', 1)", Invalid, 10, "2 or 3 arguments"),
-        ("match(s, 'x', 'klingon')", Invalid, 14, "no tokenizer"),
+        ("match(s, 'x', 'klingon')", Invalid, 14, "unknown tokenizer"),
         ("match(s, 'x', 'ngram(0)')", Invalid, 14, "length from 1"),
-        ("match(a, 'x')", Invalid, 9, "must be text"),
+        ("match(a, 'x')", Invalid, 9, "needs a text column"),
         ("match(sss, 'x')", Invalid, 6, "no column"),
         ("match(s, 1)", Invalid, 9, "takes text"),
         ("match(s, 'x', 3)", Invalid, 14, "takes text"),
-        ("contains(a, 'x')", Invalid, 12, "like compares text"),
-        ("endswith(s, 1)", Invalid, 12, "like compares text"),
+        ("contains(a, 'x')", Invalid, 12, "like needs a text column"),
+        ("endswith(s, 1)", Invalid, 12, "like needs a text column"),
     ],
 )
 def test_what_is_no_filter_is_refused_with_a_caret_at_the_place(where, kind, caret, says):

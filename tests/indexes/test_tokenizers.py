@@ -257,7 +257,7 @@ def test_installed_packages_offer_tokenizers_and_broken_ones_cost_only_themselve
     assert halves.query("b/a/B") == ["B", "a", "b"]
     held = halves.holds_all(pa.array(["a/b", None, "ab", "b/a/c"]), ["a", "b"])
     assert held.to_pylist() == [True, None, False, True]
-    known = "known are chinese, halves, ngram, word.*gone.*no class"
+    known = "known: chinese, halves, ngram, word.*gone.*not a subclass"
     with pytest.raises(ValueError, match=known) as refused:
         own.find("broken")
-    assert "the name is taken" in str(refused.value)
+    assert "the name is already used" in str(refused.value)

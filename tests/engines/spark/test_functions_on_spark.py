@@ -154,10 +154,10 @@ def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("nowhere", "lat"), "no function is called"),
+        (("nowhere", "lat"), "unknown function"),
         (("within_km", "lat"), "takes 2 columns"),
         (("within_km", "lat", "lon", 1), "takes 3 values"),
-        (("within_km", "lat", "lon", "x", 1, 2), "'x' is no float"),
+        (("within_km", "lat", "lon", "x", 1, 2), "'x' is not of type float"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused(

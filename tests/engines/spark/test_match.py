@@ -203,5 +203,5 @@ def test_what_spark_cannot_tokenize_is_refused_with_advice(spark: SparkSession) 
     with pytest.raises(Unsupported) as refused:
         match("s", "西安", "chinese")
     assert "to_arrow" in refused.value.hint
-    with pytest.raises(Invalid, match="no tokenizer is called 'words'"):
+    with pytest.raises(Invalid, match="unknown tokenizer 'words'"):
         match("s", "x", "words")
