@@ -113,7 +113,7 @@ class InMemory:
         return len(self.data)
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop).  O(1)."""
+        """Return bytes [start, stop). O(1)."""
         return memoryview(self.data)[start:stop]
 
     def keep(self, make: Callable[[], T]) -> T:
@@ -395,8 +395,9 @@ class KeyIndex(ABC):
     >>> from indexes.keys.record import RecordKeyIndex
     >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_2"])
     >>> key_part = index.build(keys, hash_keys(keys, 0), group=np.array([0, 1]), groups=2)
-    >>> index.locate(key_part, keys, hash_keys(keys, 0)).group.tolist()
-    [0, 1]
+    >>> found = index.locate(key_part, keys, hash_keys(keys, 0))
+    >>> sorted(zip(found.key.tolist(), found.group.tolist()))
+    [(0, 0), (1, 1)]
     """
 
     name: ClassVar[str]
