@@ -27,7 +27,7 @@ table says "null"::
     in           tuple                  equal to any of the literals; None matches nothing
     not in       tuple                  equal to none of them; no rows at all if None is among them
     is null      None                   null
-    is not null  None                   not null
+    is not null  None                   any other value
     starts with  str or bytes           text or bytes with this prefix
     like         str                    text that fits: % any text, _ one character, \ escapes both
     not like     str                    text that does not fit it

@@ -189,7 +189,7 @@ def _rules(text: str) -> list[tuple[str, int]]:
         except pa.ArrowInvalid as error:
             message = (
                 f"{expression.strip()!r} is not a valid RE2 regular expression"
-                f" (lookaround is not supported): {error}"
+                f" (without lookaround and backreferences): {error}"
             )
             raise ValueError(message[:300]) from error
         rules.append((expression.strip(), int(count)))
