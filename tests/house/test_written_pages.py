@@ -5,24 +5,20 @@ page says.
 import inspect
 import re
 import sys
-import tempfile
 import threading
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 
 import documents
-import pooled
 import pyarrow as pa
 import pytest
 
 import mdt
 from mdt.commit import transaction
 from mdt.config import options_list
-from mdt.metadata.files import paths
-from mdt.stores.storage import LocalStorage, MemoryStorage
+from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
-from mdt.testing.local_engine import LocalEngine
 
 PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "tests/golden/README.md"]
 PAGES += sorted(
@@ -33,14 +29,7 @@ OPTIONS = {option["name"] for option in options_list()}
 CODE = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"(mdt|indexes)(\.\w+)+")
 PATH = re.compile(r"(mdt|indexes|tests|docs|benchmarks)(/[\w.-]+)*/?|[\w-]+\.(md|toml)")
-STEP = re.compile(r"^\d+\. (.*)$", re.MULTILINE)
-ONLY_THEN = "*(only then)*"
-"""Ends the steps that a flow takes in other cases than the one that is run here."""
-SPARK = "mdt.engines.spark."
-ON_SPARK = ("4", "20")
-"""Flows of Spark: their names are looked up, they are not run here.  What tasks do is run on
-threads.
-"""
+STEP = re.compile(r"^\d+\. .*(?:\n   .*)*", re.MULTILINE)
 
 
 def text_of(page):
@@ -95,7 +84,7 @@ def test_what_is_not_there_is_found():
 def test_the_map_has_every_room():
     named = {
         span.strip("/")
-        for span in CODE.findall(text_of("ARCHITECTURE.md").partition("## Words")[0])
+        for span in CODE.findall(text_of("ARCHITECTURE.md").partition("## Terms")[0])
     }
     inside = (documents.ROOT / "mdt").iterdir()
     rooms = {
@@ -110,18 +99,15 @@ def test_the_map_has_every_room():
 
 
 def flows():
-    """Return number of a flow -> the functions that its steps name, without those of other
-    cases.
-    """
+    """Return the number of each flow -> the functions that its steps name."""
     text = text_of("ARCHITECTURE.md").partition("## Flows")[2].partition("## Invariants")[0]
     sections = re.split(r"^### (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
     return {
         number: [
             name
             for step in STEP.findall(body)
-            if not step.endswith(ONLY_THEN)
             for name in CODE.findall(step)
-            if DOTTED.fullmatch(name) and not PATH.fullmatch(name) and not name.startswith(SPARK)
+            if DOTTED.fullmatch(name) and not PATH.fullmatch(name)
             if code_of(found(name)) is not None
         ]
         for number, body in zip(sections[::2], sections[1::2], strict=True)
@@ -181,19 +167,6 @@ def made(storage):
     return table
 
 
-def in_tasks(t, monkeypatch):
-    """The tasks of Spark, on threads; they open the table where it stands."""
-    folder = tempfile.TemporaryDirectory()
-    monkeypatch.setattr(pooled, "processes", lambda: LocalEngine.on_threads(1))
-    there = pooled.PooledTable(made(LocalStorage(folder.name, durable=False)).storage)
-
-    def run():
-        with folder:
-            there.upsert(rows(range(10, 20), 3))
-
-    return run
-
-
 def conflict(t, monkeypatch):
     """Another writer changes the same file group once, after this one has claimed its instant."""
     other, claim = mdt.open(t.storage), transaction.claim_instant
@@ -226,98 +199,26 @@ def recovery(t, monkeypatch):
     return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
 
 
-def cluster(t, monkeypatch):
-    t.bulk_insert(rows(range(5_000, 5_040), 3))
-    return lambda: t.cluster(["note", "ts"], curve="zorder")
-
-
-def clean(t, monkeypatch):
-    """There are enough checkpoints for the log to be archived."""
-    monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
-    for n in range(4):
-        t.upsert(rows(range(10, 20), 4 + n))
-        t.metadata.compact()
-    return lambda: t.clean(retain_commits=1)
-
-
-def repair(t, monkeypatch):
-    """What was written beside data files is gone, and a checkpoint."""
-    t.metadata.compact()
-    for place in (paths.attachments_dir(), paths.checkpoints_dir()):
-        for info in t.storage.list(place):
-            t.storage.delete(info.path)
-    return lambda: t.repair().ok and mdt.repair(t.storage).ok
-
-
-def scan(t):
-    mdt.open(t.storage).scan("status = 's7' and ts < 9", columns=["id"]).to_arrow()
-
-
-def changes(t):
-    for mode in ("net", "all"):
-        t.changes(1, mode=mode, where="ts < 9").to_arrow()
-
-
-def alter(t):
-    """An alter, and a scan that reads row groups and pages of older files."""
-    t.alter(add={"more": "int64"}, drop=["note"])
-    t.scan().to_arrow()
-    t.scan("status = 's7'", columns=["more"]).to_arrow()
-
-
-def merge(t):
-    by_key = t.merge(rows(range(2_990, 3_010), 7)).when_matched("source.ts > target.ts")
-    by_key.update({"note": "'x'"}).when_not_matched().insert().execute()
-    other = t.merge({"status": ["s7"]}, on="status").when_matched()
-    other = other.update({"note": "target.note || '!'"})
-    other.when_not_matched_by_source("target.status = 's6'").delete().execute()
-
-
-def blend(t):
-    data = rows(range(5, 20), 9).select(["id", "ts", "status"])
-    t.upsert(data, partial=True, mergers={"status": "coalesce"})
-
-
-def gather(t):
-    with t.writer(max_seconds=3600) as writer:
-        for ts in (7, 8):
-            writer.upsert(rows(range(5, 20), ts))
+def scan(t, monkeypatch):
+    return lambda: mdt.open(t.storage).scan("status = 's7' and ts < 9", columns=["id"]).to_arrow()
 
 
 RUNS = {
-    "1": lambda t: t.upsert(rows(range(10, 20), 3)),
-    "3": scan,
-    "5": lambda t: t.create_index("bitmap(note)"),
-    "6": lambda t: t.compact(),
-    "10": changes,
-    "12": alter,
-    "13": lambda t: t.restore(1),
-    "15": lambda t: t.update_where({"note": "note || '!'"}, "status = 's7'"),
-    "16": lambda t: t.insert_overwrite(rows(range(10), 9)),
-    "17": merge,
-    "18": blend,
-    "19": gather,
+    "1": lambda t, monkeypatch: lambda: t.upsert(rows(range(10, 20), 3)),
+    "2": scan,
+    "3": conflict,
+    "4": recovery,
 }
-PREPARED = {
-    "2": in_tasks,
-    "7": conflict,
-    "8": recovery,
-    "9": cluster,
-    "11": clean,
-    "14": repair,
-}
-"""Flows that begin with more than a table: what is to be watched is returned."""
 
 
-@pytest.mark.parametrize("number", [*RUNS, *PREPARED])
-def test_a_flow_passes_the_functions_that_the_page_names(number, monkeypatch):
-    named, table = flows()[number], made(MemoryStorage())
-    run = partial(RUNS[number], table) if number in RUNS else PREPARED[number](table, monkeypatch)
+def test_every_flow_is_run():
+    assert set(flows()) == set(RUNS)
+
+
+@pytest.mark.parametrize("number", RUNS)
+def test_a_flow_calls_the_functions_that_the_page_names(number, monkeypatch):
+    named, run = flows()[number], RUNS[number](made(MemoryStorage()), monkeypatch)
     with watched() as ran:
-        assert run() is not False
+        run()
     assert len(named) >= 4
     assert [name for name in named if code_of(found(name)) not in ran] == []
-
-
-def test_every_flow_is_run_or_belongs_to_spark():
-    assert set(flows()) == {*RUNS, *PREPARED, *ON_SPARK}
