@@ -11,16 +11,25 @@ WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick durations check bench ssb tpch tpcds nightly oldest oldest-spark clean java
+.PHONY: help python demo test quick durations check bench ssb tpch tpcds nightly oldest oldest-spark clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.installed: pyproject.toml
+python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Use: make PYTHON=python3.12 ..." >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml | python
+	@echo "Installing mdt and all development tools into $(VENV) (about 2 GB, several minutes the first time) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet -e ".[$(EXTRAS)]"
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | python
+	@echo "Installing mdt, Spark and the demo's data into $(VENV) (about 900 MB, a few minutes the first time) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --disable-pip-version-check -e ".[demo]"
 	@touch $@
 
 $(VENV)/.benchmarks: $(VENV)/.installed
@@ -31,7 +40,7 @@ java:
 	@java -version >/dev/null 2>&1 || { test -n "$$JAVA_HOME" && "$$JAVA_HOME/bin/java" -version >/dev/null 2>&1; } || \
 		{ echo "Spark needs Java 17 or newer: no 'java' on PATH and none in JAVA_HOME. Install a JRE (for example openjdk-17-jre-headless)." >&2; exit 1; }
 
-demo: $(VENV)/.installed java  ## 336,776 flights through Spark: upsert, delete, skip, compact, read with hudi-rs
+demo: $(VENV)/.demo java  ## 336,776 flights through Spark: upsert, delete, skip, compact, read with hudi-rs
 	$(RUN) -m benchmarks.demo
 
 check: $(VENV)/.installed  ## ruff, import-linter and mypy --strict

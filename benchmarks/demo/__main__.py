@@ -189,8 +189,8 @@ def query(steps: Steps, spark: SparkSession, path: str, table: Any) -> None:
     """Show SQL through Spark with what it read and skipped."""
     steps.run("view in Spark", lambda: mdt.read(spark, path).createOrReplaceTempView("flights"))
     for title, sql in (("SQL: the snowy day", SNOW_SQL), ("SQL: everything", EVERYTHING_SQL)):
-        found = steps.run(title, partial(collect, spark, sql), lambda rows: f"{len(rows)} rows")
-        for row in found:
+        answer = steps.run(title, partial(collect, spark, sql), lambda rows: f"{len(rows)} rows")
+        for row in answer:
             out.print(
                 "      " + "  ".join(f"{name} {value}" for name, value in row.asDict().items())
             )
@@ -226,10 +226,28 @@ def main(
     if keep:
         keep.mkdir(parents=True)
         tour(str(keep.resolve()))
-        out.print(f"the table is in {keep / 'flights'}")
     else:
         with tempfile.TemporaryDirectory(prefix="mdt-demo-") as folder:
             tour(folder)
+    out.print(next_steps(keep))
+
+
+def next_steps(keep: Path | None) -> str:
+    """Return commands to try after the demo. ``keep``: the directory of the table, if it stays."""
+    bin_folder = os.path.relpath(Path(sys.executable).parent)
+    lines = ["[bold]What to try next[/bold]"]
+    if keep is None:
+        lines.append(f"  {bin_folder}/python -m benchmarks.demo --keep demo   keep the table")
+    path = (keep or Path("demo")) / "flights"
+    return "\n".join(
+        [
+            *lines,
+            f"  {bin_folder}/mdt info {path}",
+            f'  {bin_folder}/mdt scan {path} --where "{SNOW}" --explain',
+            f"  {bin_folder}/mdt history {path}",
+            "  README.md has a tour in Python and on Spark",
+        ]
+    )
 
 
 if __name__ == "__main__":
