@@ -31,20 +31,20 @@ on one; 262,144 keys take 19 and 23 ms.
 """
 
 
-class Begin(Protocol):
+class StartTask(Protocol):
     """Starts a function and returns a callable that waits for its result or raises its error."""
 
     def __call__(self, function: Callable[[], T], /) -> Callable[[], T]: ...
 
 
 @contextmanager
-def begun_on(threads: int) -> Iterator[Begin]:
+def task_starter(threads: int) -> Iterator[StartTask]:
     """Yield a function that starts work on a pool of ``threads``.
 
     With zero threads, the work runs when its result is requested. All work is finished when the
     context exits.
 
-    >>> with begun_on(2) as begin:
+    >>> with task_starter(2) as begin:
     ...     waits = [begin(lambda: 1), begin(lambda: 2)]
     ...     [wait() for wait in waits]
     [1, 2]
@@ -64,13 +64,13 @@ def begun_on(threads: int) -> Iterator[Begin]:
         yield begin
 
 
-def side_by_side(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> list[T]:
+def map_parallel(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> list[T]:
     """Map ``function`` over ``pieces``, on several threads if the pieces have many rows in total.
 
     Results are in the order of ``pieces``. The number of threads is ``pyarrow.cpu_count()``, which
     is 1 in a Spark worker.
 
-    >>> side_by_side(len, ["a", "bc"], rows=3)
+    >>> map_parallel(len, ["a", "bc"], rows=3)
     [1, 2]
     """
     threads = min(len(pieces), pa.cpu_count())
@@ -89,7 +89,7 @@ def spans(rows: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-_FEW = 256
+_ARGSORT_MAX = 256
 """For fewer numbers, numpy's argsort is faster."""
 _PIECE = 1 << 15
 """Numbers per pass."""
@@ -102,8 +102,8 @@ MANY_VALUES = 1000
 """From this many texts on, check the order before computing min/max. If they are sorted, that takes
 a seventh of the time. For fewer texts, min/max is faster.
 """
-_RISING_PIECE_ROWS = 1 << 16
-_LOOK = 64
+_SORTED_PIECE_ROWS = 1 << 16
+_FIRST_CHECK = 64
 """Values to check first, before all values are checked."""
 
 
@@ -119,9 +119,9 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
     >>> stable_order(np.array([5, -1, 5, 2])).tolist()
     [1, 3, 0, 2]
     """
-    if len(numbers) < _FEW or numbers.dtype.itemsize <= 2:  # numpy uses radix sort
+    if len(numbers) < _ARGSORT_MAX or numbers.dtype.itemsize <= 2:  # numpy uses radix sort
         return np.argsort(numbers, kind="stable").astype(np.int64, copy=False)
-    if _rises(numbers):
+    if _is_ascending(numbers):
         return np.arange(len(numbers))
     minimum = numbers.min()
     position_bits = (len(numbers) - 1).bit_length()
@@ -137,7 +137,7 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
         piece <<= np.uint64(position_bits)
         piece |= np.arange(start, start + len(piece), dtype=np.uint64)
     words.sort()
-    ties = _tied(words, position_bits) if dropped_bits else None
+    ties = _find_ties(words, position_bits) if dropped_bits else None
     words &= np.uint64((1 << position_bits) - 1)
     order = words.view(np.int64)
     if ties is not None:
@@ -146,10 +146,13 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
     return order
 
 
-def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
+def has_duplicates(hashes: npt.NDArray[np.uint64]) -> bool:
     """Return True if any of n uniformly distributed hashes occurs twice. O(n log n).
 
-    >>> repeats(np.array([3, 1, 2], np.uint64)), repeats(np.array([3, 1, 3], np.uint64))
+    >>> (
+    ...     has_duplicates(np.array([3, 1, 2], np.uint64)),
+    ...     has_duplicates(np.array([3, 1, 3], np.uint64)),
+    ... )
     (False, True)
     """
     bits = (min(pa.cpu_count(), _PARTS_MAX) - 1).bit_length() if len(hashes) >= MANY_ROWS else 0
@@ -163,10 +166,10 @@ def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
         part = np.sort(part)
         return bool((part[1:] == part[:-1]).any())
 
-    return any(side_by_side(twice, range(1 << bits), len(hashes)))
+    return any(map_parallel(twice, range(1 << bits), len(hashes)))
 
 
-def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.int64] | None:
+def _find_ties(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.int64] | None:
     """Return the ascending ``words`` with the same upper bits as a neighbor -> int64[m],
     or None.
     """
@@ -181,24 +184,24 @@ def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.i
     return None
 
 
-def _rises(numbers: npt.NDArray[np.integer[Any]]) -> bool:
+def _is_ascending(numbers: npt.NDArray[np.integer[Any]]) -> bool:
     """Return True if no number is below its predecessor."""
     pieces = (numbers[start : start + _PIECE + 1] for start in range(0, len(numbers), _PIECE))
     return all(bool((piece[1:] >= piece[:-1]).all()) for piece in pieces)
 
 
-def is_rising(values: pa.Array, *, strictly: bool = False) -> bool:
+def is_sorted(values: pa.Array, *, strictly: bool = False) -> bool:
     """Return True if the values ascend, or ``strictly`` ascend, without nulls.
 
     ``values``: Any type that Arrow compares, without NaN.
 
     >>> (
-    ...     is_rising(pa.array(["a", "b", "b"])),
-    ...     is_rising(pa.array(["a", None])),
-    ...     is_rising(pa.array(["b", "a"])),
+    ...     is_sorted(pa.array(["a", "b", "b"])),
+    ...     is_sorted(pa.array(["a", None])),
+    ...     is_sorted(pa.array(["b", "a"])),
     ... )
     (True, False, False)
-    >>> is_rising(pa.array(["a", "b", "b"]), strictly=True)
+    >>> is_sorted(pa.array(["a", "b", "b"]), strictly=True)
     False
     """
     compare = pc.less if strictly else pc.less_equal
@@ -211,9 +214,9 @@ def is_rising(values: pa.Array, *, strictly: bool = False) -> bool:
             ).as_py()
         )
 
-    if values.null_count or not rises(slice(0, _LOOK)):  # unsorted input mostly fails soon
+    if values.null_count or not rises(slice(0, _FIRST_CHECK)):  # unsorted input mostly fails soon
         return False
-    return all(side_by_side(rises, spans(len(values), _RISING_PIECE_ROWS), len(values)))
+    return all(map_parallel(rises, spans(len(values), _SORTED_PIECE_ROWS), len(values)))
 
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -270,38 +273,38 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.nulls(0, values.type)
 
 
-def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
+def take_rows(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
     """Return the rows of ``table`` at positions ``rows``. A position of -1 gives a row of nulls.
 
     Arrow's ``take`` concatenates the chunks of a column first, so it fails for more than 2 GiB of
     text in a column or in its result. This function then takes from each chunk and returns several
     chunks. Raises pa.ArrowInvalid if a single row is too large.
 
-    >>> taken(pa.table({"a": pa.chunked_array([[1, 2], [3]])}), np.array([2, -1, 0]))[
+    >>> take_rows(pa.table({"a": pa.chunked_array([[1, 2], [3]])}), np.array([2, -1, 0]))[
     ...     "a"
     ... ].to_pylist()
     [3, None, 1]
     """
     try:
-        return table.take(_indices(rows))
+        return table.take(_take_indices(rows))
     except pa.ArrowInvalid:
-        return taken_by_chunk(table, rows)
+        return take_rows_by_chunk(table, rows)
 
 
-def taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
-    """Same result as :func:`taken`, chunk by chunk. Concatenates only the selected rows."""
+def take_rows_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
+    """Same result as :func:`take_rows`, chunk by chunk. Concatenates only the selected rows."""
     try:
-        return _taken_by_chunk(table, rows)
+        return _take_rows_by_chunk(table, rows)
     except pa.ArrowInvalid:
         if len(rows) < 2:
             raise
     half = len(rows) // 2
     return pa.concat_tables(
-        [taken_by_chunk(table, rows[:half]), taken_by_chunk(table, rows[half:])]
+        [take_rows_by_chunk(table, rows[:half]), take_rows_by_chunk(table, rows[half:])]
     )
 
 
-def _taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
+def _take_rows_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
     order = stable_order(rows)
     rising, first = rows[order], 0
     missing = int(np.searchsorted(rising, 0))
@@ -318,7 +321,7 @@ def _taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.T
     return rows_by_position.take(pa.array(inverse))
 
 
-def _indices(rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
+def _take_indices(rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
     missing = rows < 0
     if missing.any():
         return pa.array(rows, mask=missing)

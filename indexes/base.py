@@ -262,17 +262,17 @@ class SkippingIndex(ABC):
 
 
 def intersected(
-    some: Sequence[BitMap | None], others: Sequence[BitMap | None]
+    left: Sequence[BitMap | None], right: Sequence[BitMap | None]
 ) -> list[BitMap | None]:
     """Return the pairwise intersections. None stands for all positions.
 
     >>> intersected([BitMap([1, 2]), None], [BitMap([2, 3]), BitMap([4])])
     [BitMap([2]), BitMap([4])]
     """
-    return [_in_both(a, b) for a, b in zip(some, others, strict=True)]
+    return [_intersect(a, b) for a, b in zip(left, right, strict=True)]
 
 
-def _in_both(a: BitMap | None, b: BitMap | None) -> BitMap | None:
+def _intersect(a: BitMap | None, b: BitMap | None) -> BitMap | None:
     if a is None:
         return b
     if b is None:
@@ -289,7 +289,7 @@ def whole(summary: Summary) -> memoryview:
     return summary.read(0, len(summary))
 
 
-_ORDER_KEPT_MAX = 1 << 20
+_CACHED_ORDER_MAX = 1 << 20
 """Largest number of hashes with a cached order. The order takes half the memory of the hashes."""
 
 
@@ -352,7 +352,7 @@ class KeyHashes:
         if self._order:
             return self._order[0]
         order = self.order()
-        if len(order) <= _ORDER_KEPT_MAX:
+        if len(order) <= _CACHED_ORDER_MAX:
             self._order.append(order)
         return order
 

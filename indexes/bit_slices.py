@@ -29,7 +29,7 @@ Range = tuple[int, int]
 _RANGES_MAX = 100
 """With more ranges than this, decode the code of every row instead."""
 
-_LOOK_UP_ROWS_MAX = 1 << 24
+_DECODED_ROWS_MAX = 1 << 24
 """Limit of rows for decoding: 64 MiB of codes, whatever row count a damaged summary has."""
 
 
@@ -62,8 +62,8 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
     >>> select(slices, [(1, 4)], BitMap([0, 1, 2, 3]))  # codes 1, 2 and 3
     BitMap([0, 3])
     """
-    if len(ranges) > _RANGES_MAX and present and present.max() < _LOOK_UP_ROWS_MAX:
-        return _look_up(slices, ranges, present)
+    if len(ranges) > _RANGES_MAX and present and present.max() < _DECODED_ROWS_MAX:
+        return _select_by_codes(slices, ranges, present)
     if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1:
         return _equal(slices, ranges[0][0], present)
     starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
@@ -126,7 +126,7 @@ def _split(
         yield ones, middle
 
 
-def _look_up(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
+def _select_by_codes(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
     """Same as :func:`select`, but decodes every code. Cheaper for many ranges."""
     rows = np.frombuffer(present.to_array(), np.uint32)
     codes = np.zeros(int(rows[-1]) + 1, np.uint32)

@@ -105,15 +105,15 @@ class BitmapIndex(SkippingIndex):
         """
         values = order.plain(values)
         width = order.key_width(values.type)
-        keys, codes = _coded(values.drop_null(), width)
+        keys, codes = _encode_values(values.drop_null(), width)
         positions, nulls = None, list[bytes]()
         if values.null_count:
             positions = np.flatnonzero(np.asarray(values.is_valid()))
             null_rows = np.flatnonzero(np.asarray(values.is_null()))
             nulls = [from_positions(null_rows.astype(np.uint32))]
-        form, left_out, bitmaps = _bitmaps(codes, len(keys), positions, len(values), self.form)
+        form, omitted, bitmaps = _bitmaps(codes, len(keys), positions, len(values), self.form)
         header = _HEADER.pack(
-            _FORMS.index(form), len(values), values.null_count, len(keys), left_out
+            _FORMS.index(form), len(values), values.null_count, len(keys), omitted
         )
         return pack([header, *dictionary.pack(keys, width), *nulls, *bitmaps], kind=_KIND)
 
@@ -128,10 +128,10 @@ class BitmapIndex(SkippingIndex):
         """
         if leaf.op not in OPS:
             return np.ones(len(summaries), np.bool_)
-        ranges = KeyRanges.of(leaf, type)
+        ranges = KeyRanges.from_leaf(leaf, type)
         verdict = [
             summary.nulls > 0 if ranges.nulls else bool(summary.codes([ranges]))
-            for summary in _open(summaries, type)
+            for summary in _open_readers(summaries, type)
         ]
         return np.array(verdict, dtype=np.bool_)
 
@@ -168,30 +168,30 @@ class BitmapIndex(SkippingIndex):
         """
         if any(leaf.op not in OPS for leaf in tests):
             return [None] * len(summaries)
-        ranges = [KeyRanges.of(leaf, type) for leaf in tests]
+        ranges = [KeyRanges.from_leaf(leaf, type) for leaf in tests]
         nulls = [test_ranges.nulls for test_ranges in ranges]
-        readers = _open(summaries, type)
+        readers = _open_readers(summaries, type)
         if not any(nulls):
             return [
                 summary.select(ranges, among)
                 for summary, among in zip(readers, within, strict=True)
             ]
         if all(nulls):
-            return [summary.rows_of_nulls() for summary in readers]
+            return [summary.null_rows() for summary in readers]
         return [BitMap() for _ in readers]
 
 
-def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
+def _open_readers(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Reader]:
     width = order.key_width(type)
     parsed: dict[Any, Any] = {}
     for summary in summaries:
-        reader = summary.keep(partial(_Opened.of, summary, width, parsed))
+        reader = summary.keep(partial(_Reader.open, summary, width, parsed))
         reader.share(parsed)
         yield reader
 
 
 @dataclass(slots=True)
-class _Opened:
+class _Reader:
     """A summary with its header and dictionary index loaded.
 
     ``parsed`` caches decoded blocks and test results for all summaries of a call.
@@ -202,21 +202,21 @@ class _Opened:
     rows: int
     nulls: int
     distinct: int
-    left_out: int
+    omitted: int
     dictionary: Dictionary
     first: int
     parsed: dict[Any, Any]
     slices: list[BitMap] | None = None
 
     @classmethod
-    def of(cls, summary: Summary, width: int | None, parsed: dict[Any, Any]) -> _Opened:
+    def open(cls, summary: Summary, width: int | None, parsed: dict[Any, Any]) -> _Reader:
         blocks = Blocks.open(summary, _KIND)
         header = blocks.read(0)
         if len(header) != _HEADER.size:
             raise ValueError(
                 f"the header of a bitmap summary must have {_HEADER.size} bytes, got {len(header)}"
             )
-        form, rows, nulls, distinct, left_out = _HEADER.unpack(header)
+        form, rows, nulls, distinct, omitted = _HEADER.unpack(header)
         keys = Dictionary.open(blocks, 1, width, parsed)
         first = 1 + keys.blocks_used + (nulls > 0)
         bitmaps = distinct if form == 0 else bit_slices.slice_count(distinct)
@@ -224,57 +224,57 @@ class _Opened:
             raise ValueError(
                 f"a bitmap summary with {distinct} values and {blocks.count} blocks is inconsistent"
             )
-        if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
+        if nulls > rows or distinct > rows - nulls or not _NONE <= omitted < distinct:
             raise ValueError(
                 f"a bitmap summary with {distinct} values and {nulls} nulls in {rows} rows is"
                 " inconsistent"
             )
-        return cls(blocks, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
+        return cls(blocks, _FORMS[form], rows, nulls, distinct, omitted, keys, first, parsed)
 
     def share(self, parsed: dict[Any, Any]) -> None:
         """Set the cache for the next call."""
         self.parsed = parsed
         self.dictionary.share(parsed)
 
-    def codes(self, wanted: Sequence[KeyRanges]) -> list[Range]:
-        """Return the codes in all of ``wanted`` as sorted, disjoint, nonempty ranges."""
-        return reduce(_intersected, map(self._codes, wanted))
+    def codes(self, key_ranges: Sequence[KeyRanges]) -> list[Range]:
+        """Return the codes in all of ``key_ranges`` as sorted, disjoint, nonempty ranges."""
+        return reduce(_intersect_ranges, map(self._codes, key_ranges))
 
-    def _codes(self, wanted: KeyRanges) -> list[Range]:
-        ranks = [*self.dictionary.ranks(wanted.bounds), self.distinct]
+    def _codes(self, key_ranges: KeyRanges) -> list[Range]:
+        ranks = [*self.dictionary.ranks(key_ranges.bounds), self.distinct]
         ranges = [
             (ranks[start], ranks[stop])
-            for start, stop in wanted.spans
+            for start, stop in key_ranges.spans
             if ranks[start] < ranks[stop]
         ]
-        if wanted.test is None or sum(stop - start for start, stop in ranges) > KEYS_TESTED_MAX:
+        if key_ranges.test is None or sum(stop - start for start, stop in ranges) > KEYS_TESTED_MAX:
             return ranges
         codes = [code for start, stop in ranges for code in range(start, stop)]
         keys = tuple(key for start, stop in ranges for key in self.dictionary.keys(start, stop))
         mask = self.parsed.get(keys)
         if mask is None:
-            mask = self.parsed[keys] = wanted.test(keys)
-        return _runs(np.array(codes, np.int64)[mask])
+            mask = self.parsed[keys] = key_ranges.test(keys)
+        return _to_ranges(np.array(codes, np.int64)[mask])
 
-    def select(self, wanted: Sequence[KeyRanges], within: BitMap | None) -> BitMap:
-        ranges = self.codes(wanted)
+    def select(self, key_ranges: Sequence[KeyRanges], within: BitMap | None) -> BitMap:
+        ranges = self.codes(key_ranges)
         if not ranges:
             return BitMap()
         if ranges == [(0, self.distinct)]:
             return self.present()
         if self.form == "slices":
-            rows = self._of_slices(ranges, within)
+            rows = self._rows_from_slices(ranges, within)
         else:
-            rows = self._of_values(ranges)
+            rows = self._rows_from_values(ranges)
         if rows and rows.max() >= self.rows:
             raise ValueError(f"a bitmap of {self.rows} rows contains position {rows.max()}")
         return rows
 
     def present(self) -> BitMap:
         """Return the positions that are not null."""
-        return BitMap(range(self.rows)) - self.rows_of_nulls()
+        return BitMap(range(self.rows)) - self.null_rows()
 
-    def rows_of_nulls(self) -> BitMap:
+    def null_rows(self) -> BitMap:
         if not self.nulls:
             return BitMap()
         rows = to_bitmap(self.blocks.read(self.first - 1))
@@ -284,7 +284,7 @@ class _Opened:
             )
         return rows
 
-    def _of_slices(self, ranges: list[Range], within: BitMap | None) -> BitMap:
+    def _rows_from_slices(self, ranges: list[Range], within: BitMap | None) -> BitMap:
         if self.slices is None:
             self.slices = [
                 to_bitmap(data) for data in self.blocks.read_range(self.first, self.blocks.count)
@@ -292,20 +292,20 @@ class _Opened:
         if within is None:
             rows = self.present()
         else:
-            rows = within - self.rows_of_nulls()
+            rows = within - self.null_rows()
         return bit_slices.select(self.slices, ranges, rows)
 
-    def _of_values(self, ranges: list[Range]) -> BitMap:
+    def _rows_from_values(self, ranges: list[Range]) -> BitMap:
         """Unite the bitmaps of the ranges. If the omitted value is among them, subtract the other
         bitmaps.
         """
-        if self.left_out != _NONE and any(start <= self.left_out < stop for start, stop in ranges):
+        if self.omitted != _NONE and any(start <= self.omitted < stop for start, stop in ranges):
             bounds = [0, *(edge for span in ranges for edge in span), self.distinct]
             complement = list(zip(bounds[::2], bounds[1::2], strict=True))
-            return self.present() - self._joined(complement)
-        return self._joined(ranges)
+            return self.present() - self._union(complement)
+        return self._union(ranges)
 
-    def _joined(self, ranges: list[Range]) -> BitMap:
+    def _union(self, ranges: list[Range]) -> BitMap:
         data = [block for start, stop in ranges for block in self._bitmaps(start, stop)]
         if len(data) == 1:
             return to_bitmap(data[0])
@@ -317,21 +317,21 @@ class _Opened:
         return []
 
 
-def _intersected(some: list[Range], others: list[Range]) -> list[Range]:
+def _intersect_ranges(left: list[Range], right: list[Range]) -> list[Range]:
     """Return the intersection of two lists of sorted, disjoint ranges. O(ranges)."""
     result = []
     first = 0
-    for start, stop in some:
-        while first < len(others) and others[first][1] <= start:
+    for start, stop in left:
+        while first < len(right) and right[first][1] <= start:
             first += 1
         current = first
-        while current < len(others) and others[current][0] < stop:
-            result.append((max(start, others[current][0]), min(stop, others[current][1])))
+        while current < len(right) and right[current][0] < stop:
+            result.append((max(start, right[current][0]), min(stop, right[current][1])))
             current += 1
     return result
 
 
-def _runs(codes: Int64Array) -> list[Range]:
+def _to_ranges(codes: Int64Array) -> list[Range]:
     """Return sorted codes as ranges."""
     breaks = np.flatnonzero(np.diff(codes) != 1)
     if not len(codes):
@@ -340,7 +340,7 @@ def _runs(codes: Int64Array) -> list[Range]:
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
+def _encode_values(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
     """Return the sorted distinct keys, as ``dictionary.pack`` takes them, and the code of each of n
     values.
 
@@ -350,7 +350,7 @@ def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
     at = np.asarray(encoded.indices)
     keys = order.encode(encoded.dictionary)
     if width == 8:
-        words, rank = _ranked(dictionary.words_of(keys))
+        words, rank = _rank_words(dictionary.to_words(keys))
         return words, rank[at]
     sorting = np.asarray(pc.array_sort_indices(keys))
     rank = np.empty(len(keys), _code_type(len(keys)))
@@ -358,7 +358,7 @@ def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
     return keys.take(pa.array(sorting)), rank[at]
 
 
-def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
+def _rank_words(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
     """Return the sorted distinct words and the rank of each word.
 
     Different values may share a key, such as 0.0 and -0.0.
@@ -391,13 +391,13 @@ def _bitmaps(
     if form is None and distinct > VALUES_MAX:
         form = "slices"
     if form == "slices":
-        return form, _NONE, bit_slices.pack(_spread(codes, at, rows), distinct)
-    counts, left_out = np.bincount(codes, minlength=distinct), _NONE
+        return form, _NONE, bit_slices.pack(_codes_by_row(codes, at, rows), distinct)
+    counts, omitted = np.bincount(codes, minlength=distinct), _NONE
     if distinct and 2 * int(counts.max()) >= rows:
-        left_out = int(counts.argmax())
+        omitted = int(counts.argmax())
     if form is None:
-        slices = bit_slices.pack(_spread(codes, at, rows), distinct)
-        values_bytes = _estimated(codes, distinct, left_out, counts)
+        slices = bit_slices.pack(_codes_by_row(codes, at, rows), distinct)
+        values_bytes = _estimate_bytes(codes, distinct, omitted, counts)
         if sum(map(len, slices)) < values_bytes / VALUES_BYTES_RATIO:
             return "slices", _NONE, slices
     positions = stable_order(codes).astype(np.uint32)
@@ -405,12 +405,12 @@ def _bitmaps(
         positions = at[positions].astype(np.uint32)
     parts = np.split(positions, np.cumsum(counts)[:-1])
     bitmaps = [from_positions(part) for part in parts[:distinct]]
-    if left_out != _NONE:
-        bitmaps[left_out] = b""
-    return "values", left_out, bitmaps
+    if omitted != _NONE:
+        bitmaps[omitted] = b""
+    return "values", omitted, bitmaps
 
 
-def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
+def _codes_by_row(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
     """Return the code of each row, 0 for nulls."""
     if at is None:
         return codes
@@ -419,7 +419,9 @@ def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
     return spread
 
 
-def _estimated(codes: Codes, distinct: int, left_out: int, counts: npt.NDArray[np.int64]) -> int:
+def _estimate_bytes(
+    codes: Codes, distinct: int, omitted: int, counts: npt.NDArray[np.int64]
+) -> int:
     """Estimate the bytes of a bitmap for each value: roaring containers without headers."""
     total = 0
     for start in range(0, len(codes), CONTAINER_ROWS):
@@ -427,5 +429,5 @@ def _estimated(codes: Codes, distinct: int, left_out: int, counts: npt.NDArray[n
         inside = np.bincount(part, minlength=distinct)
         runs = np.bincount(part[np.r_[True, part[1:] != part[:-1]]], minlength=distinct)
         size = np.minimum(np.minimum(2 * inside, -(-len(part) // 8)), 4 * runs + 2 * (runs > 0))
-        total += int(size.sum()) - (int(size[left_out]) if left_out != _NONE else 0)
+        total += int(size.sum()) - (int(size[omitted]) if omitted != _NONE else 0)
     return total + 24 * distinct

@@ -56,7 +56,7 @@ class Side:
         if is_wide:
             words, position = np.empty(len(keys), np.uint64), 0
             for chunk in keys.chunks:
-                if not _put_words(chunk, words[position : position + len(chunk)]):
+                if not _write_words(chunk, words[position : position + len(chunk)]):
                     return cls(keys)
                 position += len(chunk)
             absent = None
@@ -99,7 +99,7 @@ class Side:
         return Side(keys, np.concatenate(words), np.concatenate(absent))
 
 
-def _put_words(keys: pa.Array, words: npt.NDArray[np.uint64]) -> bool:
+def _write_words(keys: pa.Array, words: npt.NDArray[np.uint64]) -> bool:
     """Write keys as numbers to ``words`` uint64[n], 0 for null. Return True if all keys have eight
     bytes.
     """

@@ -93,7 +93,7 @@ def word_table() -> npt.NDArray[np.bool_]:
     bounds = np.cumsum([int(step, 16) for step in _WORD_STEPS.split()])
     turns = np.zeros(CODE_POINTS, np.int8)
     turns[bounds[0::2]], turns[bounds[1::2]] = 1, -1
-    return _frozen(np.cumsum(turns, dtype=np.int8).astype(np.bool_))
+    return _read_only(np.cumsum(turns, dtype=np.int8).astype(np.bool_))
 
 
 @cache
@@ -111,12 +111,12 @@ def fold_table() -> npt.NDArray[np.uint32]:
         first += int(gap, 16)
         members = first + int(step or "1", 16) * np.arange(int(count or "1", 16))
         table[members] = members + int(shift, 16)
-    return _frozen(table)
+    return _read_only(table)
 
 
 @cache
 def _ascii_fold() -> npt.NDArray[np.uint8]:
-    return _frozen(fold_table()[:_ASCII].astype(np.uint8))
+    return _read_only(fold_table()[:_ASCII].astype(np.uint8))
 
 
 def variants(code: int) -> list[int]:
@@ -209,6 +209,6 @@ def buffers(values: Any) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     return bounds - bounds[0], raw
 
 
-def _frozen(table: _Table) -> _Table:
+def _read_only(table: _Table) -> _Table:
     table.flags.writeable = False
     return table

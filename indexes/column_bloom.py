@@ -74,10 +74,10 @@ class ColumnBloom(SkippingIndex):
         """Return the filter of a segment's column [rows]. O(rows), hashing O(distinct values)."""
         keys = _distinct_keys(values)
         blocks = bloom.build(hash_keys(keys, _SEED), self._fpp)
-        has = _HAS_NULLS * (values.null_count > 0 or _hidden_nulls(values)) | _HAS_VALUES * (
+        has = _HAS_NULLS * (values.null_count > 0 or _has_null_entries(values)) | _HAS_VALUES * (
             len(keys) > 0
         )
-        return _framed(blocks, has)
+        return _frame(blocks, has)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
         """Return True if ``leaf`` tests equality or null. O(1)."""
@@ -99,7 +99,7 @@ class ColumnBloom(SkippingIndex):
         """
         if not self.can_test(leaf, type):
             return np.ones(len(summaries), np.bool_)
-        heads = [summary.keep(partial(_head, summary)) for summary in summaries]
+        heads = [summary.keep(partial(_read_header, summary)) for summary in summaries]
         if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
             return np.array([head.has_nulls for head in heads], np.bool_)
         has_values = np.array([head.has_values for head in heads], np.bool_)
@@ -110,20 +110,20 @@ class ColumnBloom(SkippingIndex):
             return has_values
         step = _PAIRS_MAX // max(1, len(hashes))
         pieces = [slice(start, start + step) for start in range(0, len(heads), step)]
-        members = [_any_member(summaries[piece], heads[piece], hashes) for piece in pieces]
+        members = [_contains_any(summaries[piece], heads[piece], hashes) for piece in pieces]
         return np.asarray(has_values & np.concatenate([np.zeros(0, np.bool_), *members]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """The header of a summary. ``first`` is the first page with its checksum, from the
+class _Header:
+    """The header of a summary. ``first_page`` comes with its checksum, from the
     same read.
     """
 
     has_nulls: bool
     has_values: bool
     blocks: int
-    first: memoryview
+    first_page: memoryview
 
 
 def _distinct_keys(column: pa.Array) -> pa.Array:
@@ -137,7 +137,7 @@ def _distinct_keys(column: pa.Array) -> pa.Array:
     return keys
 
 
-def _hidden_nulls(column: pa.Array) -> bool:
+def _has_null_entries(column: pa.Array) -> bool:
     """Return True if a dictionary has a null entry in use. ``null_count`` does not include these
     rows.
     """
@@ -146,7 +146,7 @@ def _hidden_nulls(column: pa.Array) -> bool:
     return bool(values.plain(column).null_count)
 
 
-def _framed(blocks: bytes, flags: int) -> bytes:
+def _frame(blocks: bytes, flags: int) -> bytes:
     head = _HEADER.pack(_MAGIC, _VERSION, flags, 0, len(blocks) // BLOCK_BYTES)
     parts = [head, _CRC.pack(crc32(head))]
     for page, start in enumerate(range(0, len(blocks), _PAGE_BYTES)):
@@ -155,7 +155,7 @@ def _framed(blocks: bytes, flags: int) -> bytes:
     return b"".join(parts)
 
 
-def _head(summary: Summary) -> _Head:
+def _read_header(summary: Summary) -> _Header:
     """Read and verify the header. Raises ValueError if the header or the summary size is wrong."""
     head = summary.read(0, _HEADER_BYTES + _STRIDE)
     if len(head) < _HEADER_BYTES:
@@ -175,7 +175,9 @@ def _head(summary: Summary) -> _Head:
         raise ValueError(
             f"a Bloom filter of {blocks} blocks must have {size} bytes, got {len(summary)}"
         )
-    return _Head(bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, head[_HEADER_BYTES:])
+    return _Header(
+        bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, head[_HEADER_BYTES:]
+    )
 
 
 def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
@@ -186,8 +188,8 @@ def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
     return hash_keys(pa.array(sorted_keys(literals, type), pa.binary()), _SEED)
 
 
-def _any_member(
-    summaries: Sequence[Summary], heads: Sequence[_Head], hashes: KeyHashes
+def _contains_any(
+    summaries: Sequence[Summary], heads: Sequence[_Header], hashes: KeyHashes
 ) -> BoolArray:
     """Return True for each of n filters that may contain any of k keys -> bool[n].
 
@@ -201,7 +203,7 @@ def _any_member(
     page = bloom.blocks_of(hashes.take(key), blocks[which]) // PAGE_BLOCKS
     requests, pair_page = np.unique(which << 32 | page, return_inverse=True)
     pages = [
-        _page(summaries[request >> 32], heads[request >> 32], request & 0xFFFFFFFF)
+        _read_page(summaries[request >> 32], heads[request >> 32], request & 0xFFFFFFFF)
         for request in requests.tolist()
     ]
     sizes = np.array([len(data) // BLOCK_BYTES for data in pages], np.int64)
@@ -214,10 +216,10 @@ def _any_member(
     return np.asarray(hits.reshape(n, k).any(axis=1))
 
 
-def _page(summary: Summary, head: _Head, page: int) -> memoryview:
+def _read_page(summary: Summary, head: _Header, page: int) -> memoryview:
     """Return the blocks of a page. Raises ValueError if they are damaged."""
     start = _HEADER_BYTES + page * _STRIDE
-    data = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
+    data = head.first_page[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
     size = min(PAGE_BLOCKS, head.blocks - page * PAGE_BLOCKS) * BLOCK_BYTES
     if len(data) != size + _CRC.size or crc32(data[:size], page) != _CRC.unpack_from(data, size)[0]:
         raise ValueError(f"page {page} of a Bloom filter is damaged")

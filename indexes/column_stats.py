@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
-from indexes.arrays import MANY_VALUES, column, flags, is_rising, mask
+from indexes.arrays import MANY_VALUES, column, flags, is_sorted, mask
 from indexes.base import MAYBE, NO, BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
 from indexes.like import parse_like, split_prefix
@@ -220,7 +220,7 @@ def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
         columns[end] = pa.array(extremes, pa.binary())
         at_bound = pc.equal(keys, columns[end].take(column(run_of)))
         exact = _is_true(at_bound) & has_values & _is_true(stats[f"{end}_exact"])
-        columns[f"{end}_exact"] = _where(np.logical_or.reduceat(exact, starts), is_known)
+        columns[f"{end}_exact"] = _masked(np.logical_or.reduceat(exact, starts), is_known)
     nan_counts = np.where(
         np.logical_and.reduceat(nans >= 0, starts), np.add.reduceat(nans, starts), -1
     )
@@ -242,7 +242,7 @@ def _is_true(values: Any) -> BoolArray:
     return flags(values)
 
 
-def _where(values: BoolArray, valid: BoolArray) -> pa.Array:
+def _masked(values: BoolArray, valid: BoolArray) -> pa.Array:
     """Return booleans [n], null where not ``valid``."""
     return pc.if_else(mask(valid), mask(values), pa.scalar(None, pa.bool_()))
 
@@ -396,7 +396,7 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
         return None, None
     if pa.types.is_fixed_size_binary(values.type):
         values = values.cast(pa.binary())
-    if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_rising(values):
+    if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_sorted(values):
         # mostly the record key
         return order.encode_one(values[0]), order.encode_one(values[-1])
     if len(values) == 1:

@@ -67,7 +67,7 @@ class Bounds:
     words: UInt64Array | None
 
     @classmethod
-    def of(cls, keys: Sequence[bytes], width: int | None) -> Bounds:
+    def from_keys(cls, keys: Sequence[bytes], width: int | None) -> Bounds:
         """Return ``keys`` for dictionaries with keys of ``width`` bytes. An empty key is below all
         others.
         """
@@ -79,7 +79,7 @@ class Bounds:
         )
 
 
-def words_of(keys: pa.Array) -> UInt64Array:
+def to_words(keys: pa.Array) -> UInt64Array:
     """Return 8-byte keys, binary[n] without nulls, as numbers in the same order -> uint64[n]."""
     return np.frombuffer(keys.buffers()[2] or b"", ">u8", len(keys), keys.offset * _WORD).astype(
         np.uint64
@@ -99,11 +99,11 @@ def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
         words = np.asarray(keys, dtype=np.uint64)
         return [
             head + words[::BLOCK_KEYS].astype("<u8").tobytes(),
-            *map(_deflated, _word_blocks(words)),
+            *map(_deflate, _word_blocks(words)),
         ]
     separators, blocks = _text_blocks(keys)
     offsets = np.array(list(accumulate(map(len, separators), initial=0)), dtype="<u4")
-    return [head + offsets.tobytes() + b"".join(separators), *map(_deflated, blocks)]
+    return [head + offsets.tobytes() + b"".join(separators), *map(_deflate, blocks)]
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class Dictionary:
         >>> from indexes import base, blocks
         >>> data = blocks.pack(pack(pa.array([b"Bergen", b"Oslo", b"Rome"]), None), kind=b"example")
         >>> cities = Dictionary.open(Blocks.open(base.InMemory(data), b"example"), 0, None)
-        >>> cities.ranks(Bounds.of([b"Oslo", b"Paris"], None)), cities.keys(1, 3)
+        >>> cities.ranks(Bounds.from_keys([b"Oslo", b"Paris"], None)), cities.keys(1, 3)
         ([1, 2], [b'Oslo', b'Rome'])
         """
         if self._words is not None and bounds.words is not None:
@@ -187,8 +187,8 @@ class Dictionary:
         keys = [key for block in range(first, -(-stop // BLOCK_KEYS)) for key in self._keys(block)]
         return keys[start - first * BLOCK_KEYS : stop - first * BLOCK_KEYS]
 
-    def _word_ranks(self, firsts: UInt64Array, wanted: UInt64Array) -> list[int]:
-        blocks = (firsts.searchsorted(wanted, "right") - 1).tolist()
+    def _word_ranks(self, firsts: UInt64Array, bounds: UInt64Array) -> list[int]:
+        blocks = (firsts.searchsorted(bounds, "right") - 1).tolist()
         ranks: list[int] = []
         at = 0
         while at < len(blocks):
@@ -197,8 +197,10 @@ class Dictionary:
             if block < 0:
                 ranks += [0] * at
             else:
-                inside = self._word_block(block).searchsorted(wanted[start:at]) + block * BLOCK_KEYS
-                ranks += inside.tolist()
+                block_ranks = (
+                    self._word_block(block).searchsorted(bounds[start:at]) + block * BLOCK_KEYS
+                )
+                ranks += block_ranks.tolist()
         return ranks
 
     def _text_ranks(self, keys: Sequence[bytes]) -> list[int]:
@@ -240,7 +242,7 @@ class Dictionary:
         content = (data, int(self._words[block]))
         words: UInt64Array | None = self._parsed.get(content)
         if words is None:
-            words = _unpack_words(_inflated(data), self._words[block], self._keys_in(block))
+            words = _unpack_words(_inflate_block(data), self._words[block], self._key_count(block))
             self._parsed[content] = words
         self._remember(block, words)
         return words
@@ -250,21 +252,21 @@ class Dictionary:
         if recent is not None:
             return recent
         data = bytes(self._container.read(self._first + block))
-        content = (data, self._keys_in(block))
+        content = (data, self._key_count(block))
         decoded: _TextBlock | None = self._parsed.get(content)
         if decoded is None:
-            decoded = _TextBlock.of(_inflated(data), self._keys_in(block))
+            decoded = _TextBlock.parse(_inflate_block(data), self._key_count(block))
             self._parsed[content] = decoded
         self._remember(block, decoded)
         return decoded
 
-    def _remember(self, block: int, found: UInt64Array | _TextBlock) -> None:
+    def _remember(self, block: int, decoded: UInt64Array | _TextBlock) -> None:
         """Cache recently used blocks. The dictionary may itself be cached between calls."""
         if len(self._recent) >= BLOCKS_KEPT:
             self._recent.clear()
-        self._recent[block] = found
+        self._recent[block] = decoded
 
-    def _keys_in(self, block: int) -> int:
+    def _key_count(self, block: int) -> int:
         return min(BLOCK_KEYS, self.count - block * BLOCK_KEYS)
 
 
@@ -283,7 +285,7 @@ class _TextBlock:
     _keys: list[bytes] | None = None
 
     @classmethod
-    def of(cls, data: bytes, count: int) -> _TextBlock:
+    def parse(cls, data: bytes, count: int) -> _TextBlock:
         wide = data[:1] == b"\4"
         first = 1 + (5 if wide else 2) * count
         if len(data) < first or data[0] not in (1, 4):
@@ -302,30 +304,30 @@ class _TextBlock:
                 self._keys.append(key)
         return self._keys
 
-    def rank(self, wanted: bytes) -> tuple[int, bool]:
-        """Return the number of keys below ``wanted``, and True if it is in the block, decoding few
+    def rank(self, key: bytes) -> tuple[int, bool]:
+        """Return the number of keys below ``key``, and True if it is in the block, decoding few
         keys.
 
         All keys visited so far are below, and the last has ``common`` bytes in common with
-        ``wanted``. A key that shares more bytes with the last key is also below. A key that shares
+        ``key``. A key that shares more bytes with the last key is also below. A key that shares
         fewer bytes is above, unless its count of shared bytes is saturated. Otherwise, the suffix
         decides.
         """
         self._searches += 1
         if self._keys is not None or self._searches > _SEARCHES_MAX:
             keys = self.keys()
-            at = bisect_left(keys, wanted)
-            return at, at < len(keys) and keys[at] == wanted
+            at = bisect_left(keys, key)
+            return at, at < len(keys) and keys[at] == key
         common = 0
         for at, shared in enumerate(self.shared):
             if shared > common:
                 continue
             if shared < common and shared < _SHARED_MAX:
                 return at, False
-            suffix, wanted_suffix = self.data[self.ends[at] : self.ends[at + 1]], wanted[shared:]
-            if suffix >= wanted_suffix:
-                return at, suffix == wanted_suffix
-            common = shared + _common(suffix, wanted_suffix)
+            suffix, key_suffix = self.data[self.ends[at] : self.ends[at + 1]], key[shared:]
+            if suffix >= key_suffix:
+                return at, suffix == key_suffix
+            common = shared + _common(suffix, key_suffix)
         return len(self.shared), False
 
 
@@ -354,7 +356,7 @@ def _separator_index(data: memoryview, blocks: int) -> list[bytes]:
     return [texts[start:stop] for start, stop in pairwise(offsets)]
 
 
-def _deflated(data: bytes) -> bytes:
+def _deflate(data: bytes) -> bytes:
     """Return a block, deflated if that is shorter."""
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
     compressed = deflate.compress(data) + deflate.flush()
@@ -362,7 +364,7 @@ def _deflated(data: bytes) -> bytes:
     return _BLOCK.pack(stored is compressed, len(data)) + stored
 
 
-def _inflated(block: bytes) -> bytes:
+def _inflate_block(block: bytes) -> bytes:
     if len(block) < _BLOCK.size:
         raise ValueError(f"a block of {len(block)} bytes is too short")
     deflated, length = _BLOCK.unpack_from(block)
@@ -420,7 +422,7 @@ def _unpack_words(data: bytes, first: np.uint64, count: int) -> UInt64Array:
     return np.cumsum(words, dtype=np.uint64)
 
 
-def _bytes_of(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:
+def _byte_buffer(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:
     """Return the bytes of n keys, and their offsets -> int64[n + 1]."""
     buffers = keys.buffers()
     offsets = np.frombuffer(buffers[1], np.int32, len(keys) + 1, 4 * keys.offset).astype(np.int64)
@@ -438,7 +440,7 @@ def _windows(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
 
 def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     """Return the separators and the front-coded blocks of sorted keys, binary[n]."""
-    data, offsets = _bytes_of(keys)
+    data, offsets = _byte_buffer(keys)
     shared = _shared_with_previous(data, offsets)
     starts = range(0, len(keys), BLOCK_KEYS)
     separators = [b""] + [_separator(data, offsets, int(shared[at]), at) for at in starts[1:]]
@@ -450,14 +452,14 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     heads = shared.astype(np.uint8).tobytes()
     stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
     blocks = [
-        _lengths_after(heads[at : at + BLOCK_KEYS], lengths[at : at + BLOCK_KEYS])
+        _block_head(heads[at : at + BLOCK_KEYS], lengths[at : at + BLOCK_KEYS])
         + suffixes[start:stop]
         for at, (start, stop) in zip(starts, pairwise([0, *stops]), strict=True)
     ]
     return separators, blocks
 
 
-def _lengths_after(shared: bytes, lengths: Int64Array) -> bytes:
+def _block_head(shared: bytes, lengths: Int64Array) -> bytes:
     """Return the head of a front-coded block, with one byte per length if possible."""
     width = 1 if int(lengths.max()) < 256 else 4
     return bytes((width,)) + shared + lengths.astype(f"<u{width}").tobytes()

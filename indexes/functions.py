@@ -42,7 +42,7 @@ ENTRY_POINT_GROUP = "mdt.functions"
 """Entry point group of installed packages with predicate functions."""
 
 ARGUMENT_TYPES = (bool, int, float, str, bytes, Decimal, date, datetime)
-"""Allowed types of arguments. Literals of filters are converted to them or rejected."""
+"""Allowed types of arguments. Literals of filters are convert_arguments to them or rejected."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WORDS = """
@@ -50,7 +50,7 @@ match contains startswith endswith like in between is not and or cast try_cast
 tinyint byte smallint short int integer bigint long float real double decimal dec numeric
 boolean string binary date timestamp timestamp_ltz timestamp_ntz
 """
-_TAKEN = frozenset(_WORDS.split())
+_RESERVED = frozenset(_WORDS.split())
 """Reserved words of the filter language."""
 
 
@@ -86,9 +86,9 @@ class Function:
     arguments: tuple[type, ...]
     run: Callable[..., Any]
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *args: Any) -> Any:
         """Call the original Python function."""
-        return self.run(*given)
+        return self.run(*args)
 
     @property
     def usage(self) -> str:
@@ -96,7 +96,7 @@ class Function:
         columns = [f"column{n + 1}" for n in range(self.columns)]
         return f"{self.name}({', '.join([*columns, *(kind.__name__ for kind in self.arguments)])})"
 
-    def converted(self, literals: Sequence[object]) -> tuple[object, ...]:
+    def convert_arguments(self, literals: Sequence[object]) -> tuple[object, ...]:
         """Convert ``literals`` to the argument types. Raises ValueError for the wrong number or
         type.
         """
@@ -106,7 +106,7 @@ class Function:
                 f" {len(literals)}; usage: {self.usage}"
             )
         return tuple(
-            _converted(value, kind) for value, kind in zip(literals, self.arguments, strict=True)
+            _convert(value, kind) for value, kind in zip(literals, self.arguments, strict=True)
         )
 
     def evaluate(self, columns: Sequence[pa.Array], arguments: Sequence[object]) -> pa.BooleanArray:
@@ -152,7 +152,7 @@ class Function:
                 f"it takes {self.columns} columns, got {len(types)}; usage: {self.usage}"
             )
         if None not in arguments:
-            self.evaluate([pa.array([], type) for type in types], self.converted(arguments))
+            self.evaluate([pa.array([], type) for type in types], self.convert_arguments(arguments))
 
 
 class Functions:
@@ -162,7 +162,7 @@ class Functions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, Function] = {}
+        self._by_name: dict[str, Function] = {}
         self._failures: list[str] = []
         self._are_packages_loaded = False
         self._lock = RLock()
@@ -174,7 +174,7 @@ class Functions:
         ValueError for an invalid or reserved name, a name of another function, zero columns, or
         argument types outside of :data:`ARGUMENT_TYPES`.
         """
-        if not _NAME.fullmatch(function.name) or function.name in _TAKEN:
+        if not _NAME.fullmatch(function.name) or function.name in _RESERVED:
             raise ValueError(
                 f"{function.name!r} is not a valid function name; use lowercase letters, digits and"
                 " underscores, as in within_km, and no reserved word"
@@ -185,12 +185,12 @@ class Functions:
                 f"{function.name} must take at least one column, and arguments of types {allowed}"
             )
         with self._lock:
-            registered = self._known.setdefault(function.name, function)
+            registered = self._by_name.setdefault(function.name, function)
             if _origin(registered) != _origin(function):
                 raise ValueError(
                     f"the name {function.name!r} belongs to {_origin(registered)}; choose another"
                 )
-            self._known[function.name] = function
+            self._by_name[function.name] = function
         return function
 
     def find(self, name: str) -> Function | Unknown:
@@ -199,12 +199,12 @@ class Functions:
         """
         name = name.lower()
         with self._lock:
-            if name not in self._known and not self._are_packages_loaded:
+            if name not in self._by_name and not self._are_packages_loaded:
                 self._are_packages_loaded = True
                 self._load_entry_points()
-            if name in self._known:
-                return self._known[name]
-            names = ", ".join(sorted(self._known)) or "none"
+            if name in self._by_name:
+                return self._by_name[name]
+            names = ", ".join(sorted(self._by_name)) or "none"
             failures = "".join(f"; {failure}" for failure in self._failures)
             return Unknown(name, f"unknown function {name!r}; known: {names}{failures}")
 
@@ -246,7 +246,7 @@ def _origin(function: Function) -> str:
     return f"{module}.{getattr(function.run, '__qualname__', function.name)}"
 
 
-def _converted(value: object, kind: type) -> object:
+def _convert(value: object, kind: type) -> object:
     """Convert a literal to ``kind``. None stays None: SQL's null, which matches no row."""
     if value is None or type(value) is kind:
         return value

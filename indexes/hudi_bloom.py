@@ -55,11 +55,11 @@ _PIECE_KEYS = 16384
 _BYTES_MAX = 1 << 25
 """Bits stored as one byte each, enough for some three million keys."""
 _WORD = struct.Struct("<I")
-_KEYS_ALONE = 8
+_SINGLE_KEYS_MAX = 8
 """Up to this many keys are hashed one by one. That takes 20 to 60 µs per key, numpy some 500 µs for
 all of them. In numpy a word of all keys costs as much as eight words of a single key.
 """
-_WORDS_MORE_MAX = 16
+_EXTRA_WORDS_MAX = 16
 """Keys that exceed the others by more words than this are hashed one by one."""
 
 
@@ -89,13 +89,13 @@ def sizing(entries: int, fpp: float) -> tuple[int, int]:
     return bits, math.ceil(math.log(2) * bits / entries)
 
 
-class Filling:
+class FilterBuilder:
     """Builder of a filter from batches of keys. Not thread-safe.
 
-    >>> filling = Filling(SIMPLE, 2, 100, 1e-9)
+    >>> builder = FilterBuilder(SIMPLE, 2, 100, 1e-9)
     >>> for key in ("id_1", "id_2"):
-    ...     filling.add(pa.array([key]))
-    >>> filling.text() == simple(pa.array(["id_1", "id_2"]), 100, 1e-9)
+    ...     builder.add(pa.array([key]))
+    >>> builder.text() == simple(pa.array(["id_1", "id_2"]), 100, 1e-9)
     True
     """
 
@@ -109,7 +109,7 @@ class Filling:
         self._entries, self._max_entries = entries, max_entries
         self._bits, self._hashes = sizing(entries, fpp)
         self._rows, self._last = (
-            _rows_of(keys, entries, max_entries) if self._is_dynamic else (1, 0)
+            _row_counts(keys, entries, max_entries) if self._is_dynamic else (1, 0)
         )
         self._matrix = _Bits(self._rows, self._bits)
         self._added = 0
@@ -124,7 +124,9 @@ class Filling:
             piece = rows.rows(slice(start, start + _PIECE_KEYS))
             row: Int64Array | np.int64 = np.int64(0)
             if self._is_dynamic:
-                row = _row_of(self._added + np.arange(len(piece)), self._entries, self._max_entries)
+                row = _row_numbers(
+                    self._added + np.arange(len(piece)), self._entries, self._max_entries
+                )
             self._matrix.set(_positions(piece, self._bits, self._hashes), row)
             self._added += len(piece)
 
@@ -143,9 +145,9 @@ def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
 
     O(n k).
     """
-    filling = Filling(SIMPLE, len(keys), entries, fpp)
-    filling.add(keys)
-    return filling.text()
+    builder = FilterBuilder(SIMPLE, len(keys), entries, fpp)
+    builder.add(keys)
+    return builder.text()
 
 
 def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
@@ -153,9 +155,9 @@ def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_e
 
     ``entries`` is the number of keys per row. ``max_entries`` limits the number of rows. O(n k).
     """
-    filling = Filling(DYNAMIC_V0, len(keys), entries, fpp, max_entries)
-    filling.add(keys)
-    return filling.text()
+    builder = FilterBuilder(DYNAMIC_V0, len(keys), entries, fpp, max_entries)
+    builder.add(keys)
+    return builder.text()
 
 
 def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
@@ -180,7 +182,7 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
     return answer
 
 
-def _rows_of(keys: int, per_row: int, max_entries: int) -> tuple[int, int]:
+def _row_counts(keys: int, per_row: int, max_entries: int) -> tuple[int, int]:
     """Number of rows, and the key count that Hudi writes for the last used row."""
     rows = min(_rows_max(per_row, max_entries), max(1, -(-keys // per_row)))
     return rows, keys - per_row * (rows - 1)
@@ -190,7 +192,7 @@ def _rows_max(per_row: int, max_entries: int) -> int:
     return max(1, -(-max_entries // per_row))
 
 
-def _row_of(number: Int64Array, per_row: int, max_entries: int) -> Int64Array:
+def _row_numbers(number: Int64Array, per_row: int, max_entries: int) -> Int64Array:
     """Row of each key by its insertion ``number``."""
     rows_max = _rows_max(per_row, max_entries)
     over = number - rows_max * per_row
@@ -202,10 +204,10 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     out = np.empty((hashes, len(rows)), np.int64)
     count = rows.lengths >> 2
     order = np.argsort(-count, kind="stable")
-    long_count = _alone(count[order])
+    long_count = _count_long_keys(count[order])
     for at in order[:long_count].tolist():
         key = rows.data[rows.starts[at] :][: rows.lengths[at]].tobytes()
-        out[:, at] = _positions_of(key, bits, hashes)
+        out[:, at] = _key_positions(key, bits, hashes)
     order = order[long_count:]
     if not len(order):
         return out
@@ -218,18 +220,18 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     return out
 
 
-def _alone(falling: Int64Array) -> int:
+def _count_long_keys(word_counts: Int64Array) -> int:
     """Return the number of longest keys to hash one by one.
 
-    ``falling``: Words of each key, descending.
+    ``word_counts``: Words of each key, descending.
     """
-    if len(falling) <= _KEYS_ALONE:
-        return len(falling)
-    longest = falling[:_KEYS_ALONE] - falling[_KEYS_ALONE]
-    return int(np.count_nonzero(longest > _WORDS_MORE_MAX))
+    if len(word_counts) <= _SINGLE_KEYS_MAX:
+        return len(word_counts)
+    longest = word_counts[:_SINGLE_KEYS_MAX] - word_counts[_SINGLE_KEYS_MAX]
+    return int(np.count_nonzero(longest > _EXTRA_WORDS_MAX))
 
 
-def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
+def _key_positions(key: bytes, bits: int, hashes: int) -> list[int]:
     """Bit positions of a single key, without numpy."""
     factor, low_half = int(_M), 0xFFFFFFFF
     words, tail_length, tail = [], len(key) & 3, 0
@@ -252,7 +254,7 @@ def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
     return positions
 
 
-def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
+def _mix(words: npt.NDArray[Any]) -> UInt32Array:
     """Return the low halves of words, mixed as the hash requires -> uint32[n]."""
     word = words.astype(np.uint32)
     word *= _M
@@ -269,7 +271,7 @@ def _words(rows: ByteRows) -> list[UInt32Array]:
     out = []
     for number in range(int(count.max(initial=0))):
         live = int(np.searchsorted(-count, -number, "left"))
-        out.append(_mixed(rows.rows(slice(0, live)).whole_words(4 * number)))
+        out.append(_mix(rows.rows(slice(0, live)).whole_words(4 * number)))
     return out
 
 

@@ -96,26 +96,26 @@ class SortedBytes:
 
 
 def _narrow(
-    words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array
+    words: UInt64Array, key_words: UInt64Array, low: Int64Array, high: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Narrow each range [low, high) of the sorted ``words`` to those equal to ``wanted``."""
+    """Narrow each range [low, high) of the sorted ``words`` to those equal to ``key_words``."""
     start, stop = int(low.min(initial=len(words))), int(high.max(initial=0))
     if (low == start).all() and (high == stop).all():  # the first word, or a common prefix
         window = words[start:stop]
-        lower = np.searchsorted(window, wanted, "left").astype(np.int64)
+        lower = np.searchsorted(window, key_words, "left").astype(np.int64)
         matches = lower < len(window)
-        matches[matches] = window[lower[matches]] == wanted[matches]
+        matches[matches] = window[lower[matches]] == key_words[matches]
         upper = lower.copy()
-        upper[matches] = np.searchsorted(window, wanted[matches], "right")
+        upper[matches] = np.searchsorted(window, key_words[matches], "right")
         return lower + start, upper + start
-    return _bisect(words, wanted, low, high, equal_is_below=False), _bisect(
-        words, wanted, low, high, equal_is_below=True
+    return _bisect(words, key_words, low, high, equal_is_below=False), _bisect(
+        words, key_words, low, high, equal_is_below=True
     )
 
 
 def _bisect(
     words: UInt64Array,
-    wanted: UInt64Array,
+    key_words: UInt64Array,
     low: Int64Array,
     high: Int64Array,
     *,
@@ -126,7 +126,7 @@ def _bisect(
     for _ in range(int((high - low).max(initial=0)).bit_length()):
         middle = (low + high) >> 1
         probed = words[np.minimum(middle, len(words) - 1)]
-        below = (probed <= wanted if equal_is_below else probed < wanted) & (low < high)
+        below = (probed <= key_words if equal_is_below else probed < key_words) & (low < high)
         low = np.where(below, middle + 1, low)
         high = np.where(below, high, middle)
     return low
@@ -197,13 +197,13 @@ class IntervalTree:
             np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces])
         )
 
-    def held(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
+    def contains(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
         """Return True where range ``group[i]`` contains key ``key[i]`` -> bool[p].
 
         ``key`` and ``group`` are int64[p]. O(m log N + p).
 
         >>> tree = IntervalTree(pa.array(["c", "a"]), pa.array(["f", "d"]))  # c to f, a to d
-        >>> tree.held(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
+        >>> tree.contains(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
         [False, True, True]
         """
         position_of = np.empty(len(self), np.int64)
@@ -271,9 +271,9 @@ def _binary(bounds: pa.Array) -> pa.Array:
     return bounds.cast(pa.large_binary())
 
 
-def _bound_ranks(known: SortedBytes, bounds: pa.Array, missing: int) -> Int64Array:
+def _bound_ranks(sorted_bytes: SortedBytes, bounds: pa.Array, missing: int) -> Int64Array:
     """Ranks of the bounds, ``missing`` for null."""
-    return np.where(np.asarray(bounds.is_null()), missing, known.ranks(bounds))
+    return np.where(np.asarray(bounds.is_null()), missing, sorted_bytes.ranks(bounds))
 
 
 def _levels(last: Int64Array) -> list[tuple[Int64Array, Int64Array]]:

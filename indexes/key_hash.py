@@ -44,8 +44,8 @@ import pyarrow.compute as pc
 
 from indexes.arrays import (
     large_binary,
+    map_parallel,
     one_array,
-    side_by_side,
     spans,
 )
 from indexes.base import BoolArray, KeyHashes, UInt64Array
@@ -140,9 +140,11 @@ class MultilinearHash:
         joined_keys, words = one_array(keys), np.empty((2, len(keys)), np.uint64)
 
         def hashed(piece: slice) -> None:
-            words[:, piece] = self._piece(joined_keys.slice(piece.start, piece.stop - piece.start))
+            words[:, piece] = self._hash_piece(
+                joined_keys.slice(piece.start, piece.stop - piece.start)
+            )
 
-        side_by_side(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
+        map_parallel(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
         return KeyHashes(words[0], words[1])
 
     def hash_paths(self, paths: Sequence[str]) -> KeyHashes:
@@ -160,7 +162,7 @@ class MultilinearHash:
         words = np.frombuffer(b"".join(digests), "<u8").astype(np.uint64).reshape(-1, 2)
         return KeyHashes(words[:, 0], words[:, 1])
 
-    def _piece(self, keys: pa.Array) -> UInt64Array:
+    def _hash_piece(self, keys: pa.Array) -> UInt64Array:
         """Return both words of each of at least one key -> uint64[2, n]."""
         if not pa.types.is_string(keys.type):
             keys = keys.cast(pa.string())
@@ -169,12 +171,12 @@ class MultilinearHash:
         if longest <= KEY_BYTES_MAX:
             words = _words(keys, longest)
         else:
-            words = self._words_of_long(keys, lengths > KEY_BYTES_MAX)
-        hashes = _joined(self._lanes(lengths, words))
+            words = self._long_key_words(keys, lengths > KEY_BYTES_MAX)
+        hashes = _join_lanes(self._lanes(lengths, words))
         avalanche(hashes)
         return hashes
 
-    def _words_of_long(self, keys: pa.Array, is_long: BoolArray) -> UInt32Array:
+    def _long_key_words(self, keys: pa.Array, is_long: BoolArray) -> UInt32Array:
         """Return the words of keys, some of them long, like :func:`_words`. A loop over
         long keys.
         """
@@ -228,7 +230,7 @@ def _words(keys: pa.Array, longest: int) -> UInt32Array:
     return np.frombuffer(padded.buffers()[2], "<u4", count * len(keys)).reshape(len(keys), count)
 
 
-def _joined(lanes: UInt64Array) -> UInt64Array:
+def _join_lanes(lanes: UInt64Array) -> UInt64Array:
     """Join the upper halves of lanes 0 and 1, and of lanes 2 and 3 -> uint64[2, n]."""
     words: UInt64Array = lanes[0::2] & _UPPER
     words |= lanes[1::2] >> _HALF

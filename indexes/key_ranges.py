@@ -46,14 +46,14 @@ class KeyRanges:
     test: Callable[[Sequence[bytes]], BoolArray] | None
 
     @classmethod
-    def of(cls, leaf: Leaf, type: pa.DataType) -> KeyRanges:
+    def from_leaf(cls, leaf: Leaf, type: pa.DataType) -> KeyRanges:
         """Return the matching values of ``leaf`` in a column of ``type``.
 
         Raises ValueError for a literal of the wrong kind, or an operator outside of :data:`OPS`.
 
-        >>> KeyRanges.of(Leaf("city", "starts with", "Os"), pa.string()).ranges
+        >>> KeyRanges.from_leaf(Leaf("city", "starts with", "Os"), pa.string()).ranges
         ((b'Os', b'Ot'),)
-        >>> KeyRanges.of(Leaf("city", "is null"), pa.string()).nulls
+        >>> KeyRanges.from_leaf(Leaf("city", "is null"), pa.string()).nulls
         True
         """
         if leaf.op not in OPS:
@@ -66,8 +66,8 @@ class KeyRanges:
         spans = tuple(
             (number[start], -1 if stop is None else number[stop]) for start, stop in ranges
         )
-        test = _test_of(leaf) if inexact else None
-        return cls(nulls, tuple(ranges), Bounds.of(ends, width), spans, test)
+        test = _key_test(leaf) if inexact else None
+        return cls(nulls, tuple(ranges), Bounds.from_keys(ends, width), spans, test)
 
 
 def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyRange], bool]:
@@ -80,7 +80,7 @@ def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyR
         points = _points(value, type, width)
         if op == "in":
             return points, False
-        return [] if None in value else _outside(points), False
+        return [] if None in value else _complement(points), False
     if value is None:
         return [], False
     if op in ("starts with", "like", "not like"):
@@ -93,7 +93,7 @@ def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
 
     A literal just above its key (tie > 0) is above the key itself. See ``values.Place``.
     """
-    after = _after(key.data, width)
+    after = _next_key(key.data, width)
     match op:
         case "=" | "<=>":
             if key.tie:
@@ -102,7 +102,7 @@ def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
         case "!=":
             if key.tie:
                 return _ALL
-            return _outside([(key.data, after)])
+            return _complement([(key.data, after)])
     end = after
     if key.tie < 0 or (key.tie == 0 and op in ("<", ">=")):
         end = key.data
@@ -115,7 +115,7 @@ def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
     return [(end, None)]
 
 
-def _after(key: bytes, width: int | None) -> bytes | None:
+def _next_key(key: bytes, width: int | None) -> bytes | None:
     """Return the smallest key above ``key``, or None.
 
     Keys of 8 bytes retain their width, because they are compared as numbers.
@@ -132,11 +132,11 @@ def _points(literals: tuple[object, ...], type: pa.DataType, width: int | None) 
     ranges: list[KeyRange] = []
     for key in sorted_keys(literals, type):
         start = ranges.pop()[0] if ranges and ranges[-1][1] == key else key
-        ranges.append((start, _after(key, width)))
+        ranges.append((start, _next_key(key, width)))
     return ranges
 
 
-def _outside(ranges: list[KeyRange]) -> list[KeyRange]:
+def _complement(ranges: list[KeyRange]) -> list[KeyRange]:
     """Return the complement of sorted, disjoint ranges."""
     starts: list[bytes | None] = [b"", *(stop for _, stop in ranges)]
     stops: list[bytes | None] = [*(start for start, _ in ranges), None]
@@ -162,10 +162,10 @@ def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRan
     inexact = remainder not in ([], [None])
     if op == "like":
         return like, inexact
-    return (_ALL if inexact else _outside(like)), inexact
+    return (_ALL if inexact else _complement(like)), inexact
 
 
-def _test_of(leaf: Leaf) -> Callable[[Sequence[bytes]], BoolArray]:
+def _key_test(leaf: Leaf) -> Callable[[Sequence[bytes]], BoolArray]:
     """Return the test of ``leaf`` for keys of text."""
     run = bind(leaf, pa.schema([pa.field(leaf.column, pa.string())]))
 

@@ -112,16 +112,16 @@ def hashed(strings: Sequence[str], seed: int = _SEED) -> tuple[pa.Array, KeyHash
     return array, hash_keys(array, seed)
 
 
-def truth(made: Inserts, asked: Sequence[str]) -> Pairs:
-    """Return the pairs (position in ``asked``, group) that an index must find.
+def truth(inserted: Inserts, requested: Sequence[str]) -> Pairs:
+    """Return the pairs (position in ``requested``, group) that an index must find.
 
     >>> sorted(truth(Inserts(["a", "b", "a"], [0, 1, 3]), ["a", "c"]))
     [(0, 0), (0, 3)]
     """
     where: dict[str, set[int]] = {}
-    for key, group in zip(made.keys, made.group, strict=True):
+    for key, group in zip(inserted.keys, inserted.group, strict=True):
         where.setdefault(key, set()).add(group)
-    return {(at, group) for at, key in enumerate(asked) for group in where.get(key, ())}
+    return {(at, group) for at, key in enumerate(requested) for group in where.get(key, ())}
 
 
 class KeyIndexConformance:
@@ -139,15 +139,15 @@ class KeyIndexConformance:
     index: ClassVar[KeyIndex]
     false_share_max: ClassVar[float] = 0.05
 
-    @given(made=inserts(), more=st.lists(keys(), max_size=10))
+    @given(inserted=inserts(), absent=st.lists(keys(), max_size=10))
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_locate_finds_every_inserted_key(self, made: Inserts, more: list[str]) -> None:
+    def test_locate_finds_every_inserted_key(self, inserted: Inserts, absent: list[str]) -> None:
         """Candidates are a superset of the truth, from bytes and from a view, without duplicate
         pairs.
         """
-        requested = [*more, *made.keys]
-        key_part = self._build(made)
-        assert self._locate(key_part, requested) >= truth(made, requested)
+        requested = [*absent, *inserted.keys]
+        key_part = self._build(inserted)
+        assert self._locate(key_part, requested) >= truth(inserted, requested)
         assert self._locate(memoryview(key_part), requested) == self._locate(key_part, requested)
 
     def test_locate_finds_every_key_of_a_large_key_part(self) -> None:
@@ -161,38 +161,38 @@ class KeyIndexConformance:
         false = self._locate(self._build(inserted), absent)
         assert len(false) <= self.false_share_max * len(absent) * GROUPS
 
-    @given(made=inserts(), more=st.lists(keys(), max_size=10))
+    @given(inserted=inserts(), absent=st.lists(keys(), max_size=10))
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_keys_given_group_by_group_answer_as_all_together(
-        self, made: Inserts, more: list[str]
+        self, inserted: Inserts, absent: list[str]
     ) -> None:
         """The candidates are the same, whether or not all groups have keys."""
-        requested = [*more, *made.keys]
+        requested = [*absent, *inserted.keys]
         by_group = [
             [
                 key
-                for key, key_group in zip(made.keys, made.group, strict=True)
+                for key, key_group in zip(inserted.keys, inserted.group, strict=True)
                 if key_group == group
             ]
             for group in range(GROUPS)
         ]
         texts, hashes = zip(*map(hashed, by_group), strict=True)
         assert self._locate(self.index.build_of_groups(texts, hashes), requested) == self._locate(
-            self._build(made), requested
+            self._build(inserted), requested
         )
 
-    @given(made=inserts(), more=st.lists(keys(), max_size=10), data=st.data())
+    @given(inserted=inserts(), absent=st.lists(keys(), max_size=10), data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_locate_within_places_finds_every_key_of_its_place(
-        self, made: Inserts, more: list[str], data: st.DataObject
+        self, inserted: Inserts, absent: list[str], data: st.DataObject
     ) -> None:
         """Keys are found in their partition. No pair crosses partitions."""
-        requested = [*more, *made.keys]
+        requested = [*absent, *inserted.keys]
         of_key = data.draw(
             st.lists(st.integers(0, 2), min_size=len(requested), max_size=len(requested))
         )
         of_group = data.draw(st.lists(st.integers(-1, 2), min_size=GROUPS, max_size=GROUPS))
-        self._check_within(made, requested, of_key, of_group)
+        self._check_within(inserted, requested, of_key, of_group)
 
     def test_locate_within_places_of_a_large_key_part(self) -> None:
         """Tests a group per partition, and several groups in a partition."""
@@ -242,12 +242,12 @@ class KeyIndexConformance:
         ]
         self._check_merge(parts, [[4, 3, -1, 1, 0], [5, 5, 2, -1, 0]], 6, inserted.keys)
 
-    @given(made=inserts())
+    @given(inserted=inserts())
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_equal_inserts_give_equal_key_parts(self, made: Inserts) -> None:
+    def test_equal_inserts_give_equal_key_parts(self, inserted: Inserts) -> None:
         """Key parts and merged key parts depend only on their arguments."""
-        key_part, numbers = self._build(made), np.arange(GROUPS, dtype=np.int64)
-        assert key_part == self._build(made)
+        key_part, numbers = self._build(inserted), np.arange(GROUPS, dtype=np.int64)
+        assert key_part == self._build(inserted)
         merged = self.index.merge([key_part, key_part], [numbers, numbers], GROUPS)
         assert merged == self.index.merge([key_part, key_part], [numbers, numbers], GROUPS)
 
@@ -255,13 +255,13 @@ class KeyIndexConformance:
         """The same for a large key part."""
         assert self._build(_large()) == self._build(_large())
 
-    @given(made=inserts(), data=st.data())
+    @given(inserted=inserts(), data=st.data())
     @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
     def test_hostile_bytes_raise_value_error_or_give_candidates(
-        self, made: Inserts, data: st.DataObject
+        self, inserted: Inserts, data: st.DataObject
     ) -> None:
         """Foreign, truncated, extended and overwritten bytes raise no other exception."""
-        key_part = self._build(made)
+        key_part = self._build(inserted)
         at, junk = (
             data.draw(st.integers(0, len(key_part))),
             data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8)),
@@ -273,7 +273,7 @@ class KeyIndexConformance:
             key_part[:at] + junk,
             key_part[:at] + junk + key_part[at + len(junk) :],
         ):
-            self._survives(bad, made)
+            self._survives(bad, inserted)
 
     def test_huge_numbers_in_a_key_part_are_not_believed(self) -> None:
         """Overwriting any part of a small key part with 0xff or 0x7f never causes large
@@ -317,64 +317,71 @@ class KeyIndexConformance:
         stem, _, version = self.index.name.rpartition("/")
         assert stem and version.isdigit()
 
-    def _build(self, made: Inserts) -> bytes:
-        array, hashes = hashed(made.keys)
-        return self.index.build(array, hashes, np.array(made.group, np.int64), GROUPS)
+    def _build(self, inserted: Inserts) -> bytes:
+        array, hashes = hashed(inserted.keys)
+        return self.index.build(array, hashes, np.array(inserted.group, np.int64), GROUPS)
 
     def _locate(
-        self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS
+        self, key_part: bytes | memoryview, requested: Sequence[str], groups: int = GROUPS
     ) -> Pairs:
         opened = self.index.opened(key_part)
-        first, *repeated = [self._pairs(part, asked, groups) for part in (key_part, opened, opened)]
+        first, *repeated = [
+            self._pairs(part, requested, groups) for part in (key_part, opened, opened)
+        ]
         assert all(pairs == first for pairs in repeated), (
             "an opened key part and its bytes give different answers"
         )
         return first
 
-    def _pairs(self, key_part: Any, asked: Sequence[str], groups: int) -> Pairs:
-        candidates = self.index.locate(key_part, *hashed(asked))
-        _check_candidates(candidates, len(asked), groups)
+    def _pairs(self, key_part: Any, requested: Sequence[str], groups: int) -> Pairs:
+        candidates = self.index.locate(key_part, *hashed(requested))
+        _check_candidates(candidates, len(requested), groups)
         pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
         return pairs | {
-            (at, group) for at in range(len(asked)) for group in candidates.whole.tolist()
+            (at, group) for at in range(len(requested)) for group in candidates.whole.tolist()
         }
 
     def _check_within(
-        self, made: Inserts, asked: list[str], of_key: list[int], of_group: list[int]
+        self, inserted: Inserts, requested: list[str], of_key: list[int], of_group: list[int]
     ) -> None:
         places = np.array(of_key, np.int64), np.array(of_group, np.int64)
-        candidates = self.index.locate_within(self._build(made), *hashed(asked), *places)
-        _check_candidates(candidates, len(asked), GROUPS)
+        candidates = self.index.locate_within(self._build(inserted), *hashed(requested), *places)
+        _check_candidates(candidates, len(requested), GROUPS)
         pairs = set(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
         assert all(of_key[key] == of_group[group] for key, group in pairs), (
             "a pair crosses partitions"
         )
         expected = {
-            (key, group) for key, group in truth(made, asked) if of_key[key] == of_group[group]
+            (key, group)
+            for key, group in truth(inserted, requested)
+            if of_key[key] == of_group[group]
         }
         assert (
-            pairs | {(at, group) for at in range(len(asked)) for group in candidates.whole.tolist()}
+            pairs
+            | {(at, group) for at in range(len(requested)) for group in candidates.whole.tolist()}
             >= expected
         )
 
-    def _survives(self, key_part: bytes, made: Inserts) -> None:
+    def _survives(self, key_part: bytes, inserted: Inserts) -> None:
         """Look up keys in damaged bytes. Allows ValueError, or valid positions."""
         try:
-            candidates = self.index.locate(key_part, *hashed(made.keys))
+            candidates = self.index.locate(key_part, *hashed(inserted.keys))
         except ValueError:
             return
-        _check_candidates(candidates, len(made.keys), np.iinfo(np.int64).max)
+        _check_candidates(candidates, len(inserted.keys), np.iinfo(np.int64).max)
 
     def _check_merge(
-        self, parts: list[Inserts], numbers: list[list[int]], total: int, asked: list[str]
+        self, parts: list[Inserts], numbers: list[list[int]], total: int, requested: list[str]
     ) -> None:
         key_parts = [self._build(part) for part in parts]
         renumber: list[Int64Array] = [np.array(new, np.int64) for new in numbers]
-        pairs = self._locate(self.index.merge(key_parts, renumber, total), asked, total)
+        pairs = self._locate(self.index.merge(key_parts, renumber, total), requested, total)
         expected: Pairs = set()
         for key_part, new in zip(key_parts, numbers, strict=True):
             expected |= {
-                (key, new[group]) for key, group in self._locate(key_part, asked) if new[group] >= 0
+                (key, new[group])
+                for key, group in self._locate(key_part, requested)
+                if new[group] >= 0
             }
         assert pairs == expected
 
@@ -389,17 +396,19 @@ def _large() -> Inserts:
     return Inserts([f"key-{number:012d}" for number in numbers.tolist()], group.tolist())
 
 
-def _check_candidates(found: Candidates, keys: int, groups: int) -> None:
-    assert found.key.dtype == found.group.dtype == np.int64
-    assert found.key.shape == found.group.shape
-    assert found.whole.dtype == np.int64
-    assert all(0 <= group < groups for group in found.whole.tolist()), (
+def _check_candidates(candidates: Candidates, keys: int, groups: int) -> None:
+    assert candidates.key.dtype == candidates.group.dtype == np.int64
+    assert candidates.key.shape == candidates.group.shape
+    assert candidates.whole.dtype == np.int64
+    assert all(0 <= group < groups for group in candidates.whole.tolist()), (
         "a whole group that does not exist"
     )
-    assert set(found.whole.tolist()).isdisjoint(found.group.tolist()), (
+    assert set(candidates.whole.tolist()).isdisjoint(candidates.group.tolist()), (
         "a group is whole and in a pair"
     )
-    assert all(0 <= key < keys for key in found.key.tolist()), "a key that was not requested"
-    assert all(0 <= group < groups for group in found.group.tolist()), "a group that does not exist"
-    pairs = list(zip(found.key.tolist(), found.group.tolist(), strict=True))
+    assert all(0 <= key < keys for key in candidates.key.tolist()), "a key that was not requested"
+    assert all(0 <= group < groups for group in candidates.group.tolist()), (
+        "a group that does not exist"
+    )
+    pairs = list(zip(candidates.key.tolist(), candidates.group.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs), "a duplicate pair"

@@ -105,10 +105,10 @@ def _as_regex(part: str | None) -> str:
     if part is None:
         return ".*"
     if part:
-        return _quoted(part)
+        return _quote_regex(part)
     return "."
 
 
-def _quoted(text: str) -> str:
+def _quote_regex(text: str) -> str:
     """Return ``text`` as an RE2 literal. ASCII punctuation is written as a code point escape."""
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)

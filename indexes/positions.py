@@ -130,7 +130,7 @@ def _check_containers(data: bytes, rows: int) -> None:
         return
     for number, size in enumerate(heads[1::2]):
         is_run = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
-        at += _checked_runs(data, at) if is_run else _checked_container(data, at, size + 1)
+        at += _check_runs(data, at) if is_run else _check_container(data, at, size + 1)
 
 
 def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
@@ -149,7 +149,7 @@ def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
         raise ValueError("a container of a roaring bitmap is invalid")
 
 
-def _checked_container(data: bytes, at: int, size: int) -> int:
+def _check_container(data: bytes, at: int, size: int) -> int:
     """Return the length in bytes of the array or bitset with ``size`` positions at ``at``."""
     length = 2 * size if size <= _ARRAY_MAX else _CONTAINER_BYTES
     if at + length > len(data):
@@ -171,7 +171,7 @@ def _checked_container(data: bytes, at: int, size: int) -> int:
     return length
 
 
-def _checked_runs(data: bytes, at: int) -> int:
+def _check_runs(data: bytes, at: int) -> int:
     """Return the length in bytes of the run container at ``at``.
 
     It holds starts and lengths less one. Runs must be separate and ascending.

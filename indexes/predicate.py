@@ -481,15 +481,15 @@ def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
             raise ValueError(reason)
         case functions.Function() as function:
             pass
-    ways = [_way(schema, column) for column in call.columns]
-    arguments = function.converted(cast(tuple[object, ...], call.value))
-    types = [values.plain_type(paths.fields(schema, way)[-1].type) for way in ways]
+    steps = [_steps_to(schema, column) for column in call.columns]
+    arguments = function.convert_arguments(cast(tuple[object, ...], call.value))
+    types = [values.plain_type(paths.fields(schema, step)[-1].type) for step in steps]
     function.check(types, arguments)
     if None in arguments:
         return lambda table: _constant(table.num_rows, False)
 
     def test(table: Any) -> Any:
-        arrays = [values.plain(paths.follow(table, way)) for way in ways]
+        arrays = [values.plain(paths.follow(table, step)) for step in steps]
         answer = function.evaluate(arrays, arguments)
         if call.is_negated:
             return pc.invert(answer)
@@ -498,7 +498,7 @@ def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
     return test
 
 
-def _way(schema: pa.Schema, column: str) -> paths.Steps:
+def _steps_to(schema: pa.Schema, column: str) -> paths.Steps:
     """Return the steps to ``column``. Raises ValueError if it does not exist or is ambiguous."""
     way = paths.steps(schema, column)
     if way is None:
@@ -508,7 +508,7 @@ def _way(schema: pa.Schema, column: str) -> paths.Steps:
 
 
 def _bind_leaf(leaf: Leaf, schema: pa.Schema) -> Callable[[Any], Any]:
-    way = _way(schema, leaf.column)
+    way = _steps_to(schema, leaf.column)
     type = paths.fields(schema, way)[-1].type
     try:
         test = _leaf_test(leaf, type)

@@ -45,7 +45,7 @@ _BUILT_IN_MODULES = (
     "indexes.text",
     "indexes.keys.bloom",
     "indexes.keys.bucket",
-    "indexes.keys.kept_elsewhere",
+    "indexes.keys.external",
     "indexes.keys.record",
     "indexes.keys.simple",
 )
@@ -100,10 +100,10 @@ class Registry:
             )
         name = getattr(index, "name", None)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
+            raise ValueError(f"{_origin(index)}: name {name!r} is not of the form 'bitmap/1'")
         if issubclass(index, SkippingIndex) and index.row_groups and index.finds_rows:
             raise ValueError(
-                f"{_where(index)}: row_groups cannot be combined with finds_rows, which is finer"
+                f"{_origin(index)}: row_groups cannot be combined with finds_rows, which is finer"
             )
         with self._lock:
             owner: IndexClass
@@ -113,7 +113,7 @@ class Registry:
                 owner = self._keys.setdefault(name, index)
         if owner is not index:
             raise ValueError(
-                f"{_where(index)}: the name {name!r} belongs to {_where(owner)}; choose another"
+                f"{_origin(index)}: the name {name!r} belongs to {_origin(owner)}; choose another"
             )
         return index
 
@@ -215,9 +215,9 @@ key_index_names = _SHARED.key_index_names
 def _newest(classes: dict[str, _Kind], name: str) -> _Kind | None:
     if "/" in name:
         return classes.get(name)
-    versions = [known for known in classes if known.partition("/")[0] == name]
+    versions = [candidate for candidate in classes if candidate.partition("/")[0] == name]
     if versions:
-        return classes[max(versions, key=lambda known: int(known.partition("/")[2]))]
+        return classes[max(versions, key=lambda candidate: int(candidate.partition("/")[2]))]
     return None
 
 
@@ -268,34 +268,34 @@ def parse_spec(text: str) -> IndexSpec:
     ValueError: index 'f(a': expected ')' at position 3; write for example "text(note, top='5')"
     """
     tokens = _tokens(text)
-    kind, at = _next(text, tokens, "the kind of index, like bitmap")
+    kind, at = _next_value(text, tokens, "the kind of index, like bitmap")
     if not _KIND.fullmatch(kind):
-        raise _error(text, at, "the kind of index, like bitmap")
+        raise _syntax_error(text, at, "the kind of index, like bitmap")
     if tokens[0][0] == "end":
         return IndexSpec(kind)
-    _sign(text, tokens, "(")
+    _expect_sign(text, tokens, "(")
     columns: list[str] = []
     options: dict[str, str] = {}
     while tokens[0][:2] != ("sign", ")") or columns or options:
-        value, at = _next(text, tokens, "a column or an option")
+        value, at = _next_value(text, tokens, "a column or an option")
         if tokens[0][:2] == ("sign", "="):
             tokens.pop(0)
             if not _OPTION.fullmatch(value) or value in options:
-                raise _error(text, at, "the name of another option")
-            options[value], _ = _next(text, tokens, f"the value of {value}")
+                raise _syntax_error(text, at, "the name of another option")
+            options[value], _ = _next_value(text, tokens, f"the value of {value}")
         elif options or not value or value in columns:
             expected = "another column"
             if options:
                 expected = "name=value"
-            raise _error(text, at, expected)
+            raise _syntax_error(text, at, expected)
         else:
             columns.append(value)
         if tokens[0][:2] != ("sign", ","):
             break
         tokens.pop(0)
-    _sign(text, tokens, ")")
+    _expect_sign(text, tokens, ")")
     if tokens[0][0] != "end":
-        raise _error(text, tokens[0][2], "the end")
+        raise _syntax_error(text, tokens[0][2], "the end")
     return IndexSpec(kind, tuple(columns), MappingProxyType(options))
 
 
@@ -305,29 +305,29 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _error(text, at, "a closing quote")
+            raise _syntax_error(text, at, "a closing quote")
         kind = str(match.lastgroup)
         value, at = match.group(kind), match.end()
         tokens.append((kind, _unquote(value) if kind == "text" else value, match.start(kind)))
     return [*tokens, ("end", "", len(text))]
 
 
-def _next(text: str, tokens: list[tuple[str, str, int]], expected: str) -> tuple[str, int]:
+def _next_value(text: str, tokens: list[tuple[str, str, int]], expected: str) -> tuple[str, int]:
     kind, value, at = tokens[0]
     if kind not in ("word", "text"):
-        raise _error(text, at, expected)
+        raise _syntax_error(text, at, expected)
     tokens.pop(0)
     return value, at
 
 
-def _sign(text: str, tokens: list[tuple[str, str, int]], sign: str) -> None:
+def _expect_sign(text: str, tokens: list[tuple[str, str, int]], sign: str) -> None:
     kind, value, at = tokens[0]
     if (kind, value) != ("sign", sign):
-        raise _error(text, at, f"'{sign}'")
+        raise _syntax_error(text, at, f"'{sign}'")
     tokens.pop(0)
 
 
-def _error(text: str, at: int, expected: str) -> ValueError:
+def _syntax_error(text: str, at: int, expected: str) -> ValueError:
     return ValueError(
         f'index {text!r}: expected {expected} at position {at}; write for example "text(note,'
         " top='5')\""
@@ -353,5 +353,5 @@ def _is_index(value: type) -> bool:
     return issubclass(value, SkippingIndex | KeyIndex) and not isabstract(value)
 
 
-def _where(index: object) -> str:
+def _origin(index: object) -> str:
     return f"{getattr(index, '__module__', '?')}.{getattr(index, '__qualname__', index)}"

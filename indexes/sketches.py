@@ -97,14 +97,14 @@ def registers(hashes: UInt64Array) -> Registers:
     return sketch
 
 
-def distinct(found: Registers) -> float:
+def distinct(sketch: Registers) -> float:
     """Return the estimated number of distinct hashes in a sketch. O(registers).
 
     >>> hashes = hash_values(pa.array([b"%d" % (n % 500) for n in range(2000)]))
     >>> 490 < distinct(registers(hashes)) < 510
     True
     """
-    counts = np.bincount(found, minlength=RANK_MAX + 1).tolist()
+    counts = np.bincount(sketch, minlength=RANK_MAX + 1).tolist()
     z = REGISTERS * _tau(1 - counts[RANK_MAX] / REGISTERS)
     for count in counts[RANK_MAX - 1 : 0 : -1]:
         z = 0.5 * (z + count)
@@ -162,11 +162,11 @@ def _hash_words(words: UInt64Array) -> UInt64Array:
     length = np.uint64(8 * words.shape[1] * int(_MULTIPLIERS[0]) % 2**64)
     for start in range(0, len(words), _PIECE_ROWS):
         piece = words[start : start + _PIECE_ROWS]
-        sums = _folded(piece[:, -1].copy(), 1)
+        sums = _fold(piece[:, -1].copy(), 1)
         for at in range(words.shape[1] - 1):
-            sums += _folded(piece[:, at].copy(), at + 2)
+            sums += _fold(piece[:, at].copy(), at + 2)
         sums += length
-        hashes[start : start + _PIECE_ROWS] = _mixed(sums)
+        hashes[start : start + _PIECE_ROWS] = _mix(sums)
     return hashes
 
 
@@ -176,20 +176,20 @@ def _hash_piece(rows: ByteRows) -> UInt64Array:
     sums = lengths.astype(np.uint64)
     sums *= _MULTIPLIERS[0]
     if shortest >= 8:
-        sums += _folded(rows.whole_words(lengths - 8), 1)
+        sums += _fold(rows.whole_words(lengths - 8), 1)
     else:
         ends = rows.whole_words(np.maximum(lengths - 8, 0))
-        sums += _folded(np.where(lengths >= 8, ends, rows.words(0)), 1)
+        sums += _fold(np.where(lengths >= 8, ends, rows.words(0)), 1)
     for number, offset in enumerate(range(0, longest - 8, 8), start=2):
         if shortest > offset + 8:
-            sums += _folded(rows.whole_words(offset), number)
+            sums += _fold(rows.whole_words(offset), number)
         else:
             live = np.flatnonzero(lengths > offset + 8)
-            sums[live] += _folded(rows.rows(live).whole_words(offset), number)
-    return _mixed(sums)
+            sums[live] += _fold(rows.rows(live).whole_words(offset), number)
+    return _mix(sums)
 
 
-def _folded(words: UInt64Array, place: int) -> UInt64Array:
+def _fold(words: UInt64Array, place: int) -> UInt64Array:
     """Return the contribution of words, in place.
 
     Multiplication never carries the upper half into the lower half, so the words are folded first.
@@ -199,7 +199,7 @@ def _folded(words: UInt64Array, place: int) -> UInt64Array:
     return words
 
 
-def _mixed(words: UInt64Array) -> UInt64Array:
+def _mix(words: UInt64Array) -> UInt64Array:
     """Mix each word, in place."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
@@ -209,7 +209,7 @@ def _mixed(words: UInt64Array) -> UInt64Array:
     return words
 
 
-_MULTIPLIERS = _mixed(
+_MULTIPLIERS = _mix(
     np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 ) | np.uint64(1)
 """An odd constant for each word position: the sequence of splitmix64."""

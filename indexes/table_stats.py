@@ -102,7 +102,7 @@ def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
     (``indexes.values``).
     """
     rows, size = len(column), int(column.nbytes)
-    present = _present(column)
+    present = _drop_nulls(column)
     nulls = rows - len(present)
     if _has_few_values(present):
         counted = _count_all(present)
@@ -155,7 +155,7 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
         for key, (count, error) in content.common.items()
     ]
     at_least = max(len(common), int(content.nulls < content.rows))
-    at_most = _most_distinct(content)
+    at_most = _max_distinct(content)
     if not content.rest:
         low = middle = high = len(common)
     else:
@@ -197,12 +197,12 @@ class TableStats(SkippingIndex):
         return np.ones(len(summaries), np.bool_)
 
 
-def _most_distinct(found: _Summary) -> int:
+def _max_distinct(content: _Summary) -> int:
     """Return an upper bound: non-null rows, minus the repetitions of common values."""
-    return found.rows - found.nulls - sum(count - 1 for count, _ in found.common.values())
+    return content.rows - content.nulls - sum(count - 1 for count, _ in content.common.values())
 
 
-def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _drop_nulls(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the values that are not null."""
     if not values.supports(column.type):
         raise ValueError(
@@ -227,11 +227,11 @@ def _has_few_values(present: pa.Array) -> bool:
     return len(probe.unique()) <= _PROBE_ROWS // _FEW_SHARE
 
 
-_Found = tuple[int, Registers, dict[bytes, tuple[int, int]]]
+_Counts = tuple[int, Registers, dict[bytes, tuple[int, int]]]
 """(rest, registers, common)"""
 
 
-def _count_all(present: pa.Array) -> _Found:
+def _count_all(present: pa.Array) -> _Counts:
     counted = present.value_counts()
     keys = values.encode(counted.field("values"))
     counts = counted.field("counts").to_numpy().astype(np.int64)
@@ -245,28 +245,28 @@ def _count_all(present: pa.Array) -> _Found:
     sketch = sketches.registers(sketches.hash_values(keys))
     if len(counts) <= COMMON_MAX:
         order = np.argsort(-counts, kind="stable")
-        return _listed(keys, counts, order, 0, sketch)
+        return _list_common(keys, counts, order, 0, sketch)
     # Do not list values that occur only once.
     head = np.argpartition(-counts, COMMON_MAX)[: COMMON_MAX + 1]
     head = head[np.argsort(-counts[head], kind="stable")]
     selected = head[:COMMON_MAX][counts[head[:COMMON_MAX]] > 1]
-    return _listed(keys, counts, selected, int(counts[head[len(selected)]]), sketch)
+    return _list_common(keys, counts, selected, int(counts[head[len(selected)]]), sketch)
 
 
-def _count_frequent(present: pa.Array) -> _Found:
+def _count_frequent(present: pa.Array) -> _Counts:
     keys = values.encode(present)
     hashes = sketches.hash_values(keys)
     frequent = sketches.frequent(hashes, COMMON_MAX)
     counts = frequent.count
     chosen = keys.take(pa.array(frequent.row))
-    return _listed(
+    return _list_common(
         chosen, counts, np.arange(len(counts)), frequent.rest, sketches.registers(hashes)
     )
 
 
-def _listed(
-    keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, found: Registers
-) -> _Found:
+def _list_common(
+    keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, sketch: Registers
+) -> _Counts:
     """Return the values at ``order`` as common values. Long values count towards ``rest``."""
     common = {}
     for key, count in zip(
@@ -276,7 +276,7 @@ def _listed(
             rest = max(rest, count)
         else:
             common[key] = (count, 0)
-    return rest, found, common
+    return rest, sketch, common
 
 
 def _pack(summary: _Summary) -> bytes:
@@ -311,7 +311,7 @@ def _unpack(summary: bytes | memoryview) -> _Summary:
         != _CRC.unpack_from(summary, _HEADER.size)[0]
     ):
         raise ValueError("table statistics are damaged: wrong checksum")
-    data = _decompressed(payload)
+    data = _decompress(payload)
     lengths_at = REGISTERS + 16 * n
     lengths = list(data[lengths_at : lengths_at + n])
     if len(data) != lengths_at + n + sum(lengths) or max(lengths, default=0) > COMMON_KEY_BYTES_MAX:
@@ -327,7 +327,7 @@ def _unpack(summary: bytes | memoryview) -> _Summary:
     return content
 
 
-def _decompressed(payload: bytes | memoryview) -> bytes:
+def _decompress(payload: bytes | memoryview) -> bytes:
     """Decompress the payload, up to the largest possible size."""
     inflater = zlib.decompressobj()
     try:
@@ -339,13 +339,16 @@ def _decompressed(payload: bytes | memoryview) -> bytes:
     return data
 
 
-def _check(found: _Summary, n: int, numbers: Sequence[int]) -> None:
+def _check(content: _Summary, n: int, numbers: Sequence[int]) -> None:
     """Raise ValueError if the fields contradict each other."""
-    if max([found.rows, found.size, found.rest, *numbers]) > _COUNT_MAX or found.nulls > found.rows:
+    if (
+        max([content.rows, content.size, content.rest, *numbers]) > _COUNT_MAX
+        or content.nulls > content.rows
+    ):
         raise ValueError("a count in table statistics is out of range")
-    if len(found.common) != n or any(count < 1 for count, _ in found.common.values()):
+    if len(content.common) != n or any(count < 1 for count, _ in content.common.values()):
         raise ValueError("table statistics contain a duplicate value or a count of zero")
-    if sum(count for count, _ in found.common.values()) > found.rows - found.nulls:
+    if sum(count for count, _ in content.common.values()) > content.rows - content.nulls:
         raise ValueError("table statistics count common values more often than there are rows")
-    if int(found.registers.max()) > sketches.RANK_MAX:
+    if int(content.registers.max()) > sketches.RANK_MAX:
         raise ValueError("a register of table statistics is out of range")

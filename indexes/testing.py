@@ -327,7 +327,7 @@ def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int =
     return draw(st.sampled_from(leaves_for(field.name, field.type, drawn)))
 
 
-class _Kept(InMemory):
+class _CachingSummary(InMemory):
     """A summary that caches parsed data between tests, like the summaries of a table."""
 
     def keep(self, make: Callable[[], T]) -> T:
@@ -356,7 +356,7 @@ def _violations(
     index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType
 ) -> Iterator[str]:
     """Yield the items of :func:`violations`, so that callers may stop at the first."""
-    summaries = [_Kept(index.summarize(segment)) for segment in segments]
+    summaries = [_CachingSummary(index.summarize(segment)) for segment in segments]
     whole = pa.chunked_array(segments, type)
     columns = whole.flatten() if index.several_columns else [whole]
     fields = [field.name for field in type] if index.several_columns else []
@@ -590,11 +590,11 @@ class SeveralColumnsConformance(_Conformance):
     def test_a_no_is_a_proof(self, data: st.DataObject) -> None:
         """Tests random segments. Every verdict is compared with the reference."""
         segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
-        tests = data.draw(st.lists(self.asked(_seen(segments)), min_size=1, max_size=4))
+        tests = data.draw(st.lists(self.asked(_row_tuples(segments)), min_size=1, max_size=4))
         leaves = [
             leaf
             for leaf in (*tests, *map(negate, tests), *self._simple(data))
-            if self._is_shown(leaf)
+            if self._is_testable(leaf)
         ]
         wrong = next(_violations(self.index, segments, leaves, self._type()), "")
         assert not wrong, wrong
@@ -642,7 +642,7 @@ class SeveralColumnsConformance(_Conformance):
     def _type(self) -> pa.DataType:
         return pa.struct(list(self.columns.items()))
 
-    def _is_shown(self, leaf: Predicate) -> TypeGuard[Leaf]:
+    def _is_testable(self, leaf: Predicate) -> TypeGuard[Leaf]:
         """Return True if a table would pass ``leaf`` to the index."""
         is_supported = not isinstance(leaf, Call) or leaf.function in self.index.functions
         return isinstance(leaf, Leaf) and is_supported and self.index.can_test(leaf, self._type())
@@ -653,14 +653,14 @@ class SeveralColumnsConformance(_Conformance):
         odd = [st.none() | scalars(type) for type in self.columns.values()]
         rows = st.lists(st.one_of(st.tuples(*each), st.tuples(*each), st.tuples(*odd)), max_size=12)
 
-        def built(drawn: list[tuple[Any, ...]]) -> Any:
+        def build(drawn: list[tuple[Any, ...]]) -> Any:
             parts = [
                 column_of([row[at] for row in drawn], type)
                 for at, type in enumerate(self.columns.values())
             ]
             return pa.StructArray.from_arrays(parts, names)
 
-        return rows.map(built)
+        return rows.map(build)
 
     def _simple(self, data: st.DataObject) -> list[Leaf]:
         """Return tests of a single column."""
@@ -668,7 +668,7 @@ class SeveralColumnsConformance(_Conformance):
         return leaves_for(name, self.columns[name], [data.draw(scalars(self.columns[name]))])
 
 
-def _seen(segments: Sequence[Any]) -> list[tuple[Any, ...]]:
+def _row_tuples(segments: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return the rows of struct segments."""
     return [tuple(row.values()) for segment in segments for row in segment.to_pylist()]
 

@@ -110,8 +110,8 @@ class TextIndex(SkippingIndex):
             raise ValueError(
                 f"{len(values)} rows are too many for a text index; write smaller files"
             )
-        terms, counts, gaps = _postings(self.tokenizer, _plain(values))
-        return _packed(_identity(self.tokenizer), len(values), terms, counts, gaps)
+        terms, counts, gaps = _postings(self.tokenizer, _as_string(values))
+        return _pack_blocks(_identity(self.tokenizer), len(values), terms, counts, gaps)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
         return self.supports(type) and self._alternatives(leaf) is not None
@@ -143,7 +143,7 @@ class TextIndex(SkippingIndex):
             alternatives = [self._implied(parts) for parts in texts]
         if alternatives is None or not all(alternatives):
             return None
-        return [_spread(tokens) for tokens in alternatives]
+        return [_sample_tokens(tokens) for tokens in alternatives]
 
     def _matching(self, leaf: Leaf) -> Alternatives | None:
         text, tokenizer = match_query(leaf)
@@ -190,7 +190,7 @@ def _texts(leaf: Leaf) -> list[list[str | None]] | None:
     return None
 
 
-def _spread(tokens: list[str]) -> list[str]:
+def _sample_tokens(tokens: list[str]) -> list[str]:
     """Return at most TOKENS_MAX distinct tokens spread over the text, truncated like terms."""
     distinct = list(dict.fromkeys(token[:TERM_LENGTH_MAX] for token in tokens))
     if len(distinct) <= TOKENS_MAX:
@@ -202,7 +202,7 @@ def _identity(tokenizer: Tokenizer) -> bytes:
     return f"{tokenizer.spec} {tokenizer.version}".encode()
 
 
-def _plain(column: Any) -> Any:
+def _as_string(column: Any) -> Any:
     """Return ``column`` as string or large_string[n]."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column
@@ -228,11 +228,11 @@ def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt3
     return terms.take(order), counts, gaps.astype(np.uint32)
 
 
-def _distinct(found: Any) -> tuple[Any, Int64Array]:
+def _distinct(tokens: Any) -> tuple[Any, Int64Array]:
     """Return the distinct truncated tokens, and the number of each token -> (string[t],
     int64[tokens]).
     """
-    encoded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+    encoded = tokens if pa.types.is_dictionary(tokens.type) else tokens.dictionary_encode()
     code = encoded.indices.to_numpy()
     used = np.bincount(code, minlength=len(encoded.dictionary)) > 0
     cut = pc.utf8_slice_codeunits(
@@ -243,7 +243,9 @@ def _distinct(found: Any) -> tuple[Any, Int64Array]:
     return cut.dictionary, number[code]
 
 
-def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UInt32Array) -> bytes:
+def _pack_blocks(
+    identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UInt32Array
+) -> bytes:
     """Return the summary. The arguments are the results of :func:`_postings`."""
     bounds, raw = buffers(terms)
     starts = np.append(0, np.cumsum(counts))
@@ -278,13 +280,13 @@ def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) 
     planes = gaps.astype(_UINT32).view(np.uint8).reshape(-1, _PLANES).T
     directory = ends.astype(_UINT32).tobytes() + counts.astype(_UINT32).tobytes() + texts.tobytes()
     parts = [
-        _shrunk(directory),
-        *(_shrunk(plane.tobytes()) if plane.any() else b"" for plane in planes),
+        _compress(directory),
+        *(_compress(plane.tobytes()) if plane.any() else b"" for plane in planes),
     ]
     return b"".join((_BLOCK.pack(len(ends), len(gaps), len(texts), *map(len, parts)), *parts))
 
 
-def _shrunk(raw: bytes) -> bytes:
+def _compress(raw: bytes) -> bytes:
     """Return ``raw`` as a part, compressed if the saving is worth the decompression."""
     packed: bytes = _CODEC.compress(raw, asbytes=True) if len(raw) > _SAVING_BYTES_MIN else raw
     if len(packed) + _SAVING_BYTES_MIN < len(raw):
@@ -292,7 +294,7 @@ def _shrunk(raw: bytes) -> bytes:
     return raw
 
 
-def _grown(part: memoryview, size: int) -> bytes | memoryview:
+def _decompress(part: memoryview, size: int) -> bytes | memoryview:
     """Return the ``size`` bytes of a part. Raises ValueError if decompression fails."""
     if len(part) == size:
         return part
@@ -303,18 +305,18 @@ def _grown(part: memoryview, size: int) -> bytes | memoryview:
     return raw
 
 
-def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> BitMap | None:
+def _search(summary: Summary, identity: bytes, alternatives: list[list[bytes]]) -> BitMap | None:
     """Return the rows that contain all tokens of any of the lists.
 
     Returns None if the summary was written with another tokenizer.
     """
     matches = BitMap()
-    if not wanted:
+    if not alternatives:
         return matches
     reader = summary.keep(partial(_Reader.open, summary))
     if reader.identity != identity:
         return None
-    for tokens in wanted:
+    for tokens in alternatives:
         postings = reader.postings(tokens)
         if postings is not None:
             matches |= _intersection(postings)
@@ -354,30 +356,30 @@ class _Reader:
             rows < _ROWS_MAX and middle + size == len(header),
             "the lengths in its header do not add up",
         )
-        fences = _Texts.of(header[start:middle], bytes(header[middle:]))
+        fences = _Texts.parse(header[start:middle], bytes(header[middle:]))
         return cls(bytes(header[_HEADER.size : start]), rows, fences, container)
 
     def postings(self, tokens: Iterable[bytes]) -> list[UInt32Array] | None:
         """Return the rows of each token in ascending order, or None if a token has no rows."""
         postings = []
         for token in tokens:
-            rows = self._rows_of(token)
+            rows = self._token_rows(token)
             if rows is None:
                 return None
             postings.append(rows)
         return postings
 
-    def _rows_of(self, token: bytes) -> UInt32Array | None:
+    def _token_rows(self, token: bytes) -> UInt32Array | None:
         if self._container.count < 2:
             return None
-        at = self._fences.not_above(token)
+        at = self._fences.count_not_above(token)
         block = self._blocks.get(at)
         if block is None:
             block = _Block.read(self._container.read(at + 1), self.rows)
             if len(self._blocks) >= BLOCKS_KEPT:
                 self._blocks.clear()
             self._blocks[at] = block
-        return block.rows_of(token)
+        return block.find(token)
 
 
 @dataclass(slots=True)
@@ -404,22 +406,22 @@ class _Block:
         _require(bounds[-1] == len(data), "the lengths in a block do not add up")
         parts = [data[low:high] for low, high in pairwise(bounds)]
         width = terms * _UINT32.itemsize
-        directory = memoryview(_grown(parts[0], 2 * width + size))
+        directory = memoryview(_decompress(parts[0], 2 * width + size))
         counts = np.frombuffer(directory[width : 2 * width], _UINT32)
         _require(
             int(counts.sum(dtype=np.uint64)) == postings, "the postings of a block do not add up"
         )
         return cls(
             rows,
-            _Texts.of(directory[:width], bytes(directory[2 * width :])),
+            _Texts.parse(directory[:width], bytes(directory[2 * width :])),
             counts,
             postings,
             parts[1:],
         )
 
-    def rows_of(self, token: bytes) -> UInt32Array | None:
+    def find(self, token: bytes) -> UInt32Array | None:
         """Return the rows of ``token`` in ascending order, or None if it is not in the block."""
-        at = self._terms.not_above(token) - 1
+        at = self._terms.count_not_above(token) - 1
         if at < 0 or self._terms[at] != token:
             return None
         start = int(self._counts[:at].sum(dtype=np.int64))
@@ -427,7 +429,7 @@ class _Block:
         gaps = np.ones(stop - start, np.int64)
         for weight, plane in enumerate(self._planes):
             if len(plane):
-                raw = np.frombuffer(_grown(plane, self._postings), np.uint8)
+                raw = np.frombuffer(_decompress(plane, self._postings), np.uint8)
                 gaps += raw[start:stop].astype(np.int64) << 8 * weight
         rows = np.cumsum(gaps) - 1
         _require(len(rows) > 0 and int(rows[-1]) < self.rows, "a row lies outside the segment")
@@ -442,7 +444,7 @@ class _Texts:
     _joined: bytes
 
     @classmethod
-    def of(cls, ends: memoryview, joined: bytes) -> _Texts:
+    def parse(cls, ends: memoryview, joined: bytes) -> _Texts:
         """Raise ValueError unless the ends ascend to the length of ``joined``."""
         bounds = np.frombuffer(ends, _UINT32)
         whole = (
@@ -459,12 +461,12 @@ class _Texts:
     def __getitem__(self, at: int) -> bytes:
         return self._joined[int(self._ends[at - 1]) if at else 0 : int(self._ends[at])]
 
-    def not_above(self, text: bytes) -> int:
+    def count_not_above(self, text: bytes) -> int:
         """Return the number of texts that are at most ``text``. O(log n)."""
         return bisect_right(range(len(self)), text, key=self.__getitem__)
 
 
-def _require(condition: bool, otherwise: str) -> None:
+def _require(condition: bool, message: str) -> None:
     """Raise ValueError unless ``condition`` holds."""
     if not condition:
-        raise ValueError(f"a text index is damaged: {otherwise}")
+        raise ValueError(f"a text index is damaged: {message}")

@@ -305,10 +305,10 @@ class Tokenizers:
         """
         # Not a cached_property: its lock in Python 3.11 may be inherited locked by a forked child.
         if self._installed is None:
-            self._installed = self._looked_for()
+            self._installed = self._load_installed()
         return self._installed
 
-    def _looked_for(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
+    def _load_installed(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
         classes: dict[str, type[Tokenizer]] = {}
         failures = []
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):

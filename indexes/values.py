@@ -126,7 +126,7 @@ def key_width(type: pa.DataType) -> int | None:
     >>> key_width(pa.int8()), key_width(pa.decimal128(9, 2)), key_width(pa.string())
     (8, 16, None)
     """
-    kind = _require(type)
+    kind = _require_kind(type)
     if kind == "decimal":
         return int(plain_type(type).byte_width)
     if kind in ("string", "binary"):
@@ -171,7 +171,7 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     >>> encode(pa.array([0.0])) == encode(pa.array([-0.0]))
     True
     """
-    kind = _require(values.type)
+    kind = _require_kind(values.type)
     values = plain(values)
     if kind in ("string", "binary"):
         return values.cast(pa.binary())
@@ -204,7 +204,7 @@ def encode_one(value: pa.Scalar) -> bytes:
     ... )
     (True, b'Oslo')
     """
-    kind = _require(value.type)
+    kind = _require_kind(value.type)
     if kind in ("string", "binary"):
         return bytes(value.as_buffer())
     if kind in ("int", "float"):
@@ -237,7 +237,7 @@ def place(value: object, type: pa.DataType) -> Place:
         ...
     ValueError: a literal of Python type str cannot be compared with values of int64
     """
-    kind = _require(type)
+    kind = _require_kind(type)
     type = plain_type(type)
     floor, tie = _locate(value, kind, type)
     if kind == "int":
@@ -257,7 +257,7 @@ def compare_key(value: object, type: pa.DataType) -> Key:
 
     Literals and errors are as in :func:`place`.
     """
-    kind = _require(type)
+    kind = _require_kind(type)
     type = plain_type(type)
     floor, tie = _locate(value, kind, type)
     return Key(_encode_one(floor, kind, type), tie)
@@ -288,7 +288,7 @@ def decode(key: bytes, type: pa.DataType) -> object:
     >>> decode(encode_scalar(-7, pa.int16()), pa.int16()), decode(b"Oslo", pa.string())
     (-7, 'Oslo')
     """
-    kind = _require(type)
+    kind = _require_kind(type)
     type = plain_type(type)
     if kind == "binary":
         return key
@@ -381,7 +381,7 @@ def _successor_text(text: str, limit: int) -> bytes | None:
     return None
 
 
-def _require(type: pa.DataType) -> Kind:
+def _require_kind(type: pa.DataType) -> Kind:
     kind = kind_of(type)
     if kind is None:
         raise ValueError(f"values of type {type} cannot be compared; use a scalar column")
@@ -606,7 +606,7 @@ def members(literals: Sequence[object], type: pa.DataType) -> list[object] | pa.
     >>> members((3, 1.5, None, 300), pa.int8()), members((3, 3, 300), pa.int8()).to_pylist()
     ([3], [3])
     """
-    distinct = _of_one_class(literals, type)
+    distinct = _typed_array(literals, type)
     if distinct is not None:
         return distinct
     places = [place(value, type) for value in literals if value is not None]
@@ -619,7 +619,7 @@ def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
     >>> len(sorted_keys((7, 3, None, 3, 1.5), pa.int64()))
     2
     """
-    distinct = _of_one_class(literals, type)
+    distinct = _typed_array(literals, type)
     if distinct is not None:
         keys = encode(distinct)
         return [bytes(key) for key in keys.take(pc.array_sort_indices(keys)).to_pylist()]
@@ -627,7 +627,7 @@ def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
     return sorted(key for key in encoded if key is not None)
 
 
-def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:
+def _typed_array(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:
     """Return the distinct literals as an array of ``type``, or None.
 
     This fast path requires that all literals have one Python class, str for strings or int for

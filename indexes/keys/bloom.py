@@ -112,7 +112,7 @@ class BloomKeyIndex(KeyIndex):
         self._fpp = float(fpp)
         bloom.keys_per_block(self._fpp)
         self._ranges, self._threads, self._pairs = ranges, int(threads), int(pairs)
-        self._kept = _Kept(OPENED_MAX * (caching == "true"))
+        self._readers = _ReaderCache(OPENED_MAX * (caching == "true"))
         if (
             ranges not in (TREE, LIST, NONE)
             or caching not in ("true", "false")
@@ -142,10 +142,10 @@ class BloomKeyIndex(KeyIndex):
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`. Verifies the whole key part on first use."""
-        opened = self._kept.opened(key_part, self._ranges)
-        places = opened.places(keys)
-        return self._located(
-            opened, hashes, opened.counts(places), lambda at: opened.stabbed(places[at])
+        reader = self._readers.get(key_part, self._ranges)
+        ranks = reader.ranks(keys)
+        return self._filter_pairs(
+            reader, hashes, reader.counts(ranks), lambda at: reader.stab(ranks[at])
         )
 
     def locate_within(
@@ -162,14 +162,16 @@ class BloomKeyIndex(KeyIndex):
         only with the entries of its partition. Many partitions with the same keys are then as cheap
         as one.
         """
-        opened = self._kept.opened(key_part, self._ranges)
-        places = opened.places(keys)
-        within = _Within.of(opened, places, key_place, group_place[opened.part.group])
-        return self._located(opened, hashes, within.counts, lambda at: within.pairs(places[at], at))
+        reader = self._readers.get(key_part, self._ranges)
+        ranks = reader.ranks(keys)
+        within = _PartitionPairs.create(reader, ranks, key_place, group_place[reader.part.group])
+        return self._filter_pairs(
+            reader, hashes, within.counts, lambda at: within.pairs(ranks[at], at)
+        )
 
-    def _located(
+    def _filter_pairs(
         self,
-        opened: _Opened,
+        reader: _Reader,
         hashes: KeyHashes,
         counts: Int64Array,
         pairs_of: Callable[[slice], Pairs],
@@ -181,19 +183,19 @@ class BloomKeyIndex(KeyIndex):
         """
         passes = _passes(counts, self._pairs, self._threads)
 
-        def probed(at: slice) -> Pairs:
+        def probe(at: slice) -> Pairs:
             key, entry = pairs_of(at)
-            maybe = opened.filters.probe_pairs(entry, key + at.start, hashes)
-            return key[maybe] + at.start, opened.part.group[entry[maybe]]
+            maybe = reader.filters.probe_pairs(entry, key + at.start, hashes)
+            return key[maybe] + at.start, reader.part.group[entry[maybe]]
 
         results = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         if self._threads > 1 and len(passes) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
-                results += pool.map(probed, passes)
+                results += pool.map(probe, passes)
         else:
-            results += map(probed, passes)
+            results += map(probe, passes)
         key, group = (np.concatenate(part) for part in zip(*results, strict=True))
-        return _unique(key, group, opened)
+        return _unique(key, group, reader)
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
@@ -235,7 +237,7 @@ class _KeyPart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _Reader:
     """A key part with its search structures.
 
     ``ranges`` is None to probe every filter for every key. ``repeats`` is True if a group has
@@ -248,7 +250,7 @@ class _Opened:
     repeats: bool
 
     @classmethod
-    def of(cls, key_part: bytes | memoryview, ranges: str) -> _Opened:
+    def open(cls, key_part: bytes | memoryview, ranges: str) -> _Reader:
         part = _open(key_part)
         tree = None
         if ranges != NONE:
@@ -257,7 +259,7 @@ class _Opened:
         repeats = len(np.unique(part.group)) < len(part.group)
         return cls(part, tree, bloom.filter_set(part.filters.data, part.blocks), repeats)
 
-    def places(self, keys: pa.Array) -> Int64Array:
+    def ranks(self, keys: pa.Array) -> Int64Array:
         """Return the ranks of keys among the bounds of ranges -> int64[m], or zeros without ranges.
 
         Strings are compared only here.
@@ -266,59 +268,59 @@ class _Opened:
             return np.zeros(len(keys), np.int64)
         return self.ranges.ranks(keys)
 
-    def counts(self, places: Int64Array) -> Int64Array:
+    def counts(self, ranks: Int64Array) -> Int64Array:
         """Return the approximate number of entries to compare with each key -> int64[m]."""
         if self.ranges is None:
-            return np.full(len(places), len(self.part.group), np.int64)
-        return self.ranges.counts(places)
+            return np.full(len(ranks), len(self.part.group), np.int64)
+        return self.ranges.counts(ranks)
 
-    def stabbed(self, places: Int64Array) -> Pairs:
+    def stab(self, ranks: Int64Array) -> Pairs:
         """Return all pairs (key, entry) whose range contains the key."""
         if self.ranges is None:
             count = len(self.part.group)
-            return np.repeat(np.arange(len(places)), count), np.tile(np.arange(count), len(places))
-        pairs = self.ranges.stab(places)
+            return np.repeat(np.arange(len(ranks)), count), np.tile(np.arange(count), len(ranks))
+        pairs = self.ranges.stab(ranks)
         return pairs.key, pairs.group
 
 
 @dataclass(frozen=True, slots=True)
-class _Within:
+class _PartitionPairs:
     """Keys and entries with their partitions.
 
     ``key_place`` is int64[m] and ``entry_place`` int64[e]. ``by_place`` is int64[e], the entries
     sorted by partition. The entries of key i are those from ``start[i]`` to ``stop[i]``. ``counts``
-    is int64[m], the entries to compare with each key. ``is_near`` is bool[m], True if they are
+    is int64[m], the entries to compare with each key. ``by_partition`` is bool[m], True if they are
     selected by partition, False if by range.
     """
 
-    opened: _Opened
+    reader: _Reader
     key_place: Int64Array
     entry_place: Int64Array
     by_place: Int64Array
     start: Int64Array
     stop: Int64Array
     counts: Int64Array
-    is_near: BoolArray
+    by_partition: BoolArray
 
     @classmethod
-    def of(
-        cls, opened: _Opened, ranks: Int64Array, key_place: Int64Array, entry_place: Int64Array
-    ) -> _Within:
+    def create(
+        cls, reader: _Reader, ranks: Int64Array, key_place: Int64Array, entry_place: Int64Array
+    ) -> _PartitionPairs:
         by_place = stable_order(entry_place)
         start, stop = (
             np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right")
         )
-        near_count, range_count = stop - start, opened.counts(ranks)
-        is_near = near_count <= range_count
+        near_count, range_count = stop - start, reader.counts(ranks)
+        by_partition = near_count <= range_count
         return cls(
-            opened,
+            reader,
             key_place,
             entry_place,
             by_place,
             start,
             stop,
-            np.where(is_near, near_count, range_count).astype(np.int64),
-            is_near,
+            np.where(by_partition, near_count, range_count).astype(np.int64),
+            by_partition,
         )
 
     def pairs(self, ranks: Int64Array, at: slice) -> Pairs:
@@ -326,21 +328,24 @@ class _Within:
 
         ``ranks`` are the ranks of these keys among the bounds.
         """
-        near, far = np.flatnonzero(self.is_near[at]), np.flatnonzero(~self.is_near[at])
-        start, count = self.start[at][near], (self.stop - self.start)[at][near]
-        key = np.repeat(near, count)
+        by_partition, by_range = (
+            np.flatnonzero(self.by_partition[at]),
+            np.flatnonzero(~self.by_partition[at]),
+        )
+        start, count = self.start[at][by_partition], (self.stop - self.start)[at][by_partition]
+        key = np.repeat(by_partition, count)
         entry = self.by_place[
             np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))
         ]
-        if self.opened.ranges is not None:
-            in_range = self.opened.ranges.held(ranks, key, entry)
+        if self.reader.ranges is not None:
+            in_range = self.reader.ranges.contains(ranks, key, entry)
             key, entry = key[in_range], entry[in_range]
-        if not len(far):
+        if not len(by_range):
             return key, entry
-        far_pairs = self.opened.stabbed(ranks[far])
-        key_far, entry_far = far[far_pairs[0]], far_pairs[1]
-        same = self.key_place[at][key_far] == self.entry_place[entry_far]
-        return np.append(key, key_far[same]), np.append(entry, entry_far[same])
+        range_pairs = self.reader.stab(ranks[by_range])
+        range_key, range_entry = by_range[range_pairs[0]], range_pairs[1]
+        same = self.key_place[at][range_key] == self.entry_place[range_entry]
+        return np.append(key, range_key[same]), np.append(entry, range_entry[same])
 
 
 def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
@@ -359,7 +364,7 @@ def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise([0, *cuts, len(counts)])]
 
 
-class _Kept:
+class _ReaderCache:
     """Cache of opened key parts, keyed by the address of their immutable bytes.
 
     It has no lock, because a forked child might inherit a locked one. Each dict operation is
@@ -368,22 +373,22 @@ class _Kept:
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._found: dict[tuple[int, int, int], tuple[object, _Opened]] = {}
+        self._by_address: dict[tuple[int, int, int], tuple[object, _Reader]] = {}
         """Most recently used last."""
 
-    def opened(self, key_part: bytes | memoryview, ranges: str) -> _Opened:
+    def get(self, key_part: bytes | memoryview, ranges: str) -> _Reader:
         """Return the opened key part, verified now or earlier. Raises ValueError."""
         view = memoryview(key_part).cast("B")
         if not self._size_max or not view.readonly or not len(view):
-            return _Opened.of(view, ranges)
+            return _Reader.open(view, ranges)
         key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
-        cached = self._found.pop(key, None)
+        cached = self._by_address.pop(key, None)
         if cached is None:
             # Keep the object alive, so that its address is not reused.
-            cached = (view.obj, _Opened.of(view, ranges))
-        self._found[key] = cached
-        for evicted in list(self._found)[: -self._size_max]:
-            self._found.pop(evicted, None)
+            cached = (view.obj, _Reader.open(view, ranges))
+        self._by_address[key] = cached
+        for evicted in list(self._by_address)[: -self._size_max]:
+            self._by_address.pop(evicted, None)
         return cached[1]
 
 
@@ -485,11 +490,11 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
     )
 
 
-def _unique(key: Int64Array, group: Int64Array, opened: _Opened) -> Candidates:
+def _unique(key: Int64Array, group: Int64Array, reader: _Reader) -> Candidates:
     """Drop duplicate pairs, which exist only if a group has several entries."""
-    if not opened.repeats:
+    if not reader.repeats:
         return Candidates(key, group)
-    count = opened.part.group_count
+    count = reader.part.group_count
     pairs = distinct_numbers(key * count + group)
     return Candidates(pairs // count, pairs % count)
 

@@ -89,7 +89,7 @@ class BucketKeyIndex(KeyIndex):
                 f"invalid buckets={buckets!r} or fields={fields!r}; use 1 to {BUCKETS_MAX} buckets"
                 " and field names that are not empty"
             )
-        self.rules = _rules(partitions)
+        self.rules = _parse_rules(partitions)
         self.modulus = math.lcm(self.count, *(count for _, count in self.rules))
         if self.modulus > BUCKETS_MAX:
             raise ValueError(
@@ -167,7 +167,7 @@ class BucketKeyIndex(KeyIndex):
         return _encode(_KeyPart(total, count, *_unique(bucket, group, total)))
 
 
-def _rules(text: str) -> list[tuple[str, int]]:
+def _parse_rules(text: str) -> list[tuple[str, int]]:
     """Parse rules into (RE2 expression, number of buckets). The first match wins.
 
     Raises ValueError. Expressions cannot contain commas or semicolons.

@@ -113,17 +113,17 @@ class RecordKeyIndex(KeyIndex):
             int(group.max()),
             groups,
         )
-        return self._built(hashes.hi, group, groups)
+        return self._build(hashes.hi, group, groups)
 
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build_of_groups`. Does not concatenate the keys."""
         group = np.arange(len(hashes), dtype=_number_type(len(hashes)))
         words = np.concatenate([part.hi for part in hashes])
-        return self._built(words, np.repeat(group, list(map(len, hashes))), len(hashes))
+        return self._build(words, np.repeat(group, list(map(len, hashes))), len(hashes))
 
-    def _built(self, words: UInt64Array, group: npt.NDArray[np.integer[Any]], groups: int) -> bytes:
+    def _build(self, words: UInt64Array, group: npt.NDArray[np.integer[Any]], groups: int) -> bytes:
         _check_groups(groups)
-        form, order = _Form.of(len(words)), stable_order(words)
+        form, order = _Form.for_count(len(words)), stable_order(words)
         numbers = group.astype(_number_type(groups), copy=False)[order]
         return _encode(*_distinct_pairs(words[order] & form.mask, numbers), groups, form)
 
@@ -135,23 +135,23 @@ class RecordKeyIndex(KeyIndex):
         self, key_part: bytes | memoryview | _KeyPart, keys: pa.Array, hashes: KeyHashes
     ) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`. Equal hashes return all their groups."""
-        opened = key_part if isinstance(key_part, _KeyPart) else _open(key_part)
+        reader = key_part if isinstance(key_part, _KeyPart) else _open(key_part)
         if len(hashes) == 1:
-            return opened.locate_one(int(hashes.hi[0]))
+            return reader.locate_one(int(hashes.hi[0]))
         order = hashes.kept_order()
         sorted_hashes = hashes.hi[order]
-        if opened.count * _FEWER <= len(sorted_hashes):
-            return opened.located_among(sorted_hashes, order)
-        shard, stored = _shard(sorted_hashes, opened.form.bits), opened.form.stored(sorted_hashes)
-        opened.verify(_distinct(shard))
-        first = opened.search(stored, shard)
+        if reader.count * _FEWER <= len(sorted_hashes):
+            return reader.locate_entries(sorted_hashes, order)
+        shard, stored = _shard(sorted_hashes, reader.form.bits), reader.form.stored(sorted_hashes)
+        reader.verify(_distinct(shard))
+        first = reader.search(stored, shard)
         times = np.zeros(len(first), np.int64)
-        is_inside = opened.starts[shard + 1].astype(np.int64) > first
-        times[is_inside] = opened.hashes[first[is_inside]] == stored[is_inside]
-        if opened.holds_repeats(first, shard, stored):
-            times = opened.search(stored, shard, beyond=True) - first
-        first, key = _spread(first, times), np.repeat(order, times)
-        return Candidates(key.astype(np.int64), opened.groups_at(first))
+        is_inside = reader.starts[shard + 1].astype(np.int64) > first
+        times[is_inside] = reader.hashes[first[is_inside]] == stored[is_inside]
+        if reader.holds_repeats(first, shard, stored):
+            times = reader.search(stored, shard, beyond=True) - first
+        first, key = _expand_runs(first, times), np.repeat(order, times)
+        return Candidates(key.astype(np.int64), reader.groups_at(first))
 
     def merge(
         self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
@@ -162,7 +162,9 @@ class RecordKeyIndex(KeyIndex):
         parts = [_renumber(part, new) for part, new in zip(readers, groups, strict=True)]
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
         numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
-        form = _Form.of(len(hashes), min((part.form.known for part in readers), default=_HASH_BITS))
+        form = _Form.for_count(
+            len(hashes), min((part.form.known_bits for part in readers), default=_HASH_BITS)
+        )
         hashes &= form.mask
         order = np.argsort(hashes, kind="stable")  # merges sorted runs
         return _encode(*_distinct_pairs(hashes[order], numbers[order]), total, form)
@@ -170,28 +172,28 @@ class RecordKeyIndex(KeyIndex):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Storage form of hashes: ``bits`` select the shard, ``known`` bits are stored, in ``width``
+    """Storage form of hashes: ``bits`` select the shard, ``known_bits`` are stored, in ``width``
     bytes.
     """
 
     bits: int
-    known: int
+    known_bits: int
     width: int
 
     @classmethod
-    def of(cls, count: int, known: int = _HASH_BITS) -> _Form:
-        """Return the form of ``count`` hashes with ``known`` bits each."""
+    def for_count(cls, count: int, known_bits: int = _HASH_BITS) -> _Form:
+        """Return the form of ``count`` hashes with ``known_bits`` each."""
         bits = min(_SHARD_BITS_MAX, (count // _SHARD_ENTRIES).bit_length())
         if count >= _NARROW_ENTRIES:
             bits = max(bits, _NARROW_SHARD_BITS)
         if bits < _NARROW_SHARD_BITS:
-            return cls(bits, known, 8)
-        return cls(bits, min(known, bits + _NARROW_BITS), 4)
+            return cls(bits, known_bits, 8)
+        return cls(bits, min(known_bits, bits + _NARROW_BITS), 4)
 
     @property
     def mask(self) -> np.uint64:
         """Mask of the known bits of a hash."""
-        return np.uint64((1 << _HASH_BITS) - (1 << (_HASH_BITS - self.known)))
+        return np.uint64((1 << _HASH_BITS) - (1 << (_HASH_BITS - self.known_bits)))
 
     def stored(self, hashes: UInt64Array) -> UIntArray:
         """Return ``hashes`` as stored in a shard -> uint64[n] or uint32[n]."""
@@ -258,35 +260,36 @@ class _KeyPart:
             )
         return group
 
-    def locate_one(self, wanted: int) -> Candidates:
+    def locate_one(self, hash: int) -> Candidates:
         """Look up a single hash, like :meth:`RecordKeyIndex.locate`."""
-        shard = wanted >> (_HASH_BITS - self.form.bits)
+        shard = hash >> (_HASH_BITS - self.form.bits)
         self.verify(np.array([shard]))
         start, end = int(self.starts[shard]), int(self.starts[shard + 1])
-        stored = self.form.stored(np.array([wanted], np.uint64))[0]
+        stored = self.form.stored(np.array([hash], np.uint64))[0]
         first = last = start + int(self.hashes[start:end].searchsorted(stored))
         while last < end and self.hashes[last] == stored:
             last += 1
         return Candidates(np.zeros(last - first, np.int64), self.groups_at(slice(first, last)))
 
-    def located_among(self, wanted: UInt64Array, order: Int64Array) -> Candidates:
+    def locate_entries(self, hashes: UInt64Array, order: Int64Array) -> Candidates:
         """Look up like :meth:`RecordKeyIndex.locate`, by searching each entry among the ascending
         ``wanted``.
 
-        ``order`` holds the key numbers of ``wanted``.
+        ``order`` holds the key numbers of ``hashes``.
         """
         self.verify(np.arange(1 << self.form.bits))
-        wanted, entries = wanted & self.form.mask, self.whole_hashes()
-        first = wanted.searchsorted(entries)
-        times = wanted.searchsorted(entries, "right") - first
+        hashes, entries = hashes & self.form.mask, self.whole_hashes()
+        first = hashes.searchsorted(entries)
+        counts = hashes.searchsorted(entries, "right") - first
         return Candidates(
-            order[_spread(first, times)], self.groups_at(np.repeat(np.arange(self.count), times))
+            order[_expand_runs(first, counts)],
+            self.groups_at(np.repeat(np.arange(self.count), counts)),
         )
 
-    def search(self, wanted: UIntArray, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
-        """Return the position of each of ``wanted`` in its ``shard`` -> int64[m].
+    def search(self, stored: UIntArray, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
+        """Return the position of each of ``stored`` in its ``shard`` -> int64[m].
 
-        ``wanted`` is in stored form. The position is before equal hashes, or after them if
+        The position is before equal hashes, or after them if
         ``beyond``.
 
         The search starts from an interpolated position and advances for all hashes together. That
@@ -295,22 +298,22 @@ class _KeyPart:
         """
         start, end = self.starts[shard].astype(np.int64), self.starts[shard + 1].astype(np.int64)
         if self.form.width == 8:
-            fraction = (wanted << np.uint64(self.form.bits)).astype(np.float64) * 2.0**-_HASH_BITS
+            fraction = (stored << np.uint64(self.form.bits)).astype(np.float64) * 2.0**-_HASH_BITS
         else:
-            fraction = wanted.astype(np.float64) * 2.0**-_NARROW_BITS
+            fraction = stored.astype(np.float64) * 2.0**-_NARROW_BITS
         first = np.maximum(start + (fraction * (end - start)).astype(np.int64) - _NEAR, start)
-        positions = self._searched(wanted, first, end, 2 * _NEAR, beyond)
+        positions = self._bisect(stored, first, end, 2 * _NEAR, beyond)
         unsure = ((positions == first) & (first > start)) | (
             (positions == first + (2 * _NEAR - 1)) & (positions < end)
         )
         if unsure.any():
             start, end = start[unsure], end[unsure]
             reach = 1 << int((end - start).max()).bit_length()
-            positions[unsure] = self._searched(wanted[unsure], start, end, reach, beyond)
+            positions[unsure] = self._bisect(stored[unsure], start, end, reach, beyond)
         return positions
 
-    def _searched(
-        self, wanted: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool
+    def _bisect(
+        self, stored: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool
     ) -> Int64Array:
         """Search positions from ``first`` to below ``first + reach``, a power of two. See
         :meth:`search`.
@@ -321,17 +324,17 @@ class _KeyPart:
         positions, last, step = first.copy(), np.maximum(end - 1, 0), reach // 2
         while step:
             positions += (
-                is_before(self.hashes[np.minimum(positions + (step - 1), last)], wanted) * step
+                is_before(self.hashes[np.minimum(positions + (step - 1), last)], stored) * step
             )
             step //= 2
         return np.minimum(positions, end)
 
-    def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UIntArray) -> bool:
-        """Return True if any of ``wanted``, found at ``left`` in its ``shard``, precedes an equal
+    def holds_repeats(self, first: Int64Array, shard: Int64Array, stored: UIntArray) -> bool:
+        """Return True if any of ``stored``, found at ``first`` in its ``shard``, precedes an equal
         hash.
         """
-        inside = self.starts[shard + 1].astype(np.int64) > left + 1
-        return bool(np.any(self.hashes[left[inside] + 1] == wanted[inside]))
+        inside = self.starts[shard + 1].astype(np.int64) > first + 1
+        return bool(np.any(self.hashes[first[inside] + 1] == stored[inside]))
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
@@ -385,7 +388,7 @@ def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int, form: _For
     at = starts.tolist()
     checks = _checksums(stored.data, numbers.data, at[:-1], at[1:])
     fan_out = starts.tobytes() + checks.astype(np.dtype("<u8")).tobytes()
-    header = _HEADER.pack(_MAGICS[-1], len(hashes), group_count, bits, form.known)
+    header = _HEADER.pack(_MAGICS[-1], len(hashes), group_count, bits, form.known_bits)
     check = _CHECK.pack(zlib.crc32(fan_out, zlib.crc32(header)))
     return b"".join((header, check, fan_out, stored.data, numbers.data))
 
@@ -433,7 +436,7 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32A
     return hashes[is_kept], numbers[is_kept].astype(np.uint32)
 
 
-def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
+def _expand_runs(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
     """All positions of runs with the given ``starts`` and lengths ``times``."""
     before = np.repeat(np.cumsum(times) - times, times)
     return np.asarray(np.repeat(starts, times) + np.arange(int(times.sum())) - before, np.int64)

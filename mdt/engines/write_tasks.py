@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from indexes.arrays import taken
+from indexes.arrays import take_rows
 from indexes.base import Int64Array
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.tasks import (
@@ -112,7 +112,7 @@ def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
     try:
         return table.take(pa.array(order))
     except pa.ArrowInvalid:  # more than 2 GiB of text in a column
-        return pa.concat_tables([taken(table, rows) for rows in np.split(order, stops[:-1])])
+        return pa.concat_tables([take_rows(table, rows) for rows in np.split(order, stops[:-1])])
 
 
 def drained(items: list[T]) -> Iterator[T]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import paths, values
-from indexes.arrays import numbers, taken
+from indexes.arrays import numbers, take_rows
 from indexes.predicate import Leaf, Or, Predicate
 from mdt.errors import Invalid
 from mdt.filters.leaves import column_name
@@ -191,7 +191,7 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
         columns[f"value{number}"] = _comparable(column)
         ways.append((f"value{number}", "descending" if key.descending else "ascending"))
     order = pc.sort_indices(pa.table(columns), sort_keys=ways)
-    return taken(table, numbers(order[:limit]))
+    return take_rows(table, numbers(order[:limit]))
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:

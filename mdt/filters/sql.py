@@ -498,7 +498,7 @@ class Conditions(Cursor):
         try:
             if len(names) < function.columns:
                 raise ValueError(f"it takes {function.columns} columns: {function.usage}")
-            test = predicate.call(function.name, names, function.converted(constants))
+            test = predicate.call(function.name, names, function.convert_arguments(constants))
             predicate.check(test, self._schema)
         except ValueError as error:
             self.invalid(f"{function.name}: {error}", start)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as orders
-from indexes.arrays import is_rising, stable_order
+from indexes.arrays import is_sorted, stable_order
 from mdt.errors import Invalid
 from mdt.hudi.plain_arrays import plain
 from mdt.schema.names import avro_name
@@ -94,7 +94,7 @@ def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
     >>> rising(pa.array(["b", "a"])).tolist(), rising(pa.array(["a", "b"]))
     ([1, 0], None)
     """
-    if is_rising(keys):
+    if is_sorted(keys):
         return None
     words = _words(keys)
     if words is not None:

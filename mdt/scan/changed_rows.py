@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.arrays import numbers, taken
+from indexes.arrays import numbers, take_rows
 from indexes.base import BoolArray, Int64Array
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
@@ -181,11 +181,11 @@ class ChangedRows:
         key = np.full(len(events), -1)
         if len(unknown):
             key[unknown] = self._numbered(
-                events.rows(unknown), taken(table.select([self._identity]), unknown)[0]
+                events.rows(unknown), take_rows(table.select([self._identity]), unknown)[0]
             )
         changed = self._changed(events, key)
         if self.is_net and len(unknown):
-            table = taken(table, changed.event)
+            table = take_rows(table, changed.event)
         return changed, table.select(self.names)
 
     def read(self, changed: Changed) -> tuple[Changed, pa.Table]:

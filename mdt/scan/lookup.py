@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import flags, taken
+from indexes.arrays import flags, take_rows
 from indexes.base import BoolArray, Int64Array
 from mdt.arguments import shown
 from mdt.errors import Invalid, MdtError
@@ -123,7 +123,7 @@ def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
     live = found.file >= 0
     if live.all():
         return rows
-    return taken(rows, np.where(live, np.cumsum(live) - 1, -1))
+    return take_rows(rows, np.where(live, np.cumsum(live) - 1, -1))
 
 
 def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:

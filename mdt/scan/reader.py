@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.arrays import taken
+from indexes.arrays import take_rows
 from indexes.functions import FunctionFailed
 from indexes.paths import top_levels
 from indexes.predicate import Call, Predicate, bind, columns, leaves
@@ -140,7 +140,7 @@ def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
     """Return ``rows`` of a table in this order, as slices if they form long runs."""
     starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     if len(starts) * _RUN_ROWS > len(rows):
-        return taken(table, rows)
+        return take_rows(table, rows)
     sizes = np.diff(starts, append=len(rows))
     runs = zip(rows[starts].tolist(), sizes.tolist(), strict=True)
     return pa.concat_tables([table.slice(*run) for run in runs])

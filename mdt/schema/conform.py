@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.arrays import begun_on
+from indexes.arrays import task_starter
 from mdt.errors import Invalid
 from mdt.schema.convert import convert, filled, has_required, is_encoded, is_same, requires
 from mdt.schema.declared import plain
@@ -65,7 +65,7 @@ def conform(
     refuse_repeated(data.column_names)
     problems = list(_wrong_names(data.column_names, declared.names))
     columns = []
-    with begun_on(pa.cpu_count() if data.nbytes >= _SIDE_BY_SIDE_BYTES_MIN else 0) as begun:
+    with task_starter(pa.cpu_count() if data.nbytes >= _SIDE_BY_SIDE_BYTES_MIN else 0) as begun:
         waiting = []
         for field, kept in zip(declared, stored, strict=True) if not problems else ():
             waiting.append(begun(partial(_conformed, data, field, kept, key, first)))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from indexes.hudi_bloom import DYNAMIC_V0, Filling
+from indexes.hudi_bloom import DYNAMIC_V0, FilterBuilder
 from mdt.config import Options
 
 
-def filling(keys: int, options: Options) -> Filling:
+def filling(keys: int, options: Options) -> FilterBuilder:
     """Return an empty filter for ``keys`` record keys. Its type and false-positive rate come from
     the options.
     """
     if options.bloom_filter_type == DYNAMIC_V0:
-        return Filling(
+        return FilterBuilder(
             DYNAMIC_V0, keys, options.bloom_entries, options.bloom_fpp, options.bloom_entries_max
         )
-    return Filling(options.bloom_filter_type, keys, max(1, keys), options.bloom_fpp)
+    return FilterBuilder(options.bloom_filter_type, keys, max(1, keys), options.bloom_fpp)
 
 
 def footer_bloom(keys: pa.Array, options: Options) -> bytes:

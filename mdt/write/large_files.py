@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.arrays import is_rising
+from indexes.arrays import is_sorted
 from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.forking import cached_property
@@ -143,7 +143,7 @@ def _looked_at(base: Base) -> _Seen:
         unbounded |= base_file.without_bounds(piece.select(floats))
         if rises:
             keys = sort_keys(piece, key)
-            rises = is_rising(keys) and (last is None or last <= keys[0].as_py())
+            rises = is_sorted(keys) and (last is None or last <= keys[0].as_py())
             last = keys[-1].as_py()
     return _Seen(rises, unbounded)
 

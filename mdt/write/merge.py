@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.arrays import taken
+from indexes.arrays import take_rows
 from indexes.base import Int64Array, KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE
 from mdt.commit.operation import Changes, Claim
@@ -174,7 +174,7 @@ class MergedRows(Rows):
             order.append(rows)
         if len(parts) == 1:
             return parts[0]
-        return taken(pa.concat_tables(parts), np.argsort(np.concatenate(order)))
+        return take_rows(pa.concat_tables(parts), np.argsort(np.concatenate(order)))
 
     def target(
         self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int
@@ -435,7 +435,7 @@ class Decision:
                     target = self._merge.target(
                         self._snapshot, found, columns, threads=self._threads
                     )
-                rows = taken(target, undecided) if target.num_columns else target
+                rows = take_rows(target, undecided) if target.num_columns else target
                 is_match = condition.holds(
                     self._merge.source.beside(condition.names, found.source[undecided], rows)
                 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from indexes.arrays import taken
+from indexes.arrays import take_rows
 from indexes.base import Int64Array
 from mdt.errors import Invalid
 from mdt.schema.conform import conform, refuse_repeated
@@ -102,7 +102,7 @@ class Source:
             if name.startswith(TARGET):
                 columns[name] = target[name.removeprefix(TARGET)]
             else:
-                columns[name] = taken(pa.table({name: self._asked(name)}), rows)[name]
+                columns[name] = take_rows(pa.table({name: self._asked(name)}), rows)[name]
         return pa.table(columns)
 
     def _asked(self, name: str) -> pa.ChunkedArray:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.arrays import MANY_VALUES, begun_on, is_rising
+from indexes.arrays import MANY_VALUES, is_sorted, task_starter
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.commit.operation import Claim
 from mdt.config import Options
@@ -233,7 +233,7 @@ class WriteJob:
         """
         table, options = content.table, self.options
         row_groups = base_file.row_groups_of(len(table), options.row_group_rows)
-        with begun_on(1 if len(table) >= _BESIDE_ROWS_MIN else 0) as begun:
+        with task_starter(1 if len(table) >= _BESIDE_ROWS_MIN else 0) as begun:
             bloom = None
             if keys is not None and options.write_footer_bloom:
                 bloom = begun(partial(footer_bloom, keys, options))
@@ -400,7 +400,7 @@ class WriteJob:
             return at
         key = self.snapshot.definition.key
         keys = sort_keys(taken(table.select(key), at), key)
-        if not is_rising(keys.slice(0, settled)):
+        if not is_sorted(keys.slice(0, settled)):
             return at
         order = rising(keys)
         return at if order is None else at[order]
@@ -561,7 +561,7 @@ class WriteJob:
 
 def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:
     """Return (smallest key, largest key), or (None, None) without keys."""
-    if len(keys) == 1 or (len(keys) >= MANY_VALUES and is_rising(keys)):
+    if len(keys) == 1 or (len(keys) >= MANY_VALUES and is_sorted(keys)):
         return keys[0].as_py(), keys[-1].as_py()
     bounds = pc.min_max(keys).as_py()
     return bounds["min"], bounds["max"]

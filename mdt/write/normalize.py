@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import flags, is_rising, repeats, taken
+from indexes.arrays import flags, has_duplicates, is_sorted, take_rows
 from indexes.base import BoolArray, Int64Array
 from indexes.key_hash import KeyHash
 from mdt.errors import Conflict, Invalid
@@ -156,7 +156,7 @@ def conformed(
     live = conform(data.filter(pa.array(~ends)), declared, stored, key, first=None)
     at = np.empty(len(data), np.int64)
     at[~ends], at[ends] = np.arange(len(live)), len(live) + np.arange(len(deletes))
-    return taken(pa.concat_tables([live, with_nulls(deletes, live.schema)]), at)
+    return take_rows(pa.concat_tables([live, with_nulls(deletes, live.schema)]), at)
 
 
 def stored_batch(
@@ -258,9 +258,9 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
     the last row.
     """
     is_value = len(definition.key) == 1  # distinct values have distinct record keys
-    if is_value and is_rising(batch.sort_keys, strictly=True):
+    if is_value and is_sorted(batch.sort_keys, strictly=True):
         return batch
-    if not repeats(batch.hashes.hi):
+    if not has_duplicates(batch.hashes.hi):
         return batch
     order, last = key_order(batch, definition)
     if last.all():
@@ -322,13 +322,13 @@ def key_order(
     return order.astype(np.int64), last
 
 
-def _refuse_one_hash(keys: pa.Array, order: Int64Array, repeats: Int64Array) -> None:
+def _refuse_one_hash(keys: pa.Array, order: Int64Array, has_duplicates: Int64Array) -> None:
     """Raise Invalid if two different keys have the same hash.
 
     Args:
-        repeats: Indices into ``order`` of rows with the same hash as the next row.
+        has_duplicates: Indices into ``order`` of rows with the same hash as the next row.
     """
-    first, second = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
+    first, second = (keys.take(pa.array(order[at])) for at in (has_duplicates, has_duplicates + 1))
     for at in np.flatnonzero(flags(pc.not_equal(first, second)))[:1].tolist():
         raise Invalid(
             f"two different keys have the same hash: {first[at].as_py()!r} and"

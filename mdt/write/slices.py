@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.arrays import taken
+from indexes.arrays import take_rows
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.metadata.keys.locate import Located
 from mdt.write.assign import Assignment
@@ -76,7 +76,7 @@ class KeyedRows:
         at = pa.array(rows)
         ordering = None if self.ordering is None else self.ordering[rows]
         return KeyedRows(
-            taken(self.table, rows),
+            take_rows(self.table, rows),
             self.keys.take(at),
             self.sort_keys.take(at),
             self.hashes.take(rows),

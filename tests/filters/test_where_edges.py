@@ -150,7 +150,7 @@ def test_a_function_of_somebodys_own_comes_before_ours():
     try:
         assert matching("greatest(a, b)") == [True, True, False]
     finally:
-        del functions._SHARED._known["greatest"]
+        del functions._SHARED._by_name["greatest"]
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])

@@ -142,7 +142,7 @@ def test_a_filter_is_the_same_however_its_keys_are_taken(monkeypatch):
     keys = pa.array([f"{n * 7919}é" for n in range(1000)])
     found = set()
     for few, piece in ((0, 10_000), (0, 3), (8, 3)):
-        monkeypatch.setattr(hudi_bloom, "_KEYS_ALONE", few)
+        monkeypatch.setattr(hudi_bloom, "_SINGLE_KEYS_MAX", few)
         monkeypatch.setattr(hudi_bloom, "_PIECE_KEYS", piece)
         found.add(
             (hudi_bloom.simple(keys, 1000, 1e-9), hudi_bloom.dynamic_v0(keys, 100, 1e-9, 250))

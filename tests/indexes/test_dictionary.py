@@ -45,9 +45,9 @@ def assert_ranked(keys, width, wanted):
     expected = [bisect_left(as_bytes, key) for key in wanted]
     for start, end in ((0, len(keys)), (250, 290), (255, 257)):
         assert end > len(keys) or found.keys(start, end) == as_bytes[start:end]
-    assert found.ranks(Bounds.of(wanted, width)) == expected
+    assert found.ranks(Bounds.from_keys(wanted, width)) == expected
     for at in range(0, len(wanted), max(1, len(wanted) // 200)):
-        assert found.ranks(Bounds.of(wanted[at : at + 2], width)) == expected[at : at + 2]
+        assert found.ranks(Bounds.from_keys(wanted[at : at + 2], width)) == expected[at : at + 2]
 
 
 def around(keys):
@@ -81,7 +81,9 @@ def test_a_look_up_reads_one_block_and_equal_blocks_are_decoded_once():
     summary = Recording(pack_blocks([*packed, b"x" * 9000], kind=KIND))
     parsed = {}
     for _ in range(3):
-        opened(summary, None, parsed).ranks(Bounds.of([TEXTS[700], TEXTS[700] + b"\0"], None))
+        opened(summary, None, parsed).ranks(
+            Bounds.from_keys([TEXTS[700], TEXTS[700] + b"\0"], None)
+        )
     assert summary.bytes_read <= 3 * (4096 + max(map(len, packed))) and len(parsed) == 1
 
 
@@ -113,7 +115,7 @@ def hostile(data, width, count, index):
 @pytest.mark.parametrize("width", [8, None])
 def test_a_block_that_was_made_up_is_refused(block, width):
     with pytest.raises(ValueError):
-        hostile(block, width, 3, bytes(8)).ranks(Bounds.of([b"\0" * 7 + b"\5"], width))
+        hostile(block, width, 3, bytes(8)).ranks(Bounds.from_keys([b"\0" * 7 + b"\5"], width))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from indexes.key_testing import KeyIndexConformance, first_failure, hashed, keys
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex
 from indexes.keys.bucket import BucketKeyIndex, java_hashes
-from indexes.keys.kept_elsewhere import MemoryKeyIndex
+from indexes.keys.external import MemoryKeyIndex
 from indexes.keys.record import RecordKeyIndex
 from indexes.keys.simple import SimpleKeyIndex
 
@@ -63,7 +63,7 @@ def test_a_key_part_that_was_opened_is_not_verified_again_but_another_one_is():
     twice = memoryview(part + part)
     for piece in (twice[: len(part)], twice[len(part) :], twice[: len(part)]):
         assert index.locate(piece, *keys).group.tolist() == [0, 1]
-    assert len(index._kept._found) == 2
+    assert len(index._readers._by_address) == 2
     writable = bytearray(part)
     index.locate(memoryview(writable), *keys)
     writable[50] ^= 1

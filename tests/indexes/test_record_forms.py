@@ -149,13 +149,13 @@ def test_parts_of_all_forms_are_merged_and_lose_no_key_and_no_more_bits_than_the
     ):
         renumbered = [np.arange(9) + 9 * n for n in range(len(chosen))]
         merged = INDEX.merge([key_parts[n] for n in chosen], renumbered, 9 * len(chosen))
-        assert record._open(merged).form.known == known
+        assert record._open(merged).form.known_bits == known
         for place, n in enumerate(chosen):
             expected = [(at, group + 9 * place) for at, group in those_of(range(len(parts[n])))]
             assert pairs(merged, parts[n]) == expected
     few = INDEX.merge([key_parts[2]], [np.where(np.arange(9) == 4, 0, -1)], 1)
     form = record._open(few).form
-    assert len(few) < 9 * NARROW and (form.width, form.known) == (8, 40)
+    assert len(few) < 9 * NARROW and (form.width, form.known_bits) == (8, 40)
     assert pairs(few, parts[2]) == [(key, 0) for key in range(4, NARROW, 9)]
 
 

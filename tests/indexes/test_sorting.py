@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from indexes import arrays
-from indexes.arrays import _FEW, _PIECE, MANY_ROWS, repeats, stable_order
+from indexes.arrays import _ARGSORT_MAX, _PIECE, MANY_ROWS, has_duplicates, stable_order
 
 
 def drawn(kind, span, size, seed):
@@ -25,7 +25,8 @@ def assert_ordered(numbers):
 
 
 @pytest.mark.parametrize(
-    "size", [0, 1, _FEW - 1, _FEW, _FEW + 1, 5_000, _PIECE, _PIECE + 1, 70_000]
+    "size",
+    [0, 1, _ARGSORT_MAX - 1, _ARGSORT_MAX, _ARGSORT_MAX + 1, 5_000, _PIECE, _PIECE + 1, 70_000],
 )
 @pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int32, np.uint32, np.uint8])
 def test_numbers_stand_as_numpys_stable_sort_puts_them(kind, size):
@@ -57,13 +58,13 @@ def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(monkeypatch, size,
     hashes = np.arange(size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     np.random.default_rng(size).shuffle(hashes)
     before = hashes.copy()
-    assert not repeats(hashes) and np.array_equal(hashes, before)
+    assert not has_duplicates(hashes) and np.array_equal(hashes, before)
     added = [before[:1], before[size // 2 :][:1], np.array([0, 0]), np.full(2, 2**64 - 1)]
     for more in added if size else added[2:]:
-        assert repeats(np.append(before, more.astype(np.uint64)))
+        assert has_duplicates(np.append(before, more.astype(np.uint64)))
 
 
-PIECE_ROWS = arrays._RISING_PIECE_ROWS
+PIECE_ROWS = arrays._SORTED_PIECE_ROWS
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -73,7 +74,7 @@ def test_a_value_that_does_not_rise_is_found_wherever_it_stands(monkeypatch, siz
 
     def rises(numbers):
         column = pa.array(numbers)
-        return arrays.is_rising(column), arrays.is_rising(column, strictly=True)
+        return arrays.is_sorted(column), arrays.is_sorted(column, strictly=True)
 
     numbers = np.arange(10, 10 + size) * 3
     assert rises(numbers) == (True, True)
@@ -83,5 +84,5 @@ def test_a_value_that_does_not_rise_is_found_wherever_it_stands(monkeypatch, siz
             changed[at] = changed[at + 1] + by
             assert rises(changed) == expected
         texts = pa.array(changed).cast("string")
-        assert arrays.is_rising(texts) == (texts.to_pylist() == sorted(texts.to_pylist()))
-        assert not arrays.is_rising(pa.array([*numbers.tolist(), None]))
+        assert arrays.is_sorted(texts) == (texts.to_pylist() == sorted(texts.to_pylist()))
+        assert not arrays.is_sorted(pa.array([*numbers.tolist(), None]))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes import arrays
-from indexes.arrays import taken, taken_by_chunk
+from indexes.arrays import take_rows, take_rows_by_chunk
 
 PARTS = st.lists(st.lists(st.none() | st.text(max_size=3), max_size=5), min_size=1, max_size=4)
 
@@ -21,8 +21,10 @@ def test_rows_taken_by_chunk_are_those_that_arrow_takes_in_as_many_chunks_as_it_
     table = pa.table({"s": texts, "l": pa.array([[text] for text in texts.to_pylist()])})
     rows = np.array(data.draw(st.lists(st.integers(-1, len(table) - 1))), np.int64)
     expected = table.take(pa.array(rows, mask=rows < 0))
-    assert taken(table, rows).equals(expected) and taken_by_chunk(table, rows).equals(expected)
-    at_once = arrays._taken_by_chunk
+    assert take_rows(table, rows).equals(expected) and take_rows_by_chunk(table, rows).equals(
+        expected
+    )
+    at_once = arrays._take_rows_by_chunk
 
     def limited(table, rows):
         if len(rows) > most:
@@ -33,9 +35,9 @@ def test_rows_taken_by_chunk_are_those_that_arrow_takes_in_as_many_chunks_as_it_
         raise pa.ArrowInvalid("offset overflow")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "_taken_by_chunk", limited)
-        assert taken_by_chunk(table, rows).equals(expected)
-        patch.setattr(arrays, "_taken_by_chunk", never)
+        patch.setattr(arrays, "_take_rows_by_chunk", limited)
+        assert take_rows_by_chunk(table, rows).equals(expected)
+        patch.setattr(arrays, "_take_rows_by_chunk", never)
         if len(rows):
             with pytest.raises(pa.ArrowInvalid, match="overflow"):
-                taken_by_chunk(table, rows)
+                take_rows_by_chunk(table, rows)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from indexes import arrays, key_hash
-from indexes.arrays import side_by_side, spans
+from indexes.arrays import map_parallel, spans
 from indexes.keys.record import RecordKeyIndex
 
 MANY = arrays.MANY_ROWS
@@ -21,12 +21,12 @@ MANY = arrays.MANY_ROWS
 )
 def test_many_rows_are_shared_by_threads(monkeypatch, threads, rows, expected):
     monkeypatch.setattr(pa, "cpu_count", lambda: threads)
-    found = side_by_side(lambda piece: (piece, threading.current_thread()), range(50), rows)
+    found = map_parallel(lambda piece: (piece, threading.current_thread()), range(50), rows)
     pieces, runners = zip(*found, strict=True)
     assert pieces == tuple(range(50))
     assert (threading.current_thread() not in runners) == expected
     with pytest.raises(ZeroDivisionError):
-        side_by_side(lambda piece: 1 // piece, [1, 0, 2], rows)
+        map_parallel(lambda piece: 1 // piece, [1, 0, 2], rows)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(0, 3), (1, 3), (3, 3), (10, 3)])

@@ -94,7 +94,7 @@ def call(name: str, *given: Any) -> Column:
     try:
         if len(columns) < function.columns:
             raise ValueError(f"it takes {function.columns} columns: {function.usage}")
-        arguments = function.converted(literals)
+        arguments = function.convert_arguments(literals)
     except ValueError as error:
         raise Invalid(f"{function.name}: {error}") from error
     return evaluated(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.arrays import numbers, taken
+from indexes.arrays import numbers, take_rows
 from indexes.registry import parse_spec
 from mdt.errors import Corrupt, Invalid
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -161,7 +161,7 @@ def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | 
             "a commit record gives the table another key hash, and not all files key maps of it",
             path=path,
         )
-    return taken(maps.drop_columns(["segment"]), rows).combine_chunks()
+    return take_rows(maps.drop_columns(["segment"]), rows).combine_chunks()
 
 
 def first(record: CommitRecord, *, path: str) -> Snapshot:
