@@ -1,3 +1,4 @@
-"""Table services: compaction, clustering, index builds, check.  Those that change the table are
-transactions like any other.
+"""Table services: layout, cleaning, history, indexing, reports, check and repair.
+
+Services that change the table are ordinary transactions.
 """

@@ -1,8 +1,8 @@
-"""What a table does for itself after a write: steps of services, within a budget of time.
+"""Automatic table maintenance after a write, in small steps within a time budget.
 
-A step is a transaction like any other.  The write stands whatever happens in it: its errors become
-warnings.  Work that does not fit the budget is left to the next write, to the thread of the table,
-or to whoever looks after the whole table.
+Each step is an ordinary transaction. A failed step does not affect the write; its error becomes a
+warning. Work that exceeds the budget is left to the next write, to the table's maintenance thread,
+or to an explicit maintenance call.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from mdt.services.layout.budget import Outcome, Scope, everywhere, step_bytes
 from mdt.services.reclaiming import cleaning
 
 Step = Callable[[Metadata, Snapshot, Options, Scope], Outcome]
-"""Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so
-does the part of the work that its scope allows.
+"""A step of a service: does as much due work as its scope allows.
+
+Checking the newest snapshot for due work must be cheap.
 """
 
 STEPS: Sequence[tuple[str, Step]] = (
@@ -32,25 +33,25 @@ STEPS: Sequence[tuple[str, Step]] = (
     ("compact_logs", small_files.compact_logs),
     ("join", small_files.join),
 )
-"""Name and step of each service, in the order in which they run.  A cleaning cannot be divided, so
-the others take what it leaves of the time.
+"""Name and step of each service, in order. Cleaning cannot be divided, so the other services share
+the remaining time.
 """
 SPEED_BYTES = 32 << 20
-"""Bytes a second that a step is taken to read until one was measured."""
+"""Assumed read speed of a step until it is measured, in bytes per second."""
 MEASURED_BYTES_MIN = 1 << 20
-"""What a smaller step takes does not depend on its bytes."""
+"""The duration of smaller steps does not depend on their size, so they are not measured."""
 FREE_BYTES = 1 << 20
-"""The first step after a write may always read so much: it takes no longer than a small write."""
+"""Bytes that the first step after a write may always read: no more work than a small write."""
 _ROW_OPERATIONS = ("upsert", "insert", "insert_unchecked")
 
 
 def run_due(
     metadata: Metadata, options: Options, *, is_dry: bool = False
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Let every service that is due anywhere in the table do one step; return which did something,
-    and what went wrong.
+    """Run one step of every service with due work anywhere in the table.
 
-    ``is_dry``: return which would, as the table is now.
+    Returns (names of the services that did something, warnings). With ``is_dry`` nothing is
+    changed, and the names are those of the services that have work.
     """
     scope = everywhere(options, is_dry=is_dry)
     done, warnings = [], []
@@ -64,15 +65,17 @@ def run_due(
 
 
 def _warning(metadata: Metadata, name: str, error: Exception) -> str:
-    """Log that a service failed, and return the text."""
+    """Log the failure of a service and return the message."""
     text = f"{name} did not run: {error}"
     logs.SERVICE.warning("%s: %s", metadata.known().definition.name, text)
     return text
 
 
 class Upkeep:
-    """Which services are due after the writes of one open table, and how fast they are; safe to use
-    from threads.
+    """Maintenance after the writes of one open table: where work may be due, and the measured
+    speed.
+
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -84,12 +87,13 @@ class Upkeep:
         self._thread: ServiceThread | None = None
 
     def begin_write(self, now_us: int) -> None:
-        """Note that a write begins in this thread."""
+        """Record the start of a write in this thread."""
         self._began.us = now_us
 
     def after_write(self, metadata: Metadata, options: Options, seq: int) -> tuple[str, ...]:
-        """Let services that are due do some steps after the commit ``seq``; return what went wrong,
-        in the thread of the table too.
+        """Run steps that are due after the commit ``seq``.
+
+        Returns warnings, including those of the maintenance thread.
         """
         if not options.services_auto:
             return ()
@@ -106,7 +110,7 @@ class Upkeep:
         return warnings
 
     def close(self) -> None:
-        """End the thread of the table, if there is one, after the step that it is doing."""
+        """Stop the maintenance thread, if any, after its current step."""
         if self._thread is not None:
             self._thread.close()
 
@@ -120,7 +124,7 @@ class Upkeep:
                 self._partitions.update(record.table("files")["partition"].to_pylist())
 
     def _steps(self, metadata: Metadata, options: Options, seconds: float) -> tuple[str, ...]:
-        """Do what fits into so many seconds, and what is overdue."""
+        """Run the steps that fit into ``seconds``, and overdue work."""
         now_us, warnings, is_first = metadata.storage.now_us, list[str](), True
         begun = now_us()
         self._forget_what_is_not_due(metadata, options)
@@ -142,7 +146,13 @@ class Upkeep:
         bytes_max: int,
         takes_any: bool = False,
     ) -> Outcome:
-        """Let one service do a step where this table has been written, and measure it."""
+        """Run and measure one step of a service in the written parts of the table.
+
+        Args:
+            number: Position in STEPS.
+            bytes_max: Bytes to read.
+            takes_any: See :class:`mdt.services.layout.budget.Scope`.
+        """
         with self._lock:
             scope = Scope(
                 frozenset(self._groups), frozenset(self._partitions), bytes_max, takes_any
@@ -164,7 +174,7 @@ class Upkeep:
 
 
 class ServiceThread:
-    """Does the services of one table beside its writes, on a view of the table of its own."""
+    """A thread that maintains one table in the background, with its own metadata."""
 
     def __init__(self, upkeep: Upkeep, metadata: Metadata) -> None:
         self._upkeep = upkeep
@@ -177,11 +187,11 @@ class ServiceThread:
 
     @classmethod
     def of(cls, known: ServiceThread | None, upkeep: Upkeep, metadata: Metadata) -> ServiceThread:
-        """Return ``known`` if it runs in this process, else a new thread."""
+        """Return the thread ``known`` if it runs in this process, else start a new one."""
         return known if known is not None and known._thread.is_alive() else cls(upkeep, metadata)
 
     def wake(self) -> tuple[str, ...]:
-        """Look for work that is due; return what went wrong since the last call."""
+        """Make the thread check for due work. Returns warnings since the last call."""
         with self._changed:
             self._is_due = True
             warnings, self._warnings = self._warnings, ()
@@ -189,7 +199,7 @@ class ServiceThread:
         return warnings
 
     def close(self) -> None:
-        """End after the step that is being done."""
+        """Stop after the current step."""
         if not self._thread.is_alive():
             return
         with self._changed:
@@ -209,8 +219,9 @@ class ServiceThread:
                 pass
 
     def _did_something(self) -> bool:
-        """Do a step of each service.  What a writer has changed meanwhile waits for the next
-        call.
+        """Run a step of each service. Return True if one committed something.
+
+        After a conflict with a writer the thread waits for the next wake-up.
         """
         is_done = False
         for number, (name, _) in enumerate(STEPS):
@@ -225,7 +236,7 @@ class ServiceThread:
                 is_done |= outcome.is_done
             except Conflict:
                 return False
-            except Exception as error:  # noqa: BLE001 - the writer is told
+            except Exception as error:  # noqa: BLE001 - reported to the writer as a warning
                 with self._changed:
                     self._warnings += (_warning(self._metadata, name, error),)
                 return False

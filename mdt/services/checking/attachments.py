@@ -1,8 +1,8 @@
-"""Key maps and page maps: both follow from their data file.
+"""Check and rebuild key maps and page maps, which are derived from data files.
 
-A map that is made again and has the CRC of the commit record is what was written.  It is put back
-under the same name, without a commit, so older states and readers that hold them have it, too.  If
-the bytes come out differently, the file group is written anew.
+A rebuilt map with the CRC in the commit record equals the original. It is written back under the
+same name without a commit, so older states can use it too. If the bytes differ, the file group is
+rewritten.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from mdt.stores.storage import Storage
 
 
 def read_verified(storage: Storage, stored: ObjectRange) -> bytes:
-    """Return the bytes of a range, always from storage.  Raises Corrupt unless they are those that
-    were written.
-    """
+    """Read a range from storage, bypassing caches. Raises Corrupt if its CRC is wrong."""
     data = storage.read(stored.path, stored.offset, stored.length)
     if zlib.crc32(data) != stored.crc:
         text = f"{stored.length} bytes beside the data files are damaged"
@@ -42,7 +40,7 @@ def read_verified(storage: Storage, stored: ObjectRange) -> bytes:
 
 
 def is_whole(storage: Storage, stored: ObjectRange) -> bool:
-    """Return whether the bytes of a range are those that were written."""
+    """Return True if the bytes of a range have the right CRC."""
     try:
         read_verified(storage, stored)
     except Corrupt:
@@ -51,7 +49,7 @@ def is_whole(storage: Storage, stored: ObjectRange) -> bool:
 
 
 def check_key_map(file: DataFile) -> Iterator[str]:
-    """Compare a key map, perhaps of an older format, with the rows of the file."""
+    """Compare a key map, possibly in an older format, with the rows of the file."""
     state, stored = file.state, file.segment.key_map
     if stored is None:
         yield "has no key map"
@@ -64,8 +62,9 @@ def check_key_map(file: DataFile) -> Iterator[str]:
 
 
 def check_page_map(file: DataFile) -> Iterator[str]:
-    """Compare a page map, perhaps of an older format, with the bytes of the file; files may do
-    without.
+    """Compare a page map, possibly in an older format, with the bytes of the file.
+
+    Page maps are optional.
     """
     stored = file.segment.page_map
     if stored is None:
@@ -85,7 +84,7 @@ def _key_map_of(state: TableState, table: pa.Table) -> bytes:
 
 
 def _page_maps_of(segment: Segment, data: bytes) -> Iterator[bytes]:
-    """Yield the page maps that writers make of a data file; older ones left out nested columns."""
+    """Yield the possible page maps of a data file. Older writers omitted nested columns."""
     block = pa.py_buffer(data).slice(segment.block_offset, segment.block_length)
     for nested in (True, False):
         with suppress(*page_map.UNKNOWN_LAYOUT):
@@ -93,7 +92,7 @@ def _page_maps_of(segment: Segment, data: bytes) -> Iterator[bytes]:
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Put damaged key maps and page maps back, as far as their data files can be read."""
+    """Write damaged key maps and page maps back if their data files are readable."""
     state, others = repair.state(), set[str]()
     history = state.snapshot.history
     seqs = dict(zip(history["instant"].to_pylist(), history["seq"].to_pylist(), strict=True))
@@ -109,8 +108,10 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 def _states(state: TableState, seq: int) -> Iterator[TableState]:
-    """Yield the readable states whose files may refer to an object of commit ``seq``: the one after
-    it or the oldest one, the newest one, and those with tags.
+    """Yield the readable states whose files may refer to an object of commit ``seq``.
+
+    These are the state after the commit (or the oldest readable state), the newest state, and
+    tagged states.
     """
     horizon, tags = state.snapshot.retention.horizon, state.snapshot.tags
     for number in {max(seq, horizon), state.snapshot.seq, *tags.before(horizon)}:
@@ -122,8 +123,9 @@ def _states(state: TableState, seq: int) -> Iterator[TableState]:
 
 
 def _put_back(state: TableState, path: str, others: set[str]) -> int:
-    """Put the maps of a state back that are damaged in the object at ``path``; return how many.
-    File groups whose maps would get other bytes are added to ``others``.
+    """Write back the damaged maps of a state in the object at ``path``. Return their number.
+
+    File groups whose rebuilt maps have other bytes are added to ``others``.
     """
     files, count = state.snapshot.files, 0
     is_here = pc.equal(files.column("key_map_path"), path).fill_null(False)
@@ -148,7 +150,7 @@ def _put_back(state: TableState, path: str, others: set[str]) -> int:
 
 
 def _made_again(state: TableState, segment: Segment) -> list[tuple[ObjectRange, bytes]]:
-    """Return the damaged maps of a data file, made again; none if the file cannot be read."""
+    """Rebuild the damaged maps of a data file. Returns nothing if the file is unreadable."""
     maps, stored, storage = [], segment.page_map, state.storage
     with suppress(Corrupt, Invalid):
         if segment.key_map is not None and not is_whole(storage, segment.key_map):

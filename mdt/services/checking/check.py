@@ -1,6 +1,6 @@
-"""Check a table: compute everything again that can be computed, and compare it with what is stored.
+"""Consistency check of a table: recompute derived data and compare it with storage.
 
-What is checked follows from data files and the log, so everything else can be rebuilt from these.
+Everything is derived from data files and the log, so everything else can be rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ATTEMPTS_MAX = 3
 
 
 def walk(state: TableState, progress: Progress | None = None) -> Iterator[Problem]:
-    """Walk over everything that a table consists of, and yield its problems.  O(table)."""
+    """Check every part of a table and yield the problems. O(table)."""
     try:
         state.snapshot.check()
     except AssertionError as error:
@@ -47,18 +47,18 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
     yield from summaries.check(state)
     yield from keys.check(state, live_keys)
     for check_part in (data_files.check_past, keys.check_placement):
-        with suppress(Corrupt):  # what cannot be read is among the problems already
+        with suppress(Corrupt):  # unreadable objects were reported before
             yield from check_part(state)
 
 
 def check(
     metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None
 ) -> CheckReport:
-    """Check every live file, the log, the metadata, and Hudi's timeline.  Changes nothing.
+    """Check every live file, the log, the metadata, and Hudi's timeline. Changes nothing.
 
-    What others clean meanwhile is not damage: the check begins again with the newest state, and the
-    last time only problems count that it had before.  Far stores may give a wrong answer: there
-    only problems count that occur twice.
+    Objects that a concurrent cleaning deletes are not damage: the check restarts on the newest
+    state. The last attempt reports only problems that the previous one also had. Remote stores may
+    return wrong data once, so there every problem must occur twice.
     """
     is_far, before = metadata.storage.is_remote, tuple[Problem, ...]()
     for attempt in range(_ATTEMPTS_MAX):
@@ -66,7 +66,7 @@ def check(
         if report.ok:
             return report
         newest = snapshot
-        with suppress(Corrupt):  # it is among the problems
+        with suppress(Corrupt):  # already reported
             newest = metadata.newest()
         is_stale = newest.retention != snapshot.retention
         repeated = tuple(problem for problem in report.problems if problem in before)
@@ -81,8 +81,9 @@ def check(
 def _attempt(
     metadata: Metadata, snapshot: Snapshot, progress: Progress | None
 ) -> tuple[Snapshot, CheckReport]:
-    """Return a report and the snapshot that was checked: another one, the newest, if metadata of
-    the first have gone meanwhile.
+    """Return the checked snapshot and its report.
+
+    The newest snapshot is checked instead if metadata of the given one was deleted meanwhile.
     """
     given = [snapshot]
 
@@ -99,7 +100,7 @@ def _report(snapshot: Snapshot, walked: Iterator[Problem]) -> CheckReport:
         if problem.kind == Kind.PLACEMENT:
             warnings.append(problem)
         else:
-            problems[problem] = None  # parts that share an object find the same problem
+            problems[problem] = None  # several parts may share a damaged object
     rows = int((snapshot.rows - snapshot.dead_rows).sum())
     size = int(snapshot.files.numpy("size")[snapshot.live].sum())
     return CheckReport(

@@ -1,7 +1,7 @@
-"""Data files, and what the log and attachments have of each: rows, blocks, statistics, maps.
+"""Check data files against the log and their attachments: rows, blocks, statistics, maps.
 
-Data files are what everything else follows from.  Only a file that a compaction wrote can be made
-again, from the files that the compaction read.
+Everything else is derived from data files. A damaged data file can be rebuilt only if a compaction
+wrote it and the files that it read still exist.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ PARTITION_PATH = "_hoodie_partition_path"
 def check(
     state: TableState, records: Mapping[int, CommitRecord], number: int
 ) -> tuple[list[Problem], LiveKeys | None]:
-    """Return what is wrong with a live file, and its live keys if its rows can be read.
+    """Return the problems of a live file, and its live keys if its rows can be read.
 
-    ``records``: the log, by seq.  ``number``: of the file.
+    ``records`` is the log by seq, and ``number`` the file's number in the snapshot.
     """
     segment, problems = state.snapshot.segment(number), list[Problem]()
     path = segment.path
@@ -77,14 +77,14 @@ def check(
             problems += [Problem(path, -1, text, Kind.DERIVED) for text in check_part(file)]
         except Corrupt as error:
             problems.append(Problem.from_error(error, path))
-        except Invalid as error:  # values that no writer takes, such as keys that are null
+        except Invalid as error:  # invalid values, such as null keys
             problems += [Problem.from_error(error, path), *_damaged_maps(state, segment)]
             return problems, None
     return problems, live_keys(state, number, table)
 
 
 def _damaged_maps(state: TableState, segment: Segment) -> Iterator[Problem]:
-    """Find damage of the key map and page map of a file that cannot be compared with them."""
+    """Find damage in the key map and page map of a file whose rows cannot be read."""
     for stored in (segment.key_map, segment.page_map):
         try:
             if stored is not None:
@@ -106,8 +106,9 @@ def _check_rows(file: DataFile) -> Iterator[str]:
 
 
 def _check_new_rows(file: DataFile) -> Iterator[str]:
-    """Compare the new rows in the commit record, which readers of changes rely on, with the rows
-    that have its commit time.
+    """Compare the new rows in the commit record with the rows that have its commit time.
+
+    Readers of changes rely on the record.
     """
     segment = file.segment
     if file.record is not None:
@@ -122,7 +123,7 @@ def _check_new_rows(file: DataFile) -> Iterator[str]:
 
 
 def _check_statistics(file: DataFile) -> Iterator[str]:
-    """Compare statistics with those that a writer would make now.  Writers choose the columns."""
+    """Compare statistics with those of the current writer. Writers choose the columns."""
     state, segment, table = file.state, file.segment, file.table
     rows = sum(segment.row_groups)
     if rows != len(table):
@@ -133,7 +134,7 @@ def _check_statistics(file: DataFile) -> Iterator[str]:
         table = read_columns(state.storage, definition, segment, definition.schema)
     made = summarize_columns(definition, Options(), table, segment.row_groups)
     if made is not None:
-        # The size in memory depends on how the rows came.
+        # The in-memory size depends on how the rows were built.
         stored = state.snapshot.segment_stats(file.number).drop_columns(["segment", "bytes"])
         ended = pa.array(sorted(state.definition.statistics_ended()), pa.string())
         stored = stored.filter(pc.invert(pc.is_in(stored["column"], ended)))
@@ -145,9 +146,9 @@ def _check_statistics(file: DataFile) -> Iterator[str]:
 
 
 def _check_blocks(file: DataFile) -> Iterator[str]:
-    """Compare the blocks of a log file, byte for byte, with those that its rows and deletes give.
+    """Compare the blocks of a log file byte by byte with blocks made from its rows and deletes.
 
-    Raises Corrupt if the file is not whole blocks.
+    Raises Corrupt if the file does not consist of whole blocks.
     """
     segment = file.segment
     if segment.kind == BASE:
@@ -176,7 +177,7 @@ def _check_blocks(file: DataFile) -> Iterator[str]:
 
 
 def _compare_block(file: DataFile, block: log_file.Block, keys: pa.Array) -> Iterator[str]:
-    """Compare a block with the one that we would write for ``keys``, string[n]."""
+    """Compare a block with the block that a writer would make for ``keys`` (string[n])."""
     segment, start = file.segment, block.offset
     shared: dict[str, Any] = {
         "instant": segment.instant,
@@ -198,8 +199,9 @@ def _compare_block(file: DataFile, block: log_file.Block, keys: pa.Array) -> Ite
 
 
 def _positions(file: DataFile, keys: pa.Array) -> BitMap | None:
-    """Return the positions of ``keys`` in the base file, if the block must have them: readers that
-    trust wrong positions return wrong rows.
+    """Return the positions of ``keys`` in the base file, or None if the block needs none.
+
+    Readers that trust wrong positions return wrong rows.
     """
     state, snapshot = file.state, file.state.snapshot
     if not state.options.write_record_positions or not len(keys):
@@ -223,8 +225,9 @@ _CHECKS: Sequence[Callable[[DataFile], Iterator[str]]] = (
 
 
 def check_past(state: TableState) -> Iterator[Problem]:
-    """Find data files and key maps that are gone, and that only older states need.  Their bytes are
-    not read.  O(files and objects).
+    """Find missing data files and key maps that only older states need.
+
+    Their bytes are not read. O(files and objects).
     """
     snapshot = state.snapshot
     there = {info.path for info in state.storage.list("")}
@@ -236,7 +239,7 @@ def check_past(state: TableState) -> Iterator[Problem]:
         yield problem
     needed = _referred(state.metadata)
     gone = needed - there - named
-    if gone:  # others may have cleaned meanwhile
+    if gone:  # a concurrent cleaning may have deleted them
         gone &= _referred(state.metadata)
     for path in sorted(gone):
         text = "is gone, and states before the newest one cannot be read without it"
@@ -244,14 +247,15 @@ def check_past(state: TableState) -> Iterator[Problem]:
 
 
 def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Problem]:
-    """Find what states with tags need and is not ``there``.  Their checkpoints say it, so damage of
-    the log does not matter.
+    """Find objects that tagged states need and that are not in ``there``.
+
+    Reads the checkpoints of these states, so damage to the log does not matter.
     """
     horizon = state.snapshot.retention.horizon
     tagged = state.snapshot.tags.before(horizon)
     listed = state.metadata.checkpoints.listed() if tagged else []
     for seq in tagged:
-        with suppress(Corrupt):  # the check of the log yields it
+        with suppress(Corrupt):  # reported by the check of the log
             files = state.metadata.state(seq, listed).listing()
             needed = {*references.file_paths(files).to_pylist(), *files["key_map_path"].to_pylist()}
             gone = needed - there - {None}
@@ -261,21 +265,21 @@ def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Proble
 
 
 def _referred(metadata: Metadata) -> set[str]:
-    """Return the paths of data files and key maps that readable states refer to."""
+    """Return the paths of data files and key maps of all readable states."""
     return set(begun_again(lambda: references.of_files(metadata, metadata.newest())).to_pylist())
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Put damaged files back that a compaction wrote, if doing it again gives the same bytes.
+    """Restore damaged files by repeating the compaction that wrote them, if the bytes match.
 
-    The other file groups are written anew: their metadata do not match their files, or files are
+    Other file groups are rewritten, because their metadata do not match their files or files are
     damaged outside their rows.
     """
     state, restored = repair.state(), set[str]()
     damaged = state.files_of(problem for problem in problems if problem.kind == Kind.ROWS)
     for segment in state.snapshot.files.segments(damaged):
         data = b""
-        with suppress(MdtError):  # what the compaction read is gone, or damaged too
+        with suppress(MdtError):  # an input of the compaction is missing or damaged
             data = _compacted_again(state, segment)
         if len(data) == segment.size and zlib.crc32(data) == segment.crc:
             repair.storage.replace(segment.path, data)
@@ -288,18 +292,18 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 class _Capture:
-    """A storage that keeps new objects in memory, and is otherwise another one."""
+    """A storage that keeps new objects in memory and reads from another storage."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.created: dict[str, bytes] = {}
 
     def create(self, path: str, data: Data) -> None:
-        """Keep ``data``."""
+        """Keep ``data`` in memory."""
         self.created[path] = joined(data)
 
     def put_passing(self, path: str, data: Data) -> bool:
-        """Put no marker: the file is committed."""
+        """Write no marker, because the file is already committed."""
         return True
 
     def __getattr__(self, name: str) -> Any:
@@ -307,7 +311,7 @@ class _Capture:
 
 
 def _compacted_again(state: TableState, segment: Segment) -> bytes:
-    """Return what the compaction that wrote a file would write now, b"" if none did."""
+    """Repeat the compaction that wrote a file and return its bytes, or b"" if that fails."""
     record, name = state.metadata.record(segment.seq), file_names.parse_base(segment.name)
     if record is None or record.action != "compaction" or name is None or record.token is None:
         return b""

@@ -1,6 +1,6 @@
-"""Keys: each is live once in its scope, the key index finds it, and a Hudi writer finds it, too.
+"""Check and rebuild keys: uniqueness, look-up by the key index, and placement for Hudi's writers.
 
-The key index follows from the keys of each file group, deleted rows included.
+The key index is derived from the keys of each file group, including deleted rows.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ from mdt.services.checking.state import Repair, TableState
 from mdt.services.indexing.rekeying import joined_key_parts, keys_of_group
 
 _NAMED = 10
-"""So many keys are named in problems."""
+"""Maximum number of keys in a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveKeys:
-    """Live rows: for each the number of its file, int64[n], rising, the hash of its record key, and
-    its key as the key index takes it; these are equal only if the record keys are.
+    """Keys of n live rows.
+
+    Attributes:
+        file: File number of each row, ascending (int64[n]).
+        hashes: Hashes of the record keys.
+        keys: Keys in the form of the key index. Equal only if the record keys are equal.
     """
 
     file: Int64Array
@@ -57,11 +61,11 @@ class LiveKeys:
 
 
 def live_keys(state: TableState, file: int, table: pa.Table) -> LiveKeys:
-    """Return the live rows of a file.  ``table``: all of its rows."""
+    """Return the live keys of a file. ``table`` has all of its rows."""
     definition, live = state.definition, _live(state, file, table)
     texts = live[RECORD_KEY].combine_chunks()
     keys = keys_for(definition.key_index, texts, sort_keys(live, definition.key))
-    files = np.broadcast_to(np.int64(file), len(live))  # takes no memory
+    files = np.broadcast_to(np.int64(file), len(live))  # uses no memory
     return LiveKeys(files, definition.key_hash.hash(texts), keys)
 
 
@@ -71,8 +75,10 @@ def _live(state: TableState, file: int, table: pa.Table) -> pa.Table:
 
 
 def check(state: TableState, files: Sequence[LiveKeys]) -> Iterator[Problem]:
-    """Check that every key is live once in its scope, or, where keys repeat, in its file group, and
-    that the key index finds it.  ``files``: the live rows, file by file.
+    """Check that keys are unique in their scope, and that the key index finds them.
+
+    If keys may repeat, they must be unique in each file group. ``files`` has the live rows of each
+    file.
     """
     for part in state.snapshot.key_parts:
         if part.stored is not None:
@@ -94,7 +100,7 @@ def check(state: TableState, files: Sequence[LiveKeys]) -> Iterator[Problem]:
 
 
 def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterator[Problem]:
-    """``group``: int64[n], the file group of each row."""
+    """Check that keys are unique. ``group`` is the file group of each row (int64[n])."""
     _, partition = _partitions(state.snapshot)
     scope = partition[group]
     if state.definition.keys_repeat:
@@ -114,7 +120,7 @@ def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Itera
 
 
 def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterator[Problem]:
-    """Look every key up.  ``group``: int64[n], the file group of each row."""
+    """Look up every key. ``group`` is the file group of each row (int64[n])."""
     metadata, snapshot, url = state.metadata, state.snapshot, state.storage.url
     unusable = metadata.key_index_problem(snapshot)
     if unusable is not None:
@@ -141,14 +147,15 @@ def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterat
 
 
 def _partitions(snapshot: Snapshot) -> tuple[npt.NDArray[np.object_], Int64Array]:
-    """Return the partition paths, and the number of its path for each file group."""
+    """Return the partition paths, and for each file group the position of its path."""
     groups = snapshot.file_groups
     return np.unique(groups.partitions(np.arange(groups.count)), return_inverse=True)
 
 
 def _repeated(hashes: KeyHashes, scope: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return pairs of rows with the same hash and ``scope``, int64[n]: each row and the next one in
-    their order -> two of int64[pairs].
+    """Return pairs of rows with equal hash and ``scope`` (two int64[pairs]).
+
+    A pair is a row and its successor in sort order. ``scope`` is int64[n].
     """
     order = np.lexsort((scope, hashes.lo, hashes.hi))
     is_same = np.ones(max(len(order) - 1, 0), np.bool_)
@@ -165,11 +172,10 @@ def _name(state: TableState, rows: LiveKeys, row: int) -> str:
 
 
 def check_placement(state: TableState) -> Iterator[Problem]:
-    """Yield a warning for each partition with keys in two file groups, deleted rows included, which
-    Hudi's writers do not expect.  O(keys log keys).
+    """Yield a warning for each partition with keys in two file groups, including deleted rows.
 
-    No reader is affected: one of the rows is deleted.  Versions before 0.1 placed keys that had
-    been deleted like this.
+    Hudi's writers do not expect this. Readers are not affected, because only one of the rows is
+    live. Versions before 0.1 placed reinserted keys like this. O(keys log keys).
     """
     snapshot, groups = state.snapshot, state.snapshot.file_groups
     live = snapshot.live_numbers[snapshot.has_key_map[snapshot.live_numbers]]
@@ -193,8 +199,9 @@ def check_placement(state: TableState) -> Iterator[Problem]:
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Build the key index again for the file groups that it does not know, or for all of them if it
-    misses keys; an index that is kept outside the table builds itself again.
+    """Rebuild the key index for unknown file groups, or for all groups if it misses keys.
+
+    A key index outside the table rebuilds itself.
     """
     state, metadata = repair.state(), repair.metadata
     if repair.is_keyed or metadata.key_index_problem(state.snapshot) is not None:
@@ -216,9 +223,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 def _unknown_groups(state: TableState) -> set[str]:
-    """Return the names of file groups with keys that the key index does not know, or knows from
-    damaged parts.
-    """
+    """Return file groups with keys that are missing in the key index or only in damaged parts."""
     snapshot, metadata = state.snapshot, state.metadata
     index = metadata.key_index(snapshot)
     unknown = set(snapshot.uncovered)
@@ -232,7 +237,9 @@ def _unknown_groups(state: TableState) -> set[str]:
 
 
 def _batches(snapshot: Snapshot, names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the file groups that have files, in batches of about INDEX_COMMIT_ROWS rows."""
+    """Yield batches of file groups with about INDEX_COMMIT_ROWS rows each. Empty groups are
+    skipped.
+    """
     batch, rows = list[str](), 0
     for group in snapshot.file_groups.with_files(names):
         batch.append(snapshot.file_groups.name(group))
@@ -246,8 +253,9 @@ def _batches(snapshot: Snapshot, names: Sequence[str]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class KeyBuild(Operation[WritePlan]):
-    """The operation that tells the key index every key of some file groups again, those of deleted
-    rows included.  ``groups``: their names.
+    """The operation that adds all keys of the file groups ``groups`` to the key index again.
+
+    Deleted rows are included.
     """
 
     metadata: Metadata
@@ -263,7 +271,7 @@ class KeyBuild(Operation[WritePlan]):
         return WritePlan(Footprint(txn, frozenset(names)), is_needed=bool(names))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write a key part for each group, so that one that changes meanwhile can be left out."""
+        """Write a key part per group, so that groups changed meanwhile can be left out."""
         objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
         numbers = snapshot.file_groups.number(sorted(plan.footprint.groups)).tolist()
         key_hash, index = snapshot.definition.key_hash, self.metadata.key_index(snapshot)
@@ -278,8 +286,9 @@ class KeyBuild(Operation[WritePlan]):
     def narrow(
         self, snapshot: Snapshot, plan: WritePlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[WritePlan, Changes] | None:
-        """Leave out the file groups that ``theirs`` changed; None if nothing is left, or the
-        conflict is another one.
+        """Leave out the file groups that ``theirs`` changed.
+
+        Returns None if nothing is left, or for another kind of conflict.
         """
         changed = plan.footprint.groups & theirs.changed_groups
         parts = [part for part in changes.key_parts if changed.isdisjoint(part.groups)]

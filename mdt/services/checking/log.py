@@ -1,8 +1,8 @@
-"""The commit log, checkpoints of it, and the archive of records that have left it.
+"""Check and rebuild the commit log, its checkpoints, and the archive.
 
-A checkpoint is made again from an older one or from the log.  A lost record cannot be made again,
-but states from a later checkpoint on do not need it: the log is committed to begin there, and
-earlier states end.  The archive is put together from what checkpoints and records still have.
+A checkpoint is rebuilt from an older one or from the log. A lost record cannot be rebuilt, but
+states from a later checkpoint on do not need it. So a commit moves the beginning of the log there,
+and earlier states end. The archive is rebuilt from checkpoints and records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mdt.services.history.tagging import DropTag
 from mdt.services.reclaiming import archiving
 
 UNKNOWN = "unknown"
-"""Action and operation of a commit whose record and history are lost."""
+"""Action and operation of a commit with lost record and history."""
 
 
 def check(state: TableState) -> Iterator[Problem]:
@@ -64,7 +64,7 @@ def check(state: TableState) -> Iterator[Problem]:
 
 
 def _check_history(state: TableState) -> Iterator[Problem]:
-    """Check that archive and log have every record from 0 on."""
+    """Check that archive and log together contain every record from 0 on."""
     try:
         seqs = state.metadata.history(of=state.snapshot)["seq"].to_pylist()
     except Corrupt as error:
@@ -76,14 +76,14 @@ def _check_history(state: TableState) -> Iterator[Problem]:
 
 
 def _check_replay(state: TableState) -> Iterator[Problem]:
-    """Compare the snapshot with the state that the whole log leads to."""
+    """Compare the snapshot with a replay of the whole log."""
     snapshot, records = state.snapshot, state.records
     oldest = snapshot.retention.first
     if oldest:
         try:
             replayed = state.metadata.checkpoints.open(oldest - 1).snapshot
         except Corrupt:
-            return  # check() yields it
+            return  # reported by check()
     else:
         replayed, records = first(records[0], path=paths.commit(0)), records[1:]
     for record in records:
@@ -100,9 +100,7 @@ def _check_replay(state: TableState) -> Iterator[Problem]:
 
 
 def _same_history(stored: pa.Table, expected: pa.Table) -> bool:
-    """Return whether two histories are equal; older writers left out columns that were added
-    later.
-    """
+    """Return True if two histories are equal, ignoring columns that older writers did not have."""
     older, is_new = HISTORY.names[:-HISTORY_ADDED], pc.is_valid(stored["files"])
     return (
         len(stored) == len(expected)
@@ -112,8 +110,9 @@ def _same_history(stored: pa.Table, expected: pa.Table) -> bool:
 
 
 def _damage(metadata: Metadata, seq: int | None) -> Corrupt | None:
-    """Read a checkpoint as a whole and return what is wrong with it.  ``seq``: None for the one
-    that the hint names, if there is a hint.
+    """Read a whole checkpoint and return its error, or None.
+
+    ``seq`` None reads the checkpoint that the hint names, if there is a hint.
     """
     try:
         metadata.check_checkpoint(seq)
@@ -134,9 +133,9 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 def rebuild_checkpoints(repair: Repair, doubtful: Collection[int | None] = ()) -> None:
-    """Write damaged and ``doubtful`` checkpoints again, and point the hint to the newest one.
+    """Rewrite damaged and ``doubtful`` checkpoints, and point the hint to the newest one.
 
-    A damaged checkpoint that cannot be made again is removed if there is a newer one that is whole.
+    A damaged checkpoint that cannot be rebuilt is deleted if a newer one is intact.
     """
     metadata, has_newer = repair.metadata, False
     for seq in metadata.checkpoints.listed():
@@ -159,8 +158,9 @@ def rebuild_checkpoints(repair: Repair, doubtful: Collection[int | None] = ()) -
 
 
 def point_hint(repair: Repair) -> None:
-    """Let the hint name the newest checkpoint that can be opened, unless it names another one of
-    these; without any, remove it.
+    """Point the hint to the newest readable checkpoint, unless it already names a readable one.
+
+    The hint is deleted if there is no checkpoint.
     """
     checkpoints = repair.metadata.checkpoints
     newest = checkpoints.before(None)
@@ -180,7 +180,7 @@ def point_hint(repair: Repair) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Beginning(Operation[WritePlan]):
-    """The operation that lets the log begin later.  ``retention``: where log and states begin."""
+    """The operation that moves the beginning of the log. ``retention`` has the new limits."""
 
     policy: str
     retention: Retention
@@ -188,19 +188,21 @@ class Beginning(Operation[WritePlan]):
     action: str = "clean"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Plan nothing if the log begins there already."""
+        """Plan nothing if the log already begins there or later."""
         is_needed = snapshot.retention.first < self.retention.first
         return WritePlan(Footprint(txn, horizon=self.retention.horizon), is_needed=is_needed)
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Return the change; there are no files to write."""
+        """Return the record's fields. Writes no files."""
         clean = {"policy": self.policy}
         return Changes(extra={"retention": self.retention.to_json(), "clean": clean})
 
 
 def shorten_log(repair: Repair) -> None:
-    """Let the log begin after its damage: after the oldest checkpoint that leads to the newest
-    state without the records that are lost.
+    """Move the beginning of the log behind its damage.
+
+    The log then begins after the oldest intact checkpoint that leads to the newest state without
+    the lost records.
     """
     state = repair.state()
     old, start = state.snapshot.retention, _new_start(state)
@@ -221,7 +223,7 @@ def shorten_log(repair: Repair) -> None:
 
 
 def _new_start(state: TableState) -> int | None:
-    """Return the checkpoint after which the log must begin, None if it can stay as it is."""
+    """Return the checkpoint after which the log must begin, or None if the log is intact."""
     metadata, oldest = state.metadata, state.snapshot.retention.first
     bad = [oldest + n for n, record in enumerate(state.log) if isinstance(record, Corrupt)]
     if not bad and (not oldest or _damage(metadata, oldest - 1) is None):
@@ -229,11 +231,11 @@ def _new_start(state: TableState) -> int | None:
     for seq in reversed(metadata.checkpoints.listed()):
         if seq >= max(bad, default=oldest - 1) and _damage(metadata, seq) is None:
             return seq
-    return metadata.compact().seq  # of what can be read of the newest state
+    return metadata.compact().seq  # from the readable part of the newest state
 
 
 def _restore_tags(repair: Repair, snapshot: Snapshot, horizon: int) -> None:
-    """Give each tagged state before ``horizon`` a checkpoint of its own, or drop its tag."""
+    """Write a checkpoint of each tagged state before ``horizon``. Drop the tag if that fails."""
     metadata = repair.metadata
     for name, seq in snapshot.tags.seqs.items():
         if seq < horizon and _damage(metadata, seq) is not None:
@@ -246,7 +248,7 @@ def _restore_tags(repair: Repair, snapshot: Snapshot, horizon: int) -> None:
 
 
 def rebuild_archive(repair: Repair) -> None:
-    """Write the archive anew if it cannot be read, or lacks records from before the log."""
+    """Rewrite the archive if it is unreadable or lacks records from before the log."""
     snapshot, storage = repair.state().snapshot, repair.storage
     last = max(snapshot.retention.first - 1, archive.last_archived(storage))
     with suppress(Corrupt):
@@ -266,9 +268,7 @@ def rebuild_archive(repair: Repair) -> None:
 
 
 def _known_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Table:
-    """Return the history up to the record ``last``, as far as archive, checkpoints and records have
-    it.
-    """
+    """Return the history up to record ``last`` from archive, checkpoints and records."""
     storage, checkpoints = metadata.storage, metadata.checkpoints
     tables = [snapshot.log.table]
     for span in archive.spans(storage):

@@ -1,4 +1,4 @@
-"""Problems of a table, and the reports about them."""
+"""Problems found by a check, and reports of checks and repairs."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from mdt.metadata.files import paths
 
 
 class Kind(StrEnum):
-    """What is wrong; :data:`mdt.services.checking.repair.REMEDIES` has a remedy for each kind."""
+    """Kinds of problems. :data:`mdt.services.checking.repair.REMEDIES` has the remedies."""
 
     TABLE = "table"
     """Parts of the table contradict each other."""
     RECORD = "commit record"
     CHECKPOINT = "checkpoint"
-    """Also the hint to the newest one."""
+    """A checkpoint, or the hint to the newest one."""
     ARCHIVE = "archive"
     TIMELINE = "timeline"
     """Hudi's instants, properties and partition markers."""
     ROWS = "rows"
-    """A data file."""
+    """A damaged data file."""
     ATTACHMENT = "attachment"
-    """The bytes of a key map, page map, summary or key part are not those that were written."""
+    """Damaged bytes of a key map, page map, summary or key part."""
     DERIVED = "derived"
-    """The metadata of a data file are readable, but do not match the file."""
+    """Readable metadata of a data file that do not match the file."""
     SUMMARY = "summary"
-    """The same, of a summary of a skipping index."""
+    """A readable summary of a skipping index that does not match the rows."""
     KEY_INDEX = "key index"
     LEFT_OVER = "left over"
     CLAIM = "claim"
     PLACEMENT = "placement"
-    """A warning: no reader is affected."""
+    """A warning. Readers are not affected."""
 
 
 _KINDS = {
@@ -47,7 +47,7 @@ _KINDS = {
     paths.HUDI: Kind.TIMELINE,
     "": Kind.TABLE,
 }
-"""Kinds of objects by the directories, or paths, that they are in; the innermost counts."""
+"""Kinds of objects by path or directory. The innermost directory counts."""
 
 
 def kind_of(path: str) -> Kind:
@@ -66,8 +66,13 @@ def kind_of(path: str) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``path``: the object.  ``offset``: the byte, -1 for the whole object.  ``text``: what is
-    wrong.
+    """A problem of an object.
+
+    Attributes:
+        path: Path of the object.
+        offset: Byte offset, or -1 for the whole object.
+        text: Description.
+        kind: Kind of the problem.
     """
 
     path: str
@@ -77,8 +82,9 @@ class Problem:
 
     @classmethod
     def from_error(cls, error: MdtError, path: str = "", kind: Kind | None = None) -> Problem:
-        """Return the problem that an error describes.  ``path``: of the object, if the error names
-        none.  ``kind``: by default that of the object.
+        """Return the problem that an error describes.
+
+        ``path`` is used if the error names none. ``kind`` is by default the kind of the object.
         """
         path = getattr(error, "path", "") or path
         return cls(path, getattr(error, "offset", -1), str(error), kind or kind_of(path))
@@ -92,10 +98,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of a check.  ``rows``: live rows.  ``bytes``: size of the live files.
-    ``records``: commits since the table was created.
+    """The result of a check.
 
-    ``warnings``: observations that affect no reader, ours or Hudi's.
+    Attributes:
+        problems: Problems found.
+        files: Number of live files.
+        rows: Number of live rows.
+        bytes: Size of the live files.
+        records: Commits since the table was created.
+        warnings: Observations that affect no reader, neither of mdt nor of Hudi.
+
+    >>> t.check().ok
+    True
     """
 
     problems: tuple[Problem, ...]
@@ -107,7 +121,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there are no problems."""
         return not self.problems
 
     def __repr__(self) -> str:
@@ -134,8 +148,15 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """The result of a repair: problems that were found (``damaged``), what was done about them
-    (``rebuilt``), and problems that remain or cost data (``lost``).
+    """The result of a repair.
+
+    Attributes:
+        damaged: Problems found.
+        rebuilt: Repaired objects.
+        lost: Problems that remain, or that cost data.
+
+    >>> print(t.repair())
+    nothing is damaged
     """
 
     damaged: tuple[Problem, ...]
@@ -144,7 +165,7 @@ class RepairReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost, and nothing damaged any more."""
+        """True if nothing is lost or still damaged."""
         return not self.lost
 
     def _parts(self) -> dict[str, Sequence[Problem]]:

@@ -1,12 +1,11 @@
-"""Repair a table: problems that a check finds are mended from what is whole, and what cannot be
-mended is named.
+"""Repair of a table: rebuild damaged parts from intact ones, and report the rest.
 
-Each kind of problem has its remedies (:data:`REMEDIES`).  A remedy puts the same bytes back, or
-makes something anew and commits it.  No remedy needs another one to have run, and each may be
-repeated; changes of what the table refers to are transactions.  So writers may go on, and a repair
-that dies is run again.
+Each kind of problem has remedies (:data:`REMEDIES`). A remedy writes back the original bytes, or
+rebuilds a part and commits it. Remedies are independent of each other and repeatable, and they
+change references only in transactions. So writers may continue, and an interrupted repair can be
+run again.
 
-Rows are never given up: a damaged data file stays, and is named.
+Rows are never dropped: a damaged data file stays and is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from mdt.services.checking.problems import Kind, Problem, RepairReport
 from mdt.services.checking.state import Repair, TableState
 
 ROUNDS_MAX = 6
-"""Checks of one repair: damage may hide other damage of the same file."""
+"""Checks per repair, because damage may hide other damage in the same file."""
 
 REMEDIES: Sequence[tuple[Sequence[Kind], Callable[[Repair, Sequence[Problem]], None]]] = (
     ((Kind.CHECKPOINT, Kind.RECORD, Kind.ARCHIVE, Kind.TABLE), log.rebuild),
@@ -46,14 +45,14 @@ REMEDIES: Sequence[tuple[Sequence[Kind], Callable[[Repair, Sequence[Problem]], N
     ((Kind.CLAIM,), unfinished.remove_claims),
     ((Kind.LEFT_OVER,), unfinished.remove_files),
 )
-"""Kinds of problems and what repairs them, in this order."""
+"""Kinds of problems and their remedies, in order."""
 
 
 def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport:
-    """Repair the table of ``metadata``, which nobody may have read yet.
+    """Repair the table of ``metadata``, which need not be readable.
 
-    Raises Invalid if there is no table, Unsupported if another writer has taken it over, Conflict
-    and Unavailable as transactions do.
+    Raises Invalid if there is no table, Unsupported if another writer has taken it over, and
+    Conflict and Unavailable as transactions do.
     """
     metadata.storage.require_conditional_put()
     job = Repair(metadata)
@@ -62,7 +61,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
         return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_unopened(error),))
     job.begin_again().newest()
     job.metadata.watch.refuse_to_write()
-    with suppress(Corrupt):  # it needs the log, which may be what is damaged
+    with suppress(Corrupt):  # needs the log, which may be damaged
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)
     log.rebuild_checkpoints(job)
     problems = _check(job.begin_again(), progress)
@@ -72,7 +71,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
         for kinds, remedy in REMEDIES:
             mine = [problem for problem in problems if problem.kind in kinds]
             if mine:
-                with suppress(Corrupt):  # what it needs is among what is lost
+                with suppress(Corrupt):  # the problem is reported as lost
                     remedy(job, mine)
         if len(job.rebuilt) + len(job.lost) == results:
             break
@@ -83,7 +82,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
 
 
 def plan(metadata: Metadata, progress: Progress | None = None) -> RepairReport:
-    """Return the problems that :func:`repair` would work on, and change nothing."""
+    """Return the problems that :func:`repair` would work on. Changes nothing."""
     return RepairReport(_check(metadata, progress), (), ())
 
 
@@ -95,11 +94,12 @@ def _check(metadata: Metadata, progress: Progress | None) -> tuple[Problem, ...]
 
 
 def _open(job: Repair, known: Metadata) -> Corrupt | None:
-    """Repair what keeps the table from being opened; return why it still cannot be.  ``known``:
-    metadata that may have read records before they were damaged.
+    """Repair the objects needed to open the table. Return the error if it still cannot be opened.
+
+    ``known`` is metadata that may have read records before they were damaged.
     """
     with suppress(Corrupt):
-        # First of all, because a table without its version is refused as another writer's.
+        # First, because a table without its version property is refused as another writer's.
         timeline.rebuild_properties(job)
     error = _error(job)
     for remedy in (log.point_hint, timeline.rebuild_properties, _from_memory):
@@ -114,7 +114,7 @@ def _open(job: Repair, known: Metadata) -> Corrupt | None:
 
 
 def _error(job: Repair) -> Corrupt | None:
-    """Return why the table cannot be opened, None if it can."""
+    """Return the error if the table cannot be opened, else None."""
     try:
         job.begin_again().newest()
     except Corrupt as error:
@@ -123,7 +123,7 @@ def _error(job: Repair) -> Corrupt | None:
 
 
 def _from_memory(job: Repair) -> None:
-    """Write a checkpoint of what this process had read before a record was damaged."""
+    """Write a checkpoint from records that this process read before one was damaged."""
     seq = paths.seq_of(job.damaged[-1].path)
     if seq is not None and job.state().snapshot.seq >= seq:
         path = paths.checkpoint_manifest(job.metadata.compact().seq)
@@ -140,7 +140,7 @@ def _unopened(error: Corrupt) -> Problem:
 
 
 def _with_rows(state: TableState, problem: Problem) -> Problem:
-    """Return a problem that is left, of a data file with the number of rows that are lost."""
+    """Add the number of lost rows to a remaining problem of a data file."""
     files = state.files_of([problem])
     if problem.kind != Kind.ROWS or not len(files):
         return problem

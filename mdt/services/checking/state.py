@@ -1,4 +1,4 @@
-"""What checks and remedies work on: a state of a table, and the repair that is running."""
+"""Shared state of checks and remedies: the checked state of a table, and the running repair."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from mdt.stores.storage import Storage
 
 @dataclass(frozen=True)
 class TableState:
-    """A state of the table of ``metadata``."""
+    """A state of a table, with cached reads for the checks."""
 
     metadata: Metadata
     snapshot: Snapshot
 
     @property
     def storage(self) -> Storage:
-        """Where the table is stored."""
+        """The storage of the table."""
         return self.metadata.storage
 
     @property
@@ -56,24 +56,24 @@ class TableState:
 
     @cached_property
     def log(self) -> list[CommitRecord | Corrupt]:
-        """Every record of the log, or the error where one cannot be read."""
+        """Every record of the log, or its error if it cannot be read."""
         seqs = range(self.snapshot.retention.first, self.snapshot.seq + 1)
         return list(self.storage.each(partial(read_record, self.storage, seq) for seq in seqs))
 
     @property
     def records(self) -> list[CommitRecord]:
-        """The records of the log that can be read."""
+        """The readable records of the log."""
         return [record for record in self.log if isinstance(record, CommitRecord)]
 
     def read(self, segment: Segment, *columns: str) -> pa.Table:
-        """Return ``columns`` of a data file, meta columns included; by default all."""
+        """Read ``columns`` of a data file, by default all, including meta columns."""
         schema = with_meta(self.definition.schema)
         if columns:
             schema = pa.schema(map(schema.field, columns))
         return read_columns(self.storage, self.definition, segment, schema)
 
     def files_of(self, problems: Iterable[Problem]) -> Int64Array:
-        """Return the numbers of the live data files with problems -> int64[n], each once."""
+        """Return the numbers of the live data files with problems (int64[n], distinct)."""
         live = self.snapshot.live_numbers
         listing = file_paths(self.snapshot.files.take(["partition", "name"], live))
         wanted = pa.array([problem.path for problem in problems], pa.string())
@@ -82,8 +82,13 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A live file that was read.  ``data``: its bytes.  ``table``: all of its rows.  ``record``: of
-    its commit, None if that has left the log.
+    """A live file that was read.
+
+    Attributes:
+        number: Number in the snapshot.
+        data: Bytes of the file.
+        table: All rows.
+        record: Commit record, or None if it has left the log.
     """
 
     state: TableState
@@ -95,7 +100,7 @@ class DataFile:
 
 
 def read_record(storage: Storage, seq: int) -> CommitRecord | Corrupt:
-    """Return a record of the log, or why it cannot be read."""
+    """Return a record of the log, or the error if it cannot be read."""
     try:
         record = commit_log.read(storage, seq)
     except Corrupt as error:
@@ -105,10 +110,12 @@ def read_record(storage: Storage, seq: int) -> CommitRecord | Corrupt:
 
 @dataclass(slots=True)
 class Repair:
-    """A repair of the table of ``metadata``.
+    """A running repair of a table.
 
-    ``rewritten``: file groups that were written anew.  ``is_keyed``: whether the key index was
-    rebuilt as a whole.  Each is done once.
+    Attributes:
+        damaged, rebuilt, lost: See :class:`mdt.services.checking.problems.RepairReport`.
+        rewritten: File groups that were rewritten. Each is rewritten once.
+        is_keyed: True if the whole key index was rebuilt, which is done once.
     """
 
     metadata: Metadata
@@ -120,7 +127,7 @@ class Repair:
 
     @property
     def storage(self) -> Storage:
-        """Where the table is stored."""
+        """The storage of the table."""
         return self.metadata.storage
 
     def state(self) -> TableState:
@@ -128,7 +135,7 @@ class Repair:
         return TableState(self.metadata, self.metadata.newest(watched=False))
 
     def begin_again(self) -> Metadata:
-        """Forget what was read, which may have been damaged, and return new metadata."""
+        """Replace the metadata by new ones, without caches that may be damaged."""
         self.metadata = Metadata(self.storage, self.metadata.overrides)
         return self.metadata
 
@@ -137,16 +144,17 @@ class Repair:
         return run(self.metadata, operation, attempts=self.state().options.commit_attempts)
 
     def note(self, path: str, text: str, kind: Kind | None = None) -> None:
-        """Note what was rebuilt."""
+        """Record a rebuilt object."""
         self.rebuilt.append(Problem(path, -1, text, kind or kind_of(path)))
 
     def lose(self, path: str, text: str) -> None:
-        """Note what is lost."""
+        """Record a loss."""
         self.lost.append(Problem(path, -1, text, kind_of(path)))
 
     def rewrite(self, groups: Iterable[str]) -> None:
-        """Write file groups anew, each once.  Rows are verified: a group with rows that cannot be
-        read stays as it is.
+        """Rewrite file groups, each once.
+
+        Rows are verified. A group with unreadable rows stays unchanged.
         """
         for name in sorted(set(groups) - self.rewritten):
             self.rewritten.add(name)

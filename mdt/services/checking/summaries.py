@@ -1,7 +1,7 @@
-"""Summaries of skipping indexes: they follow from the live rows of a shard.
+"""Check and rebuild the summaries of skipping indexes, which are derived from live rows.
 
-A summary is made again and compared.  Once files of its shard have left, its bytes cannot be made
-again: then it is asked about values of each file that is left.
+A summary is recomputed and compared byte by byte. If files have left its shard since it was built,
+the bytes differ. Then the summary is queried for values of each remaining file.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from mdt.services.indexing.index_builder import UncoveredShard, build, summaries
 from mdt.write.summarize import summarize_indexes
 
 VALUES_ASKED = 30
-"""Values of a file, spread over its distinct ones, that the summary of a shard is asked about: some
-50 µs each.
+"""Distinct values of a file, evenly spaced, for which a summary is queried. A query takes about 50
+µs.
 """
 _EXACT = ("bitmap/", "text/")
-"""Indexes whose answers depend only on the rows that they are about."""
+"""Indexes whose answers depend only on the rows of the query."""
 _COLUMN = "values"
 _Wrong = tuple[tuple[str, int], SummaryRef, Problem]
-"""Specification and number of the shard of a summary, the summary, and what is wrong with it."""
+"""((specification, shard number), summary, problem)."""
 
 
 def check(state: TableState) -> Iterator[Problem]:
@@ -49,7 +49,7 @@ def check(state: TableState) -> Iterator[Problem]:
 
 
 def _wrong(state: TableState) -> Iterator[_Wrong]:
-    """Yield the summaries that are damaged, or differ from the rows."""
+    """Yield summaries that are damaged or differ from the rows."""
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         shards = state.snapshot.live_shards.tolist()
         for problems in pool.map(partial(_wrong_in_shard, state), shards):
@@ -73,13 +73,13 @@ def _wrong_in_shard(state: TableState, shard: int) -> list[_Wrong]:
     files = snapshot.shards.members(shard)
     files = files[snapshot.rows[files] > 0]
     expected = dict[str, bytes]()
-    with suppress(Corrupt, Invalid):  # then each file is compared
+    with suppress(Corrupt, Invalid):  # then files are compared one by one
         work = UncoveredShard(shard, tuple(files.tolist()), tuple(stored))
         expected = summaries_of(state.metadata, snapshot, work)
     doubtful = {spec: Parsed(data) for spec, data in stored.items() if expected.get(spec) != data}
     columns = top_levels(state.definition.schema, doubtful).names
     for segment in snapshot.files.segments(files) if doubtful else ():
-        with suppress(Corrupt, Invalid):  # the check of the file yields it
+        with suppress(Corrupt, Invalid):  # reported by the check of the file
             table = state.read(segment, *columns)
             for spec, joint in doubtful.items():
                 if not _is_right(spec, joint, segment, table):
@@ -94,8 +94,9 @@ def _bytes_of(state: TableState, summary: SummaryRef) -> bytes:
 
 
 def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> bool:
-    """Return whether the summary of a shard agrees with the rows of one of its files; an index that
-    fails on the rows proves nothing.
+    """Return True if a summary agrees with the rows of one file in its shard.
+
+    An index that fails on the rows proves nothing, so True is returned.
     """
     index, first = index_of(spec)[1], segment.first_row
     assert isinstance(index, SkippingIndex), "others are not checked"
@@ -118,11 +119,15 @@ def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> b
 def agrees(
     index: SkippingIndex, joint: Summary, first: int, alone: Summary, values: pa.Array
 ) -> bool:
-    """Return whether the summary of a shard finds the same rows of a file as ``alone``, the summary
-    of the file.
+    """Return True if the summary of a shard finds the same rows of a file as ``alone``.
 
-    ``first``: position of the first row in the shard.  ``values``: of the rows.  An index of
-    another package may find more rows, but must find all that match.
+    Args:
+        joint: Summary of the shard.
+        first: Position of the file's first row in the shard.
+        alone: Summary of the file only.
+        values: Values of the file's rows.
+
+    An index from another package may find more rows, but must find all matching rows.
     """
     for leaf in _leaves(index, values):
         try:
@@ -144,9 +149,7 @@ def agrees(
 
 
 def _leaves(index: SkippingIndex, values: pa.Array) -> Iterator[Leaf]:
-    """Yield tests of values that ``index`` can answer: for null, and for the words of values or for
-    values.
-    """
+    """Yield predicates that ``index`` can answer: on words or else on values, and on null."""
     distinct = pc.unique(values).drop_null()
     step = max(1, -(-len(distinct) // VALUES_ASKED))
     some = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()
@@ -166,14 +169,14 @@ def _leaves(index: SkippingIndex, values: pa.Array) -> Iterator[Leaf]:
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Make the summaries again that are damaged or differ from the rows, and commit them."""
+    """Rebuild and commit summaries that are damaged or differ from the rows."""
     state = repair.state()
     wrong, specs = dict[tuple[str, int], SummaryRef](), set[str]()
     for key, summary, _ in _wrong(state):
         wrong[key] = summary
         specs.add(key[0])
     if wrong:
-        with suppress(Unsupported):  # an index that fails leaves the shard uncovered
+        with suppress(Unsupported):  # if an index fails, the shard stays uncovered
             done = build(repair.metadata, state.options, sorted(specs), distrusted=wrong)
             text = f"{done.summaries} summaries of {', '.join(sorted(specs))} made again"
             repair.note(paths.attachments_dir(), text, Kind.SUMMARY)

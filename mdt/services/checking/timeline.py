@@ -1,8 +1,7 @@
-"""What Hudi's readers see of a table beside its data files: properties, partition markers, and the
-instants of the timeline.
+"""Check and rebuild Hudi's view of a table: properties, partition markers, and instants.
 
-The properties follow from the definition of the table, markers from the paths of partitions,
-instants from commit records.
+Properties are derived from the table definition, markers from partition paths, and instants from
+commit records.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from mdt.services.checking.state import Repair, TableState
 from mdt.stores.storage import Storage
 
 Objects = Sequence[tuple[str, bytes]]
-"""Paths and contents of objects that are written together; the first one is compared."""
+"""(path, content) of objects that are written together. Only the first one is compared."""
 
 
 def check(state: TableState) -> Iterator[Problem]:
-    """Compare properties, markers and instants with what they follow from."""
+    """Compare properties, markers and instants with their expected contents."""
     storage, layout = state.storage, layout_of(state.definition)
     wrong = _properties_problem(state)
     if wrong:
@@ -57,7 +56,7 @@ def check(state: TableState) -> Iterator[Problem]:
 
 
 def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
-    """Yield the instants that must be on the timeline, with their records."""
+    """Yield the records and their expected instants on the timeline."""
     definition, dropped = state.definition, set[str]()
     for record in state.records:
         dropped.update(publish.of_indexing(record, definition)[1])
@@ -71,8 +70,10 @@ def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
 
 
 def _check_unpublished(state: TableState, record: CommitRecord, path: str) -> Iterator[Problem]:
-    """Yield a problem unless the writer of ``record`` may be about to publish it: its claim is
-    young.
+    """Yield a problem if the instant of ``record`` is missing.
+
+    There is no problem if the claim of its writer is young, because the writer may be about to
+    publish it.
     """
     claims, text = pending(state.metadata), f"commit {record.seq} is not on Hudi's timeline"
     oldest = state.storage.now_us() - (state.options.rollback_after_seconds or 1) * 1_000_000
@@ -86,10 +87,10 @@ def _check_unpublished(state: TableState, record: CommitRecord, path: str) -> It
 
 
 def _properties_problem(state: TableState) -> str:
-    """Return what is wrong with ``hoodie.properties``, or "".  Properties that decide what files
-    mean must be as the table was created with.
+    """Return the problem of ``hoodie.properties``, or "".
 
-    Raises Unsupported for the properties of an unknown table version.
+    Properties that determine the meaning of files must have the values from the creation of the
+    table. Raises Unsupported for an unknown table version.
     """
     data, definition = state.storage.read_if_exists(paths.properties()), state.definition
     if data is None:
@@ -113,8 +114,9 @@ _DEPTH = "partitionDepth"
 
 
 def _markers(state: TableState) -> Objects:
-    """Return the markers of partitions with live files: readers that list directories skip
-    partitions without one.
+    """Return the markers of partitions with live files.
+
+    Readers that list directories skip partitions without a marker.
     """
     files = state.snapshot.files.take(["partition", "instant"], state.snapshot.live_numbers)
     oldest = files.group_by("partition").aggregate([("instant", "min")])
@@ -126,7 +128,7 @@ def _markers(state: TableState) -> Objects:
 
 
 def _depth(storage: Storage, path: str) -> str | None | Corrupt:
-    """Return the depth in a stored marker, or why it cannot be read."""
+    """Return the depth in a stored marker, or the error if it cannot be read."""
     try:
         return properties.decode(storage.read_whole(path, PROPERTIES_BYTES_MAX)).get(_DEPTH)
     except Corrupt as error:
@@ -134,7 +136,7 @@ def _depth(storage: Storage, path: str) -> str | None | Corrupt:
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Write the objects again that have problems."""
+    """Rewrite the objects with problems."""
     rebuild_properties(repair)
     state, wanted = repair.state(), {problem.path for problem in problems}
     for marker in _markers(state):
@@ -144,7 +146,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 def _write(repair: Repair, wanted: set[str], objects: Objects) -> None:
-    """Write ``objects`` if the first one is ``wanted``."""
+    """Write ``objects`` if the path of the first one is in ``wanted``."""
     for path, content in objects if objects[0][0] in wanted else ():
         if repair.storage.read_if_exists(path) != content:
             repair.storage.replace(path, content)
@@ -152,8 +154,9 @@ def _write(repair: Repair, wanted: set[str], objects: Objects) -> None:
 
 
 def rebuild_properties(repair: Repair) -> None:
-    """Write ``hoodie.properties`` from the definition of the table if they are missing or wrong;
-    other properties stay.
+    """Write ``hoodie.properties`` from the table definition if it is missing or wrong.
+
+    Other properties are kept.
     """
     state, path = repair.state(), paths.properties()
     wrong = _properties_problem(state)

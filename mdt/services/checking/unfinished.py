@@ -1,6 +1,4 @@
-"""What transactions leave behind that did not commit: files that belong to nobody, and claims that
-make no sense.
-"""
+"""Check and remove remains of uncommitted transactions: garbage files and unreadable claims."""
 
 from __future__ import annotations
 
@@ -16,14 +14,16 @@ from mdt.services.checking.state import Repair, TableState
 
 
 def check(state: TableState) -> Iterator[Problem]:
-    """Find files and pending instants that belong to no commit and to no running transaction, and
-    claims that make no sense; these block nobody.
+    """Find garbage files, garbage pending instants, and unreadable claims.
+
+    Garbage belongs to no commit and to no running transaction. Unreadable claims do not block
+    writers.
     """
     if len(state.records) == len(state.log):
         yield from _check_files(state)
     errors = sensible(state.metadata)[1]
     if errors:
-        # A running writer takes a claim back at once if its instant turns out to be used.
+        # A running writer withdraws a claim at once if its instant is already in use.
         again = {error.path for error in sensible(state.metadata)[1]}
         for error in errors:
             if error.path in again:
@@ -34,7 +34,7 @@ def _check_files(state: TableState) -> Iterator[Problem]:
     try:
         left = leftovers.find(state.metadata)
     except Corrupt:
-        return  # it is among the problems, and hides what belongs to whom
+        return  # already reported, and the owners of files are unknown
     for path in left.files:
         if path not in left.waiting:
             remedy = "t.abort() removes it"
@@ -47,7 +47,7 @@ def _check_files(state: TableState) -> Iterator[Problem]:
 
 
 def remove_files(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Remove what nobody can commit any more."""
+    """Delete files that no transaction can commit any more."""
     removed = sweep(repair.metadata)
     if removed:
         text = f"{removed} files that belong to no commit removed"
@@ -55,9 +55,7 @@ def remove_files(repair: Repair, problems: Sequence[Problem]) -> None:
 
 
 def remove_claims(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Remove claims that make no sense once they are as old as those that are rolled back.  Their
-    files are left over then.
-    """
+    """Delete unreadable claims after the rollback timeout. Their files become garbage."""
     seconds = repair.state().options.rollback_after_seconds or 1
     oldest = repair.storage.now_us() - int(seconds * 1_000_000)
     for error in sensible(repair.metadata)[1]:

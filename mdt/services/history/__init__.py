@@ -1,1 +1,1 @@
-"""Services for past states: tags, savepoints, restore, and changes of the schema."""
+"""Services for past states: tags, savepoints, restore, and schema changes."""

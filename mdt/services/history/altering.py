@@ -1,9 +1,9 @@
-"""Alter the schema of a table or its options: a commit without files whose record holds the next
-version, and what options become.
+"""Changes of a table's schema or options.
 
-Older files stay as they are.  Indexes of renamed and widened columns forget their summaries, those
-of dropped ones go; what a Hudi reader would answer differently, who knows nothing of versions, is
-refused unless the caller accepts that.
+A change is a commit without files. Its record contains the next schema version and the changed
+options. Existing files stay as they are. Indexes on renamed or widened columns lose their
+summaries, and indexes on dropped columns are dropped. Hudi's readers do not know schema versions,
+so changes that they would read differently are refused unless the caller accepts that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mdt.schema.versions import Column, SchemaVersion, version_of
 
 @dataclass(frozen=True, slots=True)
 class AlterPlan(WritePlan):
-    """``version``: the next one, None if the schema stays.  ``options``: those that change."""
+    """The next schema version (None if the schema stays) and the changed options."""
 
     version: SchemaVersion | None = None
     options: Mapping[str, str | None] = field(default_factory=dict)
@@ -37,9 +37,12 @@ class AlterPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Alter(Operation[AlterPlan]):
-    """The operation.  ``wanted``: from the table as it is to what is to be altered.
-    ``beyond_hudi``: whether other readers of the directory may get another answer.  ``options``: as
-    :func:`mdt.config.changed_options` returns them.
+    """The alter operation.
+
+    Attributes:
+        wanted: Function from the current definition to the requested alteration.
+        beyond_hudi: True to allow changes that other readers of the directory read differently.
+        options: As returned by :func:`mdt.config.changed_options`.
     """
 
     wanted: Callable[[TableDefinition], Alteration]
@@ -49,7 +52,7 @@ class Alter(Operation[AlterPlan]):
     options: Mapping[str, str | None] = field(default_factory=dict)
 
     def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
-        """Return the next version.  Raises Invalid for what cannot be altered, with the reason."""
+        """Return the next version. Raises Invalid with a reason if that is not possible."""
         definition = snapshot.definition
         options = self.options if definition.with_options(self.options) is not definition else {}
         wanted = self.wanted(definition)
@@ -66,7 +69,7 @@ class Alter(Operation[AlterPlan]):
         return AlterPlan(footprint, version=version, options=options)
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
-        """Return the fields of the record; nothing is written."""
+        """Return the fields of the record. Writes no files."""
         extra = present(options=dict(plan.options))
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
@@ -74,7 +77,7 @@ class Alter(Operation[AlterPlan]):
 
 
 def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:
-    """Return whether ``version`` has the columns that the table has."""
+    """Return True if ``version`` has the same columns as the table."""
     return (
         version.declared.equals(definition.declared, check_metadata=True)
         and version.ids == definition.version.ids
@@ -82,15 +85,16 @@ def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:
 
 
 def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[str, Any]:
-    """Return what the header of a record says that begins the version ``new``."""
+    """Return the header fields of a record that begins the schema version ``new``."""
     schema = new.to_json()
-    del schema["since"]  # the number of the record
+    del schema["since"]  # implied by the record's seq
     return present(schema=schema, indexes=index_changes(definition, new))
 
 
 def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
-    """Yield what readers who match columns of older files by name, and give null where there is
-    none, get wrong.
+    """Yield the differences that Hudi's readers would see after the alteration.
+
+    They match columns of older files by name, and read missing columns as null.
     """
     older = {column.id: column for column in definition.version.walk()}
     for column in new.columns if definition.is_mor else ():
@@ -126,16 +130,14 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
 
 
 def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
-    """Return whether log files of a merge-on-read table stand in the way of what is wanted, so that
-    a compaction must come first.
-    """
+    """Return True if log files prevent the alteration, so that a compaction must run first."""
     if not snapshot.definition.is_mor or not wanted:
         return False
     return any(_in_log_files(snapshot, altered(snapshot.definition, wanted, snapshot.seq + 1)))
 
 
 def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:
-    """Return whether a column gets another type inside."""
+    """Return True if the type of a nested column changes."""
     older = {column.id: column for column in definition.version.columns}
     return any(
         c.children and c.id in older and not _same_inside(c, older[c.id]) for c in new.columns
@@ -143,10 +145,10 @@ def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:
 
 
 def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
-    """Yield why readers fail on log files that are there.  O(files).
+    """Yield reasons why Hudi's readers would fail on existing log files. O(files).
 
-    They take rows that lack columns for parts of rows, and do not widen these; and structs of a log
-    file keep their fields.
+    They treat rows without all columns as partial updates, do not widen these, and do not add
+    struct fields to log files.
     """
     now = {column.field.name: column.type for column in new.columns}
     versions = snapshot.definition.versions or (snapshot.definition.version,)
@@ -173,8 +175,9 @@ def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
 
 
 def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
-    """Raise Invalid if there are ``reasons`` for which Hudi's readers would go wrong.
-    ``otherwise``: what else may be done, for the hint.
+    """Raise Invalid if there are ``reasons`` why Hudi's readers ``would`` fail or differ.
+
+    ``otherwise`` is an alternative, at the beginning of the hint.
     """
     if reasons:
         raise Invalid(
@@ -195,13 +198,13 @@ def _same_inside(new: Column, old: Column) -> bool:
 
 
 def _only_added_inside(new: Column, old: Column) -> bool:
-    """Return whether fields were added inside, and nothing else is another."""
+    """Return True if fields were added to a nested column and nothing else changed."""
     known = {c.id for c in old.walk()}
     return [told for told in _inside(new) if told[0] in known] == _inside(old)
 
 
 def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, list[str]]:
-    """Return what becomes of the table's indexes, as the header of a record holds it."""
+    """Return the effect on the table's indexes as header fields: add, drop and forget."""
     before = {path: column for path, column in definition.version.paths()}
     after = {column.id: (path, column) for path, column in new.paths()}
     found: dict[str, list[str]] = {"add": [], "drop": [], "forget": []}
@@ -220,7 +223,7 @@ def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, 
             continue
         try:
             fresh = named_spec(str(named), new.schema)
-        except Invalid:  # the wider type is none of its
+        except Invalid:  # the index does not support the wider type
             found["drop"].append(text)
             continue
         if fresh == text:

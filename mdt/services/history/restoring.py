@@ -1,16 +1,15 @@
-"""Restoring: one commit after which the table has the rows of an earlier state.
+"""Restore: one commit that brings back the rows of an earlier state.
 
-What changed since that state is undone: rows that came leave, rows that died come back, as they
-were then.  Nothing that lies between is forgotten, so a restore is itself undone by restoring the
-state before it.  It costs what has changed, not what the table has; but where cleaning has left
-nothing but the state itself, which has a tag, or where the columns were altered since, whatever was
-moved counts as changed.  The columns are those of that state again
-(:func:`mdt.schema.alter.altered_back`): no row is left in a file that is newer.
+Changes since that state are undone: inserted rows are deleted, and deleted or replaced rows are
+written again. The history between is kept, so a restore can be undone by restoring the state before
+it. The cost depends on the number of changed rows. Two cases also rewrite rows that were only moved
+to other files: the intermediate states were cleaned (the state has a tag), or the columns were
+altered since. The columns of the state are restored too (:func:`mdt.schema.alter.altered_back`), so
+no row is left in a file of a newer version.
 
-Rows that come back are written by this commit, and have its commit time: whoever follows the table
-sees them.  Where an ordering field decides, they may have smaller values than the rows that they
-replace, so their file groups get new base files: of a log file Hudi's readers would take them for
-late.
+Restored rows have the commit time of this commit, so readers of changes see them. With an ordering
+field, they may have smaller ordering values than the rows that they replace. Hudi's readers would
+ignore such rows in a log file as late, so these file groups get new base files.
 """
 
 from __future__ import annotations
@@ -47,14 +46,16 @@ from mdt.write.operations import DecidedHere, RowPlan, planned, write_rows
 from mdt.write.rules import Outcome, locate_batch, new_here
 
 _KEY = [RECORD_KEY, PARTITION_PATH]
-"""Meta columns that say which row a row is."""
+"""Meta columns that identify a row."""
 _AT = "_at"
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan(RowPlan):
-    """``version``: of the schema, which this commit begins; None if the columns are those of the
-    state.  ``restored``: instant of the state.
+    """A write plan, the schema version that the commit begins, and the instant of the restored
+    state.
+
+    ``version`` is None if the columns do not change.
     """
 
     rows: DecidedHere = field(kw_only=True)
@@ -64,10 +65,11 @@ class RestorePlan(RowPlan):
 
 @dataclass(frozen=True, slots=True)
 class Restore(Operation[RestorePlan]):
-    """The operation.  ``state``: from the newest snapshot to the seq of the state that shall be
-    again.
+    """The restore operation.
 
-    ``progress`` is called with the number of written files and of all.
+    Attributes:
+        state: Function from the newest snapshot to the seq of the state to restore.
+        progress: Called with the number of written files and of all files.
     """
 
     metadata: Metadata
@@ -78,8 +80,10 @@ class Restore(Operation[RestorePlan]):
     name: str = "restore"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RestorePlan:
-        """Return the plan.  Raises Invalid for a state that is not there, Expired for one that was
-        cleaned.
+        """Return the plan.
+
+        Raises Invalid if the state does not exist, Expired if it was cleaned, and Unsupported if
+        keys may repeat.
         """
         seq = self.state(snapshot)
         if snapshot.definition.keys_repeat:
@@ -114,8 +118,9 @@ class Restore(Operation[RestorePlan]):
         )
 
     def _outcome(self, snapshot: Snapshot, batch: Batch, came_back: int) -> Outcome:
-        """Return what becomes of the rows of ``batch``, of which the first ``came_back`` come back
-        and the others leave.
+        """Classify the rows of ``batch``: restored, deleted or absent.
+
+        The first ``came_back`` rows are restored, the rest are deleted.
         """
         located = locate_batch(self.metadata, snapshot, batch)
         is_back, moved = np.arange(len(batch)) < came_back, np.zeros(len(batch), np.bool_)
@@ -135,9 +140,7 @@ class Restore(Operation[RestorePlan]):
         )
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that come back and those that leave, by what the records since ``old``
-        say.
-        """
+        """Return (restored rows, deleted rows) from the commit records since ``old``."""
         schema = snapshot.definition.schema
         of = history_range(self.metadata, old.seq, snapshot.seq)
         reader = ChangedRows(
@@ -152,11 +155,11 @@ class Restore(Operation[RestorePlan]):
     def _compared(
         self, snapshot: Snapshot, old: Snapshot, is_whole: bool
     ) -> tuple[pa.Table, pa.Table]:
-        """Return the same by the two states, where no record says it.  Rows that only moved come
-        back, too, as they are.
+        """Return (restored rows, deleted rows) by comparing two states.
 
-        ``is_whole``: all rows do, since columns come back of which those who follow the table have
-        no values.
+        Used if the records between were cleaned. Rows that were only moved are restored unchanged.
+        With ``is_whole`` all rows are restored, because columns come back and readers of changes
+        lack their values.
         """
         definition, threads = snapshot.definition, self.options.threads("reader")
         states = ((old, None), (snapshot, None)) if is_whole else ((old, snapshot), (snapshot, old))
@@ -179,11 +182,11 @@ class Restore(Operation[RestorePlan]):
         form = form_between(old.definition.version, definition.version, definition.schema)
         if form is not None:
             back = form.converted(back)
-        # of rows that leave nothing but what says which they are is asked
+        # deletes need only key and partition columns
         return back, with_nulls(gone, definition.schema)
 
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
-        """Write the files of ``plan``."""
+        """Write the files of the plan."""
         seen = _with_version(snapshot, plan.version)
         job = WriteJob.of(self.metadata, seen, self.options, claim)
         changes = write_rows(job, plan.work, plan.rows.grouped, self.progress)
@@ -194,9 +197,7 @@ class Restore(Operation[RestorePlan]):
 
 
 def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:
-    """Return the rows that come back, then those that leave, and how many of the former there
-    are.
-    """
+    """Return the restored rows followed by the deleted rows, and the number of the former."""
     definition = snapshot.definition
     table = pa.concat_tables(
         [pa.table(part.columns, schema=definition.schema) for part in (back, gone)]
@@ -205,9 +206,7 @@ def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, i
 
 
 def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
-    """Return the version of the schema that has the columns of ``old`` again, None if the table has
-    them.
-    """
+    """Return the schema version that restores the columns of ``old``, or None if none differ."""
     definition, then = snapshot.definition, old.definition.version
     if definition.at(old.seq) is definition:
         return None
@@ -216,12 +215,12 @@ def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
 
 
 def _brings_back(definition: TableDefinition, version: SchemaVersion | None) -> bool:
-    """Return whether ``version`` has columns, or fields in them, that the table lacks."""
+    """Return True if ``version`` restores columns or fields that the table lacks."""
     return version is not None and not set(version.ids) <= set(definition.version.ids)
 
 
 def _with_version(snapshot: Snapshot, version: SchemaVersion | None) -> Snapshot:
-    """Return the snapshot as who writes files of ``version`` sees it."""
+    """Return the snapshot as a writer of ``version`` sees it."""
     if version is None:
         return snapshot
     change = change_of(index_changes(snapshot.definition, version))

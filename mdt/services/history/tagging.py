@@ -1,7 +1,7 @@
-"""Tags and savepoints: a small commit names a state, or forgets names.
+"""Tags and savepoints: names for snapshots that cleaning must keep.
 
-A savepoint is a tag of which Hudi knows, too: beside the newest commit that the state has, its
-``savepoint`` instant lists the data files of the state, which no Hudi service deletes.
+A savepoint is a tag that Hudi also knows. Its ``savepoint`` instant belongs to the newest commit of
+the state, and lists the data files that no Hudi service may delete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
 
 _COMMITS = ("create", "commit", "deltacommit", "compaction", "replacecommit")
-"""Actions whose instants Hudi takes for commits."""
+"""Actions whose instants are commits for Hudi."""
 
 TAGS = pa.schema(
     [
@@ -38,7 +38,7 @@ TAGS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class AddTag(Operation[WritePlan]):
-    """Name the state after commit ``seq``.  ``comment``: of a savepoint, None for a plain tag."""
+    """Tags the state after commit ``seq``. ``comment`` makes the tag a savepoint."""
 
     metadata: Metadata
     tag: str
@@ -48,8 +48,9 @@ class AddTag(Operation[WritePlan]):
     action: str = "tag"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return the plan.  Raises Invalid for a name that is taken or that is none, Expired for a
-        state that is gone.
+        """Return the plan.
+
+        Raises Invalid for an invalid or existing name, and Expired for a state that was cleaned.
         """
         if not is_tag(self.tag):
             raise Invalid(
@@ -77,7 +78,7 @@ class AddTag(Operation[WritePlan]):
                 f"the savepoint {other!r} keeps that commit already",
                 hint="one savepoint a commit is enough",
             )
-        # may be all that keeps the state
+        # these tags may be the only reason why the state is kept
         beside = {name for name, seq in snapshot.tags.seqs.items() if seq == self.seq}
         return WritePlan(
             Footprint(txn, tags=frozenset({self.tag, *beside}), needs=self._needs(snapshot))
@@ -87,7 +88,7 @@ class AddTag(Operation[WritePlan]):
         return self.seq if self.seq >= snapshot.retention.horizon else None
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write nothing; the record says it."""
+        """Return the record's fields. Writes no files."""
         told = {"tags": {"add": {self.tag: self.seq}}}
         if self.comment is None:
             return Changes(extra=told)
@@ -102,27 +103,27 @@ class AddTag(Operation[WritePlan]):
 
 @dataclass(frozen=True, slots=True)
 class DropTag(Operation[WritePlan]):
-    """Forget a name."""
+    """Removes a tag."""
 
     tag: str
     name: str = "untag"
     action: str = "tag"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return the plan.  Raises Invalid if there is no such tag."""
+        """Return the plan. Raises Invalid if the tag does not exist."""
         if self.tag not in snapshot.tags.seqs:
             known = ", ".join(sorted(snapshot.tags.seqs)) or "none"
             raise Invalid(f"there is no tag {shown(self.tag)}", hint=f"tags: {known}")
         return WritePlan(Footprint(txn, tags=frozenset({self.tag})))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write nothing; the record says it."""
+        """Return the record's fields. Writes no files."""
         unsaved = present(unsaved=snapshot.tags.savepoints.get(self.tag))
         return Changes(extra={"tags": {"drop": [self.tag]}, **unsaved})
 
 
 def commit_time(metadata: Metadata, seq: int) -> str:
-    """Return the instant of the newest commit up to ``seq`` that is one to Hudi, too."""
+    """Return the instant of the newest commit up to ``seq`` that Hudi knows as a commit."""
     found = _commits_up_to(metadata.newest().history, seq)
     if not len(found):
         found = _commits_up_to(metadata.history(), seq)
@@ -139,7 +140,7 @@ def _saved_at(snapshot: Snapshot, time: str) -> str | None:
 
 
 def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
-    """Return one row a tag, by seq, schema TAGS."""
+    """Return a table with one row per tag, ordered by seq, schema TAGS."""
     history = metadata.history(since=min(snapshot.tags.states, default=0) - 1)
     instants = dict(zip(history["seq"].to_pylist(), history["instant"].to_pylist(), strict=True))
     tags = snapshot.tags

@@ -1,14 +1,13 @@
-"""Indexes come and go: create, drop and rebuild; the builder that catches up with files that an
-index does not cover.
+"""Creation, removal and building of skipping indexes.
 
-Creating an index is one small commit: from it on every writer keeps the index, and the files that
-exist are its plan. The builder, in this process or any other, beside the writers, takes shards that
-are not covered, summarizes them, and commits what it has from time to time.  Files never change, so
-it conflicts with nobody; if it dies, the next one goes on where the last commit ended.  Until a
-file is covered it is read.  Nothing has to be "completed": an index is as good as its coverage,
-which ``t.indexes()`` shows.
+Creating an index is one small commit. From then on every writer maintains the index, and the
+existing files are to be built. The builder can run in any process, alongside writers. It takes
+shards that are not covered, summarizes them, and commits from time to time. Files never change, so
+it conflicts with no writer. After a crash, another builder continues from the last commit. Files
+that are not covered are read by every query, so an index is never invalid, only incomplete.
+``t.indexes()`` shows the coverage.
 
-Hudi's timeline shows it as ``indexing``: see :mod:`mdt.services.indexing.index_plans`.
+Hudi's timeline shows builds as ``indexing`` (:mod:`mdt.services.indexing.index_plans`).
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 
 @dataclass(frozen=True, slots=True)
 class IndexChange(Operation[WritePlan]):
-    """The operation that adds and drops specifications, or forgets what they cover, in one commit
-    without files.
+    """The operation that adds, drops or resets indexes in one commit without files.
+
+    ``forgotten`` are the indexes to reset: they lose their coverage.
     """
 
     metadata: Metadata
@@ -57,15 +57,15 @@ class IndexChange(Operation[WritePlan]):
     action: str = "index"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return whether the table is not yet as wanted."""
+        """Return a plan, which is not needed if the table is already as requested."""
         indexes = snapshot.definition.indexes
         new = [spec for spec in self.added if spec not in indexes]
         gone = [spec for spec in self.dropped if spec in indexes]
         return WritePlan(Footprint(txn), is_needed=bool(new or gone or self.forgotten))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Return the change and, for what is added or forgotten, the plan: how many files the
-        builder will find.
+        """Return the change and, for added and reset indexes, the build plan with the number of
+        files.
         """
         files = int((snapshot.rows > 0).sum())
         indexes = present(
@@ -90,8 +90,12 @@ class IndexChange(Operation[WritePlan]):
 
 @dataclass(frozen=True, slots=True)
 class UncoveredShard:
-    """Shard ``shard`` of a snapshot, its live files with rows, and the specifications that do not
-    cover it.
+    """A shard that some indexes do not cover.
+
+    Attributes:
+        shard: Number of the shard in the snapshot.
+        files: Its live files with rows.
+        specs: Indexes that do not cover it.
     """
 
     shard: int
@@ -100,15 +104,18 @@ class UncoveredShard:
 
 
 class _NothingSummarized(Unsupported):
-    """A batch of files of which every index failed: nothing to commit."""
+    """Every index failed for a batch of files, so there is nothing to commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch(WritePlan):
-    """The next shards, ``work``, of those that were not covered, which have ``total`` files.
+    """The next shards to build.
 
-    ``plans``: those on Hudi's timeline that have not ended.  ``lacking``: indexes that will not
-    cover all files then.
+    Attributes:
+        work: The shards.
+        total: Number of files in all uncovered shards.
+        plans: Unfinished plans on Hudi's timeline.
+        lacking: Indexes that will still not cover all files.
     """
 
     work: Sequence[UncoveredShard] = ()
@@ -119,8 +126,10 @@ class _Batch(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """``summaries``: how many were made; ``commits``: transactions in which they were committed;
-    ``bytes``: of the summaries.
+    """The result of a build: numbers of summaries and commits, and the size of the summaries.
+
+    >>> t.create_index("bitmap(city)").summaries
+    1
     """
 
     summaries: int = 0
@@ -130,13 +139,17 @@ class BuildResult:
 
 @dataclass(slots=True)
 class IndexBuild(Operation[_Batch]):
-    """The operation that covers the next shards, up to INDEX_COMMIT_ROWS rows of them.
+    """The operation that covers the next shards, up to INDEX_COMMIT_ROWS rows.
 
-    ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are
-    covered so far in this run. ``runner``: what summarizes the shards, by default threads of this
-    process. ``failed``: (specification, number of a shard) pairs that an index could not summarize;
-    they are not tried again. ``distrusted``: (specification, number of a shard) -> a summary that
-    is not to be believed: while it is the shard's, it is made again.
+    Attributes:
+        specs: Indexes to build, or None for all.
+        progress: Called with the number of covered files and of all files.
+        runner: Summarizes the shards, by default on threads of this process.
+        done, bytes: Files covered and bytes of summaries written in this run.
+        failed: (specification, shard number) of summaries that an index could not make. They are
+            not tried again.
+        distrusted: (specification, shard number) -> damaged summary, which is rebuilt while the
+            shard has it.
     """
 
     metadata: Metadata
@@ -152,8 +165,9 @@ class IndexBuild(Operation[_Batch]):
     action: str = "index"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> _Batch:
-        """Return the next uncovered shards.  O(shards × indexes) in arrays; objects are made of the
-        next shards only.
+        """Return the next uncovered shards.
+
+        O(shards × indexes) in arrays. Objects are made only for the next shards.
         """
         lacking = uncovered(snapshot, self.specs, self.failed)
         shards = snapshot.shards
@@ -190,7 +204,7 @@ class IndexBuild(Operation[_Batch]):
         )
 
     def _damaged(self, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
-        """Yield specification and shard of the summaries that are to be made again and can be."""
+        """Yield (specification, shard) of the distrusted summaries that can be rebuilt."""
         given = [
             (spec, number) for spec, number in self.distrusted if (spec, number) not in self.failed
         ]
@@ -203,7 +217,7 @@ class IndexBuild(Operation[_Batch]):
                 yield spec, shard
 
     def write(self, snapshot: Snapshot, plan: _Batch, claim: Claim) -> Changes:
-        """Summarize the shards; larger summaries go to objects."""
+        """Summarize the shards. Larger summaries are written to objects."""
         covers: list[tuple[str, int, SummaryRef]] = []
         total = plan.total + self.done
         runner = self.runner or summarize_here
@@ -223,14 +237,14 @@ class IndexBuild(Operation[_Batch]):
 
 
 Found = Mapping[str, SummaryRef]
-"""Summaries of one shard by specification, as a commit record holds them."""
+"""Index -> summary of one shard, as in commit records."""
 
 Runner = Callable[
     [Metadata, Options, Snapshot, Sequence[UncoveredShard], Claim],
     Iterable[tuple[UncoveredShard, Found]],
 ]
-"""Summarizes shards and puts larger summaries into objects of the claim; all of them are there when
-it ends.
+"""Summarizes shards. Larger summaries are written to objects of the claim, at the latest when the
+iterator ends.
 """
 
 
@@ -241,7 +255,7 @@ def summarize_here(
     work: Sequence[UncoveredShard],
     claim: Claim,
 ) -> Iterator[tuple[UncoveredShard, Found]]:
-    """Summarize shards on threads of this process; a :data:`Runner`."""
+    """Summarize shards on threads of this process (a :data:`Runner`)."""
     objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
     with ThreadPoolExecutor(options.threads("writer")) as pool:
         found = pool.map(partial(summaries_of, metadata, snapshot), work)
@@ -251,7 +265,7 @@ def summarize_here(
 
 
 def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -> dict[str, bytes]:
-    """Return the summaries of a shard; reads only the columns that the indexes need."""
+    """Return the summaries of a shard. Reads only the columns of the indexes."""
     columns = top_levels(snapshot.definition.schema, work.specs)
     files = []
     for segment in snapshot.files.segments(np.array(work.files, np.int64)):
@@ -268,7 +282,7 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
 
 
 def _with_rows(snapshot: Snapshot) -> BoolArray:
-    """Return which shards have live rows -> bool[shards]."""
+    """Return the mask of shards with live rows (bool[shards])."""
     found: BoolArray = np.zeros(len(snapshot.shards), np.bool_)
     found[snapshot.shards.of_file[snapshot.has_rows]] = True
     return found
@@ -277,10 +291,13 @@ def _with_rows(snapshot: Snapshot) -> BoolArray:
 def uncovered(
     snapshot: Snapshot, specs: Sequence[str] | None = None, failed: Collection[tuple[str, int]] = ()
 ) -> dict[str, BoolArray]:
-    """Return which shards with live rows each installed index (of ``specs``, default all) does not
-    cover: spec -> bool[shards].
+    """Return for each index the shards with live rows that it does not cover (bool[shards]).
 
-    ``failed``: (specification, number of a shard) pairs that are left out.  O(shards × indexes).
+    Args:
+        specs: Indexes, or None for all.
+        failed: (specification, shard number) pairs to exclude.
+
+    Unusable indexes are omitted. O(shards × indexes).
     """
     shards, has_rows = snapshot.shards, _with_rows(snapshot)
     found = {}
@@ -292,8 +309,9 @@ def uncovered(
 
 
 def uncovered_specs(snapshot: Snapshot, plans: Plans) -> list[str]:
-    """Return which indexes in ``plans`` do not cover every file, and those of which this process
-    cannot tell.  O(shards × indexes in plans).
+    """Return the indexes in ``plans`` that do not cover every file.
+
+    Includes indexes that this process cannot use. O(shards × indexes in plans).
     """
     planned = {spec for specs in plans.values() for spec in specs}
     asked = [spec for spec in snapshot.definition.indexes if spec in planned]
@@ -309,14 +327,12 @@ def build(
     runner: Runner | None = None,
     distrusted: Mapping[tuple[str, int], SummaryRef] | None = None,
 ) -> BuildResult:
-    """Cover every file that ``specs`` (default: all indexes) do not cover yet, in commits of
-    bounded size.
+    """Build ``specs`` (by default all indexes) for every uncovered file, in commits of bounded
+    size.
 
-    ``distrusted``: see :class:`IndexBuild`.
-
-    Safe to run beside writers and other builders, and again after a crash.  Raises as any
-    transaction does, and in the end Unsupported if an index could not summarize a file (which then
-    is read by every query).
+    Safe to run alongside writers and other builders, and again after a crash. ``distrusted`` is as
+    in :class:`IndexBuild`. Raises as any transaction does. At the end raises Unsupported if an
+    index could not summarize a file; every query then reads this file.
     """
     wanted = None if specs is None else tuple(specs)
     operation = IndexBuild(metadata, options, wanted, progress, runner, distrusted=distrusted or {})
@@ -349,10 +365,9 @@ def build(
 
 
 def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> BuildResult:
-    """Return what :func:`build` would make of ``specs``, which the table may not have yet; its
-    bytes are known when it is made.
+    """Return the expected result of :func:`build`, without the size of the summaries.
 
-    ``anew``: as if they covered nothing.
+    The table need not have the indexes ``specs`` yet. With ``anew`` existing coverage is ignored.
     """
     known = {} if anew else uncovered(snapshot, specs)
     shards, has_rows = snapshot.shards, _with_rows(snapshot)
@@ -364,18 +379,15 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
 
 
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec`
-    does.
-    """
+    """Return new specifications in their stored form. Raises Invalid as :func:`named_spec` does."""
     wanted = texts("specs", given, "'bitmap(status)', or a list of such")
     return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in wanted))
 
 
 def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return which of the table's indexes are meant: the text of one, its short form, or a column;
-    None: all.
+    """Return the indexes of the table that ``given`` names: by full text, short form, or column.
 
-    Raises Invalid if one names none.
+    None means all. Raises Invalid for a name without an index.
     """
     have = snapshot.definition.indexes
     if given is None:
@@ -398,7 +410,7 @@ def _names(spec: str) -> set[str]:
 
 
 def _as_kept(text: str) -> str:
-    """Return a specification with the quotes that those of tables have; any other text as it is."""
+    """Return a specification with the quotes of the stored form, or any other text unchanged."""
     try:
         return str(registry.parse_spec(text))
     except ValueError:
@@ -406,16 +418,17 @@ def _as_kept(text: str) -> str:
 
 
 def short(spec: str) -> str:
-    """Return a specification without the version of its format: ``bitmap/1(status)`` as
-    ``bitmap(status)``.
+    """Return a specification without format version, e.g. ``bitmap(status)`` for
+    ``bitmap/1(status)``.
     """
     parsed = registry.parse_spec(spec)
     return str(replace(parsed, kind=parsed.kind.partition("/")[0]))
 
 
 def coverage(snapshot: Snapshot, spec: str) -> tuple[Int64Array, Int64Array]:
-    """Return rows of live files: of those that ``spec`` covers, and of all -> int64[covered],
-    int64[files].
+    """Return (rows of the covered files, rows of all files) of the live files.
+
+    Both are arrays with a number per file (int64).
     """
     live = snapshot.has_rows
     return snapshot.rows[live & snapshot.covered(spec)], snapshot.rows[live]

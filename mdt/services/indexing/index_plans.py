@@ -1,10 +1,9 @@
-"""Which builds of indexes stand on Hudi's timeline and are not completed: made known by one record,
-ended by another.
+"""Pending index builds on Hudi's timeline.
 
-The record that adds an index, or forgets what it covers, requests the build: its plan is all files
-up to that record that the index does not cover.  The record with which the last of them is covered
-completes it, whoever commits that; the record that drops the index ends it without.  So there is
-nothing to take up: a builder that dies is followed by one that knows from the log what is left.
+The record that adds or resets an index requests a build. Its plan contains all files up to this
+record that the index does not cover. The record that covers the last of these files completes the
+plan, whoever commits it. The record that drops the index ends the plan without completing it. So a
+builder has no state to take over: the log shows which work remains.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
 
 Plans = Mapping[str, Sequence[str]]
-"""Instant of a plan -> specifications of its indexes."""
+"""Instant of a plan -> its indexes."""
 
 
 def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
-    """Return the plans of ``snapshot`` that have not ended, as far as their records are in the log.
-    O(index records).
+    """Return the unfinished plans of ``snapshot`` with records in the log. O(index records).
 
-    None where a record is damaged: what is told to Hudi keeps nobody from building.
+    Returns nothing if a record is damaged, because Hudi's view must not prevent a build.
     """
     history = snapshot.history
     found: dict[str, Sequence[str]] = {}
@@ -47,11 +45,11 @@ def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
 
 
 def ended(plans: Plans, left: Sequence[str], lacking: Sequence[str]) -> dict[str, Any]:
-    """Return what a record says that ends plans: ``done`` and ``dropped`` of its header
-    ``indexing``, empty if it ends none.
+    """Return the header fields ``done`` and ``dropped`` of a record that ends plans, empty if none.
 
-    ``left``: the table's indexes after the record; ``lacking``: those that do not cover every file
-    of the plans then.
+    Args:
+        left: The table's indexes after the record.
+        lacking: Indexes that do not cover all files of the plans then.
     """
     mine = {instant: [spec for spec in specs if spec in left] for instant, specs in plans.items()}
     done = {

@@ -1,4 +1,4 @@
-"""What a table's indexes cover, cost and do; and which to add or to drop."""
+"""Reports about indexes: coverage, size and use, and advice to add or drop indexes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mdt.scan.index_use import sample
 from mdt.services.indexing.index_builder import coverage, short
 
 ADVICE_QUERIES_MIN = 10
-"""Advice from fewer queries than this would be advice from chance."""
+"""Minimum number of counted queries for advice."""
 ADVICE_SHARE_MIN = 0.02
-"""Of the bytes that the queries which test a column read, an index of it must save this part: less
-is within the error of the sample.
+"""Minimum share of the bytes read by queries on a column that an index must save. Less is within
+the sampling error.
 """
 ADVICE_QUERIES = 1_000
-"""Queries, like those that were counted, in which an index must save more bytes than it has."""
+"""Number of queries in which an index must save more bytes than its own size."""
 
 INDEXES = pa.schema(
     [
@@ -40,28 +40,36 @@ INDEXES = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``:
-files covered; ``bytes``: of its summaries; ``queries``, ``pruned``, ``last_used``: queries that
-asked it, files it proved empty for them, and when it was last asked, as far as processes have
-reported, null where no query was counted; ``problem``: why it cannot be used, or null.
+"""One row per index.
+
+``coverage`` is the percentage of live rows that it covers, and ``files`` the number of covered
+files. ``bytes`` is the size of its summaries. ``queries`` counts the queries that used it,
+``pruned`` the files that it excluded, and ``last_used`` is the time of its last use. These are as
+far as processes have reported them, and null if no query was counted. ``problem`` is the reason why
+the index cannot be used, or null.
 """
 
 NOT_COUNTED = (
     "no query was counted; create or open the table with the option mdt.usage.counts=true to count"
     " them"
 )
-"""What those are told who ask how indexes are used where nobody counts."""
+"""Message if index use is requested but queries are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One proposal: ``action`` "create" or "drop", the ``index`` as text, and the ``reason``, which
-    has the numbers in words.
+    """A proposal to create or drop an index.
 
-    ``bytes``: of the index; ``seconds``: to build it.  ``queries``: of ADVICE_QUERIES that use it;
-    ``saved``: bytes that they do not read because of it.  ``read``: bytes that these queries read
-    without it; ``rows``: that match their test, in the mean. ``action`` "count", of no index:
-    nobody counts queries here, and the reason says how to begin.
+    Attributes:
+        action: "create", "drop", or "count" if queries are not counted yet.
+        index: The index as text, "" for "count".
+        reason: Explanation with the numbers below.
+        bytes: Size of the index.
+        seconds: Time to build it.
+        queries: Queries that use it, of ADVICE_QUERIES.
+        saved: Bytes that these queries need not read.
+        read: Bytes that these queries read without it.
+        rows: Mean number of rows that match.
     """
 
     action: str
@@ -79,7 +87,7 @@ class Advice:
 
 
 def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
-    """Return the indexes of a table, schema INDEXES, in the order in which they were created."""
+    """Return the indexes of a table in order of creation, schema INDEXES."""
     counts = metadata.usage.total()
     return pa.Table.from_pylist(
         [_row(snapshot, spec, counts) for spec in snapshot.definition.indexes], schema=INDEXES
@@ -105,7 +113,7 @@ def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
 
 
 def _uses(counts: Counts, spec: str) -> dict[str, object]:
-    """Return what is known of the use of an index; what is not there is null."""
+    """Return the counted use of an index; missing fields are null."""
     use = counts.indexes.get(spec, IndexUse())
     found: dict[str, object] = {}
     if counts.queries:
@@ -120,10 +128,10 @@ def _moment(us: int) -> datetime:
 
 
 def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
-    """Return indexes that no query uses, and columns that queries filter on without an index; []
-    before enough queries.
+    """Return indexes to drop because no query uses them, and indexes to create.
 
-    Where no query was counted and none will be, the advice is to count.
+    Returns [] before ADVICE_QUERIES_MIN queries. If queries are not counted, the advice is to count
+    them.
     """
     counts = metadata.usage.total()
     if not counts.queries and not metadata.options(snapshot.definition).usage_counts:
@@ -134,15 +142,16 @@ def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
 
 
 def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
-    """Yield the indexes that save less than half of their own bytes in ADVICE_QUERIES queries,
-    counted since they were created.
+    """Yield indexes that save less than half of their own size in ADVICE_QUERIES queries.
+
+    Only queries since the creation of the index count.
     """
     for spec in snapshot.definition.indexes:
         use, size = counts.indexes.get(spec, IndexUse()), snapshot.index_bytes(spec)
         if use.queries < ADVICE_QUERIES_MIN or registry.parse_spec(spec).kind.startswith(
             "table_stats"
         ):
-            continue  # statistics are for optimizers, and no query asks them
+            continue  # optimizers use them, queries do not
         asked, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
         if use.asked and saved >= size // 2:
             continue
@@ -155,8 +164,9 @@ def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
 
 
 def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
-    """Yield the indexes that would save more than their own bytes, and a part of what is read, in
-    ADVICE_QUERIES queries.
+    """Yield indexes that would save more than their own size in ADVICE_QUERIES queries.
+
+    They must also save the share ADVICE_SHARE_MIN of the bytes read.
     """
     parsed = [registry.parse_spec(spec) for spec in snapshot.definition.indexes]
     indexed = {
@@ -194,7 +204,7 @@ def _create(
 
 
 def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[TestUse, str]]:
-    """Yield what queries test, and the index for it."""
+    """Yield (counted queries, index that would serve them)."""
     ordered = TestUse()
     ordered.add(use.equality)
     ordered.add(use.range)
@@ -203,9 +213,7 @@ def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[TestUse, str]]:
 
 
 def estimated_cost(metadata: Metadata, snapshot: Snapshot, text: str) -> tuple[int, float]:
-    """Return about how many bytes an index will have and how many seconds it takes to build, from
-    one of a sample of the rows.
-    """
+    """Return the estimated (bytes, build seconds) of an index, from building it for a sample."""
     spec, index = index_of(text)
     values_of = sample(metadata, snapshot, spec.columns[0])
     if isinstance(index, str) or not len(values_of):

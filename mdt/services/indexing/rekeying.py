@@ -1,9 +1,9 @@
-"""Give a table another key hash: new key maps and key parts of every live file, committed together
-with a new secret.
+"""Rekey: change the key hash of a table to a new secret.
 
-Data files stay as they are, and older states keep the key maps that they had.  Writers that began
-before start again.  What other writers commit meanwhile is made up for when this one commits
-(:meth:`Rekey.narrow`), so a table in use needs no second run.
+One commit replaces the key maps and key parts of every live file. Data files do not change, and
+older states keep their key maps. Writers that began before the commit start again. Commits of other
+writers during the rekey are added before it commits (:meth:`Rekey.narrow`), so a table in use needs
+no second run.
 """
 
 from __future__ import annotations
@@ -40,13 +40,17 @@ from mdt.schema.definition import key_hash_json
 from mdt.schema.header_fields import present
 
 _GROUPS_MAX = 1024
-"""File groups of one key part."""
+"""Maximum number of file groups in a key part."""
 
 
 @dataclass(slots=True)
 class _Done:
-    """What was made so far: of the files ``segments``, up to commit ``seq``, in ``objects`` objects
-    of ``claim``.
+    """Progress of a rekey.
+
+    Attributes:
+        segments: Segment numbers of the files done.
+        seq: Seq of the newest commit that was included.
+        objects: Number of objects written for ``claim``.
     """
 
     claim: Claim | None = None
@@ -57,21 +61,23 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class RekeyPlan(WritePlan):
-    """``key_hash``: the new one.  ``rows``: in all live files."""
+    """A plan with the new ``key_hash`` and the number of ``rows`` in all live files."""
 
     key_hash: MultilinearHash | None = None
     rows: int = 0
     done: _Done = field(default_factory=_Done)
 
     def mapped(self) -> int:
-        """Return these."""
+        """Return the number of rows."""
         return self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
-    """A file group in the making: of each segment its id, key map and page map; ``key_part``: None
-    if the table has none.
+    """New key data of a file group.
+
+    ``maps`` has (segment number, key map, page map) of each file. ``key_part`` is None if the table
+    stores none.
     """
 
     name: str
@@ -81,7 +87,7 @@ class GroupKeys:
 
 @dataclass(frozen=True, slots=True)
 class Rekey(Operation[RekeyPlan]):
-    """The operation.  ``forgets_deletes``: whether tombstones, which have old hashes, may end."""
+    """The rekey operation. ``forgets_deletes`` lets it drop tombstones, which use old hashes."""
 
     metadata: Metadata
     options: Options
@@ -91,7 +97,7 @@ class Rekey(Operation[RekeyPlan]):
     action: str = "index"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RekeyPlan:
-        """Choose a secret.  Raises Invalid for a table with tombstones unless they may end."""
+        """Choose a secret. Raises Invalid if the table has tombstones that must be kept."""
         kept = len(standing(snapshot)) if has_tombstones(snapshot) else 0
         if kept and not self.forgets_deletes:
             raise Invalid(
@@ -121,7 +127,7 @@ class Rekey(Operation[RekeyPlan]):
     def narrow(
         self, snapshot: Snapshot, plan: RekeyPlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[RekeyPlan, Changes] | None:
-        """Add what ``theirs`` and later commits have written; None to start again."""
+        """Add the files of ``theirs`` and later commits. Returns None to start again."""
         if plan.footprint.txn in theirs.rolled_back or (
             len(theirs.table("tombstones")) and not self.forgets_deletes
         ):
@@ -133,9 +139,7 @@ class Rekey(Operation[RekeyPlan]):
         return plan, changes
 
     def _made(self, snapshot: Snapshot, plan: RekeyPlan) -> Changes:
-        """Return the maps of the live files that have none yet, and key parts of their file
-        groups.
-        """
+        """Write the missing maps of live files, and key parts of their file groups."""
         done, groups = plan.done, snapshot.file_groups
         assert done.claim is not None and plan.key_hash is not None, "it is being written"
         live = snapshot.live_numbers[snapshot.has_key_map[snapshot.live_numbers]]
@@ -176,7 +180,7 @@ class Rekey(Operation[RekeyPlan]):
 def joined_key_parts(
     index: KeyIndex, objects: AttachmentWriter, groups: Sequence[GroupKeys]
 ) -> list[KeyPart]:
-    """Return one key part of ``groups``, or none where the table keeps none."""
+    """Return one key part for ``groups``, or nothing if the table stores none."""
     parts = [group.key_part for group in groups if group.key_part is not None]
     if not parts:
         return []
@@ -190,8 +194,9 @@ def joined_key_parts(
 def keys_of_group(
     metadata: Metadata, snapshot: Snapshot, key_hash: KeyHash, files: frozenset[int], group: int
 ) -> GroupKeys:
-    """Return the maps of those ``files`` that are in a file group, and the key part of all of its
-    files, dead rows included.
+    """Return the key data of a file group: maps of ``files``, and the key part of all files.
+
+    The key part includes deleted rows.
     """
     definition, index = snapshot.definition, metadata.key_index(snapshot)
     schema = with_meta(definition.schema)
@@ -228,7 +233,7 @@ def keys_of_group(
 def _row(
     objects: AttachmentWriter, segment: int, keys: bytes, pages: pa.Buffer | None
 ) -> dict[str, object]:
-    """Return what section ``maps`` says of a segment, whose maps are added to ``objects``."""
+    """Add the maps of a segment to ``objects``, and return its row of the section ``maps``."""
     row: dict[str, object] = {"segment": segment}
     row |= {f"key_map_{name}": value for name, value in place_fields(objects.add(keys)).items()}
     if pages is not None:

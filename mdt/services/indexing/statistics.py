@@ -1,7 +1,7 @@
-"""What is known of a table's columns, for people and for a cost-based optimizer.
+"""Statistics of a table's columns, for people and for cost-based optimizers.
 
-Counts and bounds come from column statistics, which every file has; numbers of distinct values and
-the most common ones from indexes of the kind ``table_stats``, on the columns that have one.
+Counts and bounds come from column statistics, which every file has. Distinct counts and most common
+values come from indexes of the kind ``table_stats``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ STATISTICS = pa.schema(
         ("common", pa.list_(COMMON)),
     ]
 )
-"""One row a column, fields of structs included.  ``rows`` to ``bytes`` count every row in live
-files, rows that a later commit has ended included; bounds are of those files that have some, cut in
-long texts.  ``distinct`` and ``common`` are null without an index ``table_stats``
-(:meth:`mdt.Table.analyze` makes them): an estimate, its 95 % bounds, and values that occur at least
-``count`` and at most ``count + error`` times.
+"""One row per column, including fields of structs.
+
+``rows`` to ``bytes`` count every row in live files, including deleted rows. ``min`` and ``max`` are
+those of files with statistics, and truncated for long texts. ``distinct`` and ``common`` are null
+without a ``table_stats`` index (:meth:`mdt.Table.analyze` creates them): an estimate with its 95 %
+bounds, and values that occur at least ``count`` and at most ``count + error`` times.
 """
 
 
@@ -53,12 +54,12 @@ def analyzable(schema: pa.Schema) -> list[str]:
 
 
 def spec(path: str) -> str:
-    """Return the specification of the table statistics of one column."""
+    """Return the specification of the ``table_stats`` index of a column."""
     return str(registry.IndexSpec(KIND, (path,)))
 
 
 def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
-    """Return what is known of each scalar column, schema STATISTICS."""
+    """Return the statistics of each scalar column, schema STATISTICS."""
     rows = []
     for path, field in column_paths.leaf_paths(snapshot.definition.schema):
         if values.supports(field.type):
@@ -112,8 +113,8 @@ def _distinct(
 
 
 def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary | None:
-    """Return the merged table statistics of the column at ``path``, None if no live file has some
-    that can be read.
+    """Return the merged ``table_stats`` of the column at ``path``, or None without readable
+    summaries.
     """
     for text in snapshot.definition.indexes:
         spec, index = index_of(text)

@@ -1,1 +1,1 @@
-"""Services that write rows anew: compaction, clustering, and the sizes of file groups."""
+"""Services that rewrite rows: compaction, clustering, and sizes of file groups."""

@@ -1,5 +1,5 @@
-"""The rows of some file groups in a new order: read, ordered, cut into files, and whether that is
-worth writing.
+"""The new order of the rows of a unit: read and sort them, divide them into files, estimate the
+gain.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from mdt.write.rewrite_rows import live_rows
 from mdt.write.slices import Carried
 
 GAIN_MIN = 0.2
-"""Rows are written anew if a value then lies in so much fewer of the row groups, as a share, or if
-there are so much fewer files.
+"""Rows are rewritten if a value is then contained in this share fewer row groups, or if there are
+this share fewer files.
 """
 _COUNT_STAYS = 1.5
-"""As many files are written as there were, unless so many times more or fewer would have the right
-size.
-"""
+"""The number of files is kept unless the right number differs by more than this factor."""
 
 _SAMPLE_ROWS = 1 << 16
-"""Rows at which the overlap of files is measured."""
+"""Number of rows for which the overlap of files is measured."""
 _MOVED_BYTES = 1 << 28
-"""Of rows in memory that are moved together."""
+"""Bytes of rows in memory that are gathered at a time."""
 _PROBED_ROWS = 1 << 12
-"""Rows by which a column of texts is said to have few of them: an eighth."""
+"""Number of rows that are probed for few distinct strings (at most an eighth)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """``order``: int64[n], the permutation that puts the rows of a unit, segment after segment,
-    into the new order.  ``ends``: where each new file ends in it.  ``before``, ``after``: share of
-    the row groups in which a value lies, in the mean.
+    """A new order of the rows of a unit.
+
+    Attributes:
+        order: Permutation of the rows, which are numbered segment after segment (int64[n]).
+        ends: Ends of the new files in that order.
+        before, after: Mean share of the row groups that contain a value.
     """
 
     order: Int64Array
@@ -59,18 +60,14 @@ class Arrangement:
     after: float
 
     def pays(self, files: int) -> bool:
-        """Return whether the rows, which stand in ``files`` file groups, are to be written in this
-        order.
-        """
+        """Return True if rewriting the rows, now in ``files`` file groups, is worth its cost."""
         return (
             len(self.ends) <= (1 - GAIN_MIN) * files or self.after <= (1 - GAIN_MIN) * self.before
         )
 
 
 def members(snapshot: Snapshot, unit: Unit) -> list[int]:
-    """Return the numbers of the files of a unit that have live rows, group by group, oldest
-    first.
-    """
+    """Return the numbers of a unit's files with live rows, group by group, oldest first."""
     found = np.concatenate([snapshot.file_groups.members(group) for group in unit.groups])
     return [int(i) for i in found if snapshot.has_rows[i]]
 
@@ -83,7 +80,7 @@ def arrangement(
     by: Sequence[str],
     curve: str,
 ) -> Arrangement:
-    """Return how the rows of ``unit`` would stand; reads the columns ``by`` of it, verified."""
+    """Return the new order of the rows of ``unit``. Reads and verifies only the columns ``by``."""
     files = members(snapshot, unit)
     stored = snapshot.definition.schema
     schema = pa.schema([stored.field(name) for name in sorted(column_paths.top_levels(stored, by))])
@@ -109,12 +106,11 @@ def arrangement(
 def carried(
     metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangement, pool: Executor
 ) -> Iterator[list[Carried]]:
-    """Yield for each new file of a unit what gives its rows, some files at a time; reads the unit,
-    verified, at once.
+    """Yield for several new files at a time the functions that return their rows.
 
-    Rows are moved column by column, in ``pool``, and for some files together.  Each column is one
-    piece of memory before: of many pieces each call of take would make one first.  Nothing costs as
-    much here as texts, each of which lies anywhere in memory.
+    The whole unit is read and verified first. Rows are gathered column by column in ``pool``, for
+    several files together. Each column is combined into one chunk before, because take would do so
+    in every call. Gathering strings dominates the cost, because they are scattered in memory.
     """
     files = members(snapshot, unit)
     if not files:
@@ -123,7 +119,7 @@ def carried(
         metadata.storage.each(partial(live_rows, metadata, snapshot, i) for i in files)
     )
     row_bytes, schema, columns = max(1, rows.nbytes // max(1, len(rows))), rows.schema, rows.columns
-    del rows  # so that the pieces of a column go when it is one
+    del rows  # free the chunks of each column as soon as it is combined
     for i in range(len(columns)):
         columns[i] = _movable(columns[i])
     key, record_key = snapshot.definition.key, schema.get_field_index(RECORD_KEY)
@@ -132,7 +128,7 @@ def carried(
         columns[record_key] = columns[same]
     for ends in _pieces(found.ends, _MOVED_BYTES // row_bytes):
         indices = pa.array(found.order[ends[0] : ends[-1]])
-        # what two columns share is moved once
+        # gather columns that share memory once
         of = dict(zip(map(id, columns), columns, strict=True))
         parts = dict(zip(of, pool.map(partial(_taken, indices), of.values()), strict=True))
         moved = pa.table([parts[id(column)] for column in columns], schema=schema)
@@ -140,8 +136,9 @@ def carried(
 
 
 def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in one piece, if its type allows it; texts of which there are few as numbers
-    with a dictionary.
+    """Return a column in one chunk if its type allows it.
+
+    Strings with few distinct values are dictionary-encoded.
     """
     column = pa.table([column], names=[""]).combine_chunks()[0]
     sample = column.slice(0, _PROBED_ROWS)
@@ -151,16 +148,19 @@ def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _taken(indices: pa.Array, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values of what :func:`_movable` gives, as texts again: parquet-cpp takes twice as long
-    for bounds of a dictionary.
+    """Gather values of a column from :func:`_movable`, and decode dictionaries.
+
+    parquet-cpp takes twice as long to compute bounds of a dictionary.
     """
     found = column.take(indices)
     return found.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else found
 
 
 def _pieces(ends: Int64Array, rows: int) -> Iterator[list[int]]:
-    """Yield the bounds of files that follow each other and have up to ``rows`` rows, or of one.
-    ``ends``: where files end.
+    """Yield the bounds of consecutive files with at most ``rows`` rows together, or of one larger
+    file.
+
+    ``ends`` are the ends of the files.
     """
     bounds = [0]
     for end in ends.tolist():
@@ -179,7 +179,7 @@ def _giving(rows: pa.Table) -> Carried:
 def _live(
     metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema
 ) -> tuple[pa.Table, Int64Array]:
-    """Return the live rows of a file, and how many of its row groups have how many."""
+    """Return the live rows of a file, and their number in each row group."""
     segment = snapshot.segment(i)
     table = read_columns(metadata.storage, snapshot.definition, segment, schema)
     mask = live_mask(len(table), snapshot.vector(i))
@@ -193,7 +193,9 @@ def _live(
 
 
 def _bytes(snapshot: Snapshot, files: Sequence[int]) -> float:
-    """Return the bytes of a row in the base files among ``files``, or in all of them."""
+    """Return the mean bytes per row of the base files among ``files``, or of all without base
+    files.
+    """
     numbers = np.array(files, np.int64)
     bases = numbers[snapshot.kind[numbers] == BASE]
     numbers = bases if len(bases) else numbers
@@ -202,8 +204,10 @@ def _bytes(snapshot: Snapshot, files: Sequence[int]) -> float:
 
 
 def _ends(rows: int, row_bytes: float, file_bytes: int, files: int) -> Int64Array:
-    """Return where files of about equal length end, none much above ``file_bytes`` -> int64[files].
-    ``files``: how many there were.
+    """Return the ends of files of about equal length and at most about ``file_bytes``
+    (int64[files]).
+
+    ``files`` is the current number of files.
     """
     if not rows:
         return np.empty(0, np.int64)
@@ -214,16 +218,14 @@ def _ends(rows: int, row_bytes: float, file_bytes: int, files: int) -> Int64Arra
 
 
 def _starts(row_groups: Sequence[Int64Array]) -> Int64Array:
-    """Return where row groups begin that follow each other, those without rows left out.
-    ``row_groups``: rows of those of each file.
-    """
+    """Return the starts of non-empty row groups. ``row_groups`` has the row counts by file."""
     rows = np.concatenate([np.empty(0, np.int64), *row_groups])
     rows = rows[rows > 0]
     return np.cumsum(rows) - rows
 
 
 def _new_starts(ends: Int64Array, row_group_rows: int) -> Int64Array:
-    """Return where row groups begin in files that end at ``ends``."""
+    """Return the starts of row groups in files that end at ``ends``."""
     starts = [0, *ends.tolist()]
     return np.concatenate(
         [np.empty(0, np.int64), *(np.arange(a, b, row_group_rows) for a, b in pairwise(starts))]
@@ -231,8 +233,9 @@ def _new_starts(ends: Int64Array, row_group_rows: int) -> Int64Array:
 
 
 def _share(values: Int64Array, starts: Int64Array, points: Int64Array) -> float:
-    """Return the share of the row groups, which begin at ``starts`` of ``values``, in which one of
-    ``points`` lies in the mean.
+    """Return the mean share of the row groups that contain one of ``points``.
+
+    Row groups begin at ``starts`` of ``values``.
     """
     if not len(values):
         return 0.0

@@ -1,9 +1,9 @@
-"""Which work a service does in one step: as much as its budget allows, the most needed first.
+"""Selection of the work that a service does in one step, by need and budget.
 
-Work is due when its need is 1, and overdue at OVERDUE, its hard bound.  Overdue work is done beyond
-the budget: each step takes at least an eighth of it, and at least one piece.  So what is overdue
-converges: where each write makes at most A bytes overdue, what is left after a step is at most 7/8
-of what was there and A more, which never exceeds 8 A and one piece.
+Work is due when its need reaches 1, and overdue at OVERDUE, its hard limit. Overdue work may exceed
+the budget: each step does at least one piece, and at least 1/OVERDUE_SHARE of the overdue bytes. So
+the backlog is bounded. If each write makes at most A bytes overdue, a step leaves at most 7/8 of
+the old backlog plus A, which never exceeds 8 A and one piece.
 """
 
 from __future__ import annotations
@@ -22,37 +22,36 @@ from mdt.config import Options
 from mdt.metadata.metadata import Metadata
 
 OVERDUE = 1.5
-"""Need of work at its hard bound.  A file group that is due waits for a budget until it has half as
-many log files or dead rows again.
+"""Need of work at its hard limit. A file group that is due waits for a budget until it has 50 %
+more log files or deleted rows.
 """
 OVERDUE_SHARE = 8
 FILE_BYTES = 1 << 16
-"""What a file costs besides its bytes: it is read, or written, in about the time of so many bytes.
-"""
+"""Fixed cost of reading or writing a file, in bytes that take the same time."""
 STEP_BYTES = 64 << 20
-"""A step of a service that has no budget of time reads no more, unless a single piece of work has
-more.
-"""
+"""Maximum bytes that a step without time budget reads, unless one piece of work is larger."""
 _STEP_BYTES_MIN = 1 << 20
 _MEMORY_SHARE = 16
-"""Part of the memory of writes (``mdt.write.memory.max``) that a step reads at most: log files take
-some ten times their bytes.
+"""A step reads at most the write memory (``mdt.write.memory.max``) divided by this number, because
+log files take about ten times their size in memory.
 """
 
 
 def step_bytes(options: Options) -> int:
-    """Return how many bytes one step reads at most, unless a single piece of work has more."""
+    """Return the maximum bytes that a step reads, unless one piece of work is larger."""
     return min(STEP_BYTES, max(_STEP_BYTES_MIN, options.write_memory_max // _MEMORY_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a step looks for work, and how much of it it does.
+    """The part of a table that a step may work on, and its budget.
 
-    ``names``: ids of file groups, ``partitions``: paths of partitions that have new file groups;
-    None: everywhere.  ``bytes_max``: bytes to read, but for what is overdue.  ``takes_any``:
-    whether the most needed piece is taken whatever its size.  ``is_dry``: whether a step only tells
-    what it would do.
+    Attributes:
+        names: Ids of file groups, or None for all.
+        partitions: Paths of partitions with new file groups, or None for all.
+        bytes_max: Bytes to read, not counting overdue work.
+        takes_any: True to do the most needed piece whatever its size.
+        is_dry: True to plan without changing anything.
     """
 
     names: AbstractSet[str] | None
@@ -63,22 +62,26 @@ class Scope:
 
 
 def everywhere(options: Options, *, is_dry: bool = False) -> Scope:
-    """Return the scope of whoever looks after a whole table."""
+    """Return the scope for maintenance of a whole table."""
     return Scope(None, None, step_bytes(options), takes_any=True, is_dry=is_dry)
 
 
 def carried_out(
     metadata: Metadata, operation: Operation[Any], options: Options, scope: Scope
 ) -> bool:
-    """Carry out the operation of a step, or plan it; return whether it changes something."""
+    """Run or, with ``is_dry``, plan an operation. Return True if it changes something."""
     if scope.is_dry:
         return operation.prepare(metadata.known(), "").is_needed
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
 
 
 class Outcome(NamedTuple):
-    """How a step ended: whether something was committed, whether work is left that did not fit, and
-    the cost of what was done, in bytes.
+    """The result of a step.
+
+    Attributes:
+        is_done: True if something was committed.
+        is_left: True if due work remains that exceeds the budget.
+        cost: Cost of the work done, in bytes.
     """
 
     is_done: bool = False
@@ -92,9 +95,11 @@ NOTHING = Outcome()
 def affordable(
     need: npt.NDArray[np.float64], cost: Sequence[int] | npt.NDArray[np.int64], scope: Scope
 ) -> list[int]:
-    """Return which of n pieces of work a step does, the most needed first.
+    """Return the positions of the pieces of work that a step does, the most needed first.
 
-    ``need``: [n], below 1 or NaN for what is not due.  ``cost``: in bytes, [n].
+    Args:
+        need: Need of n pieces (float64[n]), below 1 or NaN if not due.
+        cost: Cost in bytes, [n].
 
     >>> need = np.array([1.2, 1.0, 0.9, 1.4])
     >>> affordable(need, [50, 40, 10, 90], Scope(None, None, 100))

@@ -1,4 +1,4 @@
-"""Cluster a table: choose columns if nobody has, run the operation, tell what it has changed."""
+"""The cluster service: choose columns, run the clustering, and report its effect."""
 
 from __future__ import annotations
 
@@ -29,24 +29,32 @@ from mdt.write.written_bytes import estimated, written_by
 AUTO = "auto"
 _AUTO_COLUMNS_MAX = 3
 _AUTO_SHARE_MIN = 0.1
-"""Of what the best column is worth: one that is worth less would widen the ranges of the others for
-little.
+"""Minimum benefit of a further column, relative to the best column. A column with less would widen
+the ranges of the others for little.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """How a clustering ended.
+    """The result of a clustering.
 
-    ``seq``: number of its commit, or of the newest one if nothing was to be gained; ``instant``:
-    its Hudi instant, or "".  ``by``, ``curve``: what rows were put in order by.
-    ``groups_replaced``, ``groups_made``: file groups; ``rows``: that were written,
-    ``bytes_written``: of their files. A dry run has here what would be written at most: which file
-    groups gain is known when their rows are read. ``overlap``: column -> in how many files of its
-    partition a value lies in the mean, before and after; 1.0 if no two files overlap.
-    ``files_read``: files of a partition that a query of one value would read in the mean, before
-    and after, by the columns of the queries that were counted (``mdt.usage.counts``); None if none
-    was.
+    A dry run has upper bounds of the groups, rows and bytes, because only reading the rows shows
+    which groups improve.
+
+    Attributes:
+        seq: Seq of the commit, or of the newest commit if nothing changed.
+        instant: Hudi instant of the commit, or "".
+        by, curve: The sort columns and the curve.
+        groups_replaced, groups_made: Numbers of file groups.
+        rows, bytes_written: Rows written, and the size of their files.
+        overlap: Column -> mean number of a partition's files that contain a value (before, after).
+            1.0 if no two files overlap.
+        files_read: Mean number of a partition's files that a query for one value reads (before,
+            after), over the columns of counted queries (``mdt.usage.counts``). None if no queries
+            were counted.
+
+    >>> t.cluster(by=["city"]).by
+    ('city',)
     """
 
     seq: int
@@ -74,8 +82,9 @@ def cluster(
     runner: RewriteRunner = in_process,
     commit: Callable[[Clustering], CommitResult[ClusteringPlan]],
 ) -> ClusterResult:
-    """Put rows in order by columns; see :meth:`mdt.table.Table.cluster`.  ``commit``: carries the
-    operation out, or plans it.
+    """Cluster rows by columns; see :meth:`mdt.table.Table.cluster`.
+
+    ``commit`` runs or plans the operation.
     """
     start, counts = metadata.newest(), metadata.usage.total()
     if has_buckets(start.definition.key_index):
@@ -137,7 +146,7 @@ def cluster(
 def _planned(
     found: ClusterResult, done: CommitResult[ClusteringPlan], options: Options
 ) -> ClusterResult:
-    """Return a result with what the plan would write."""
+    """Add the planned groups, rows and bytes to a result."""
     groups, snapshot = done.plan.moved(), done.snapshot
     files = [number for group in groups for number in snapshot.file_groups.members(group).tolist()]
     rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
@@ -153,13 +162,14 @@ def _planned(
 
 
 def _counted(counts: Counts) -> dict[str, int]:
-    """Return how many queries test each column by its order."""
+    """Return column -> number of queries with an equality or range test on it."""
     return {name: use.equality.queries + use.range.queries for name, use in counts.columns.items()}
 
 
 def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the columns ``by``.  Raises Invalid for unknown ones, for types without an order, and
-    for too many.
+    """Return the columns ``by``.
+
+    Raises Invalid for unknown columns, types without an order, and too many columns.
     """
     schema = snapshot.definition.schema
     found = tuple(
@@ -181,7 +191,7 @@ def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _known(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
-    """Return those of ``names`` that are columns whose values have an order."""
+    """Return the ``names`` of existing columns whose values have an order."""
     schema = snapshot.definition.schema
     found = {name: column_paths.field_at(schema, name) for name in names}
     return [
@@ -194,11 +204,11 @@ def _known(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
 def auto_columns(
     snapshot: Snapshot, counts: Counts, partitions: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the columns by which clustering spares queries most: many filter on them, and files
-    overlap in them.
+    """Return the columns by which clustering would save the most reads.
 
-    Columns by which the table is partitioned tell no files of a partition apart.  Raises Invalid if
-    no query was counted.
+    These are columns with many counted queries and much overlap between files. Partition columns
+    are excluded because they do not separate files of a partition. Raises Invalid if no query was
+    counted.
     """
     uses = {name: queries for name, queries in _counted(counts).items() if queries}
     known = [
@@ -223,9 +233,7 @@ def auto_columns(
 def _read(
     uses: Mapping[str, int], before: Mapping[str, float], after: Mapping[str, float]
 ) -> tuple[float, float] | None:
-    """Return the mean overlap of the columns that queries test, by how often they do, before and
-    after.
-    """
+    """Return the mean overlap (before, after) of the columns, weighted by their queries."""
     total = sum(n for name, n in uses.items() if name in before)
     if not total:
         return None

@@ -1,13 +1,11 @@
-"""Clustering: rows of several file groups are put in order, along columns or a curve, and written
-as new file groups.
+"""Clustering: sort the rows of several file groups by columns or along a curve.
 
-The old groups leave: Hudi's ``replacecommit``.  Rows keep their commit times, and stay what they
-are.  Version 6 readers take a pending instant for another writer's, so nothing is announced before
-the commit, as with compaction.
+The rows are written to new file groups, and the old groups are replaced (Hudi's ``replacecommit``).
+Rows keep their commit times. As with compaction, nothing is announced before the commit, because
+version 6 readers take a pending instant for another writer's.
 
-The plan is made of units (:mod:`mdt.services.layout.clustering_plan`).  A unit of which another
-writer changed a file group meanwhile is left out, with all that was written of it; the rest
-commits.
+A plan consists of units (:mod:`mdt.services.layout.clustering_plan`). If another writer changes a
+file group of a unit meanwhile, this unit and its new files are left out, and the rest commits.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ from mdt.write.slices import Carried, Slice
 
 
 class NothingGained(Exception):
-    """No unit of a plan would be better off; nothing was written."""
+    """No unit of a plan would improve. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteringPlan(WritePlan):
-    """``units``: what is looked at, and written if that pays."""
+    """A plan with the units to examine. A unit is rewritten only if that pays."""
 
     units: Sequence[Unit] = ()
 
@@ -59,11 +57,14 @@ class ClusteringPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Clustering(Operation[ClusteringPlan]):
-    """The operation.  ``by``: columns, ``curve``: one of :data:`mdt.services.layout.curves.CURVES`,
-    ``partitions``: paths, None for all.
+    """The clustering operation.
 
-    ``progress`` is called with the number of finished units and of all.  ``runner``: where rows are
-    written.
+    Attributes:
+        by: Columns.
+        curve: One of :data:`mdt.services.layout.curves.CURVES`.
+        partitions: Paths, or None for all.
+        progress: Called with the number of finished units and of all units.
+        runner: Where rows are written.
     """
 
     metadata: Metadata
@@ -77,7 +78,7 @@ class Clustering(Operation[ClusteringPlan]):
     action: str = "replacecommit"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
-        """Return the units."""
+        """Return the plan."""
         found = self._units(snapshot)
         groups = [group for unit in found for group in unit.groups]
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(groups)))
@@ -85,12 +86,12 @@ class Clustering(Operation[ClusteringPlan]):
         return ClusteringPlan(footprint, partitions, is_needed=bool(found), units=found)
 
     def _units(self, snapshot: Snapshot) -> list[Unit]:
-        """Return the units whose ranges overlap."""
+        """Return the units with overlapping ranges."""
         found = units(snapshot, self.options, self.by, self.curve, self.partitions)
         return apart(self.metadata, snapshot, found)
 
     def write(self, snapshot: Snapshot, plan: ClusteringPlan, claim: Claim) -> Changes:
-        """Write the units that gain.  Raises NothingGained if none does."""
+        """Rewrite the units that improve. Raises NothingGained if there are none."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         changes = self.runner(shared, self._rewrite(), plan.units, self.progress)
         told = changes.extra.get("clustering_plan")
@@ -104,8 +105,9 @@ class Clustering(Operation[ClusteringPlan]):
     def narrow(
         self, snapshot: Snapshot, plan: ClusteringPlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[ClusteringPlan, Changes] | None:
-        """Leave out the units of which ``theirs`` changed a group; None if nothing would be left or
-        the conflict is another.
+        """Leave out the units with a file group that ``theirs`` changed.
+
+        Returns None if nothing is left, or for another kind of conflict.
         """
         lost = plan.footprint.groups & theirs.changed_groups
         if not lost or plan.footprint.txn in theirs.rolled_back:
@@ -121,9 +123,9 @@ class Clustering(Operation[ClusteringPlan]):
 
 
 Made = list[tuple[Unit, int]]
-"""Units that were written, each with how many files it has become."""
+"""Rewritten units with their number of new files."""
 Arranged = Callable[[WriteJob, Unit], Arrangement | None]
-"""How the rows of a unit are to stand, None if they stay."""
+"""Function that returns the new order of a unit's rows, or None if they stay."""
 
 
 def clustered(
@@ -134,8 +136,9 @@ def clustered(
     part: str,
     progress: Progress | None,
 ) -> Changes:
-    """Write those of the units ``work`` that gain, in a new order: with ``by`` and ``curve`` a
-    :class:`mdt.services.layout.rewriting.Rewrite`.
+    """Rewrite the units ``work`` that improve in a new order.
+
+    With ``by`` and ``curve`` bound this is a :class:`mdt.services.layout.rewriting.Rewrite`.
     """
 
     def arranged(job: WriteJob, unit: Unit) -> Arrangement | None:
@@ -148,8 +151,9 @@ def clustered(
 def rearranged(
     arranged: Arranged, shared: WriteJob, work: Sequence[Unit], part: str, progress: Progress | None
 ) -> Changes:
-    """Write the units ``work`` as ``arranged`` says of each, None for those that stay; return
-    files, what leaves, and Hudi's plan.
+    """Rewrite the units that have a new order according to ``arranged``.
+
+    Returns new files, removed files, and Hudi's plan.
     """
     made: Made = []
     written = _written(arranged, shared, work, made, progress)
@@ -164,7 +168,7 @@ def _written(
     made: Made,
     progress: Progress | None,
 ) -> Iterator[Written]:
-    """Yield the new files unit by unit, and add to ``made`` each unit that is written."""
+    """Yield the new files unit by unit. Adds every rewritten unit to ``made``."""
     task = 0
     with ThreadPoolExecutor(shared.options.threads("writer")) as pool:
         for number, unit in enumerate(work, 1):
@@ -183,8 +187,10 @@ def _written(
 
 
 def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
-    """Return what stands for the file group that ``rows`` become: a new one, or that of their
-    bucket, which is the same for all of them.
+    """Return the placeholder of the new file group for ``rows``: a new group, or that of their
+    bucket.
+
+    All rows of a unit have the same bucket.
     """
     if not has_buckets(shared.snapshot.definition.key_index):
         return NEW
@@ -194,9 +200,7 @@ def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
 
 
 def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:
-    """Return ``changes`` with what leaves, and the plan as Hudi has it; files come in the order of
-    the units.
-    """
+    """Add the removed files and Hudi's plan to ``changes``. Files are in the order of the units."""
     plan, removed, at = [], list(changes.removed), 0
     for unit, count in made:
         outputs = [file.file_id for file in changes.files[at : at + count]]
@@ -209,7 +213,7 @@ def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:
 
 
 def _slice(snapshot: Snapshot, group: int) -> dict[str, Any]:
-    """Return what Hudi's clustering plan says of one file group."""
+    """Return the entry of a file group in Hudi's clustering plan."""
     members = snapshot.files.segments(snapshot.file_groups.members(group))
     return {
         "dataFilePath": next((m.path for m in members if m.kind == BASE), None),
@@ -220,7 +224,7 @@ def _slice(snapshot: Snapshot, group: int) -> dict[str, Any]:
 
 
 def _replaced(plan: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return partition path -> ids of the file groups that leave."""
+    """Return partition path -> ids of the replaced file groups."""
     found: dict[str, list[str]] = {}
     for unit in plan:
         for one in unit["slices"]:

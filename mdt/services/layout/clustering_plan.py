@@ -1,9 +1,9 @@
-"""Which file groups a clustering takes, and together: units that can be left out one by one.
+"""Selection of the file groups to cluster, in units that can be committed separately.
 
-Of a partition are taken the groups whose ranges meet many others', and small ones.  After a load
-all of them overlap; later, new files lie across many that were clustered before: these are arranged
-among themselves, and the others stay.  What was clustered together and has not changed meets few
-others, so that a second call finds little to look at.
+In each partition the plan takes groups whose ranges overlap many others, and small groups. After a
+load all groups overlap. Later, new files overlap many groups that were clustered before. The new
+files are then clustered among themselves, and the old groups stay. Groups that were clustered
+together and have not changed overlap few others, so a second call finds little work.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from mdt.services.layout.curves import SORT
 from mdt.services.layout.ranges import Ranges, ranges
 
 _SMALL_SHARE = 0.5
-"""Of a full file: a smaller one is joined with others."""
+"""Groups below this share of a full file are joined with others."""
 _WIDE_SHARE = 0.5
-"""Of the widest group: what meets half as many others is arranged with it."""
+"""Groups are clustered if they overlap at least this share as many groups as the widest group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """File groups of one partition, by their numbers in the snapshot, whose rows are arranged
-    together.
-    """
+    """File groups of a partition that are clustered together, by their numbers in the snapshot."""
 
     partition: str
     groups: tuple[int, ...]
 
 
 def single_units(snapshot: Snapshot, groups: Iterable[int]) -> list[Unit]:
-    """Return units of one file group each."""
+    """Return a unit for each file group."""
     return [Unit(snapshot.file_groups.partition(group), (group,)) for group in groups]
 
 
@@ -48,10 +46,9 @@ def units(
     curve: str,
     partitions: Sequence[str] | None = None,
 ) -> list[Unit]:
-    """Return the units that a clustering by columns ``by`` is to look at.  O(file groups log file
-    groups).
+    """Return the units that a clustering by the columns ``by`` examines.
 
-    ``partitions``: paths, None for all.
+    ``partitions`` are paths, or None for all. O(file groups log file groups).
     """
     groups, places = partitioned(snapshot, partitions)
     size = _bytes(snapshot, groups)
@@ -67,7 +64,7 @@ def units(
 
 
 def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
-    """Return the bytes of each group's files -> int64[groups]."""
+    """Return the total file size of each group (int64[groups])."""
     files = snapshot.live_numbers
     of_file = snapshot.file_groups.of_files(files)
     wanted = np.isin(of_file, groups)
@@ -79,9 +76,9 @@ def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
 def _taken(
     known: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str
 ) -> list[Int64Array]:
-    """Return the units among the groups of one partition, each as positions of its groups."""
+    """Return the units of one partition, each as positions of its groups."""
     if len(size) == 1:
-        return [np.zeros(1, np.int64)]  # its row groups may overlap
+        return [np.zeros(1, np.int64)]  # the row groups may overlap
     is_small = size < _SMALL_SHARE * options.max_file_bytes
     is_small &= np.count_nonzero(is_small) > 1
     width = _width(known, curve)
@@ -99,8 +96,9 @@ def _taken(
 
 
 def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
-    """Return how many groups each meets: in the first column that tells groups apart for a sort, in
-    the mean of all for a curve.
+    """Return the number of groups that each group overlaps.
+
+    A sort uses the first column that separates groups, a curve the mean of all columns.
     """
     met = [one.met() for one in known.values()]
     if curve == SORT:
@@ -109,10 +107,11 @@ def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
 
 
 def _ends(first: Ranges, size: Int64Array, options: Options, *, may_cut: bool) -> Int64Array:
-    """Return before which of the groups, in the order of their ranges, a new unit begins.
+    """Return the positions of the first groups of new units, with groups in the order of their
+    ranges.
 
-    A unit has no more bytes than the option allows.  With ``may_cut`` it ends, when it fills a
-    file, where no range of the column goes on.
+    A unit has at most the configured size. With ``may_cut`` a unit that fills a file ends at the
+    next gap between ranges.
     """
     gap: BoolArray = np.zeros(len(size), np.bool_)
     if may_cut:

@@ -1,9 +1,8 @@
-"""Compaction: file slices with log files or deleted rows become new base files, planned, run and
-committed at once.
+"""Compaction: rewrite file slices with log files or deleted rows as base files.
 
-Version 6 readers hide the log files of a file group while its compaction is pending, so nothing is
-announced before the commit.  A file group that another writer changed meanwhile is left out; the
-rest commits.
+Plan, execution and commit are one transaction. Nothing is announced before the commit, because
+version 6 readers hide the log files of a file group while its compaction is pending. File groups
+that another writer changes meanwhile are left out, and the rest commits.
 """
 
 from __future__ import annotations
@@ -28,23 +27,27 @@ from mdt.write.slices import Slice
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan(WritePlan):
-    """``groups``: the file groups to compact, by their numbers in the snapshot."""
+    """A plan with the file groups to compact, by their numbers in the snapshot."""
 
     groups: Sequence[int] = ()
 
     def moved(self) -> Sequence[int]:
-        """Return these."""
+        """Return the file groups."""
         return self.groups
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Operation[CompactionPlan]):
-    """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see
-    :func:`mdt.services.layout.compaction_strategies.chosen`.
+    """The compaction operation.
 
-    ``names``: ids of the file groups to compact, in the place of these.  ``everything``: whether to
-    write all of them anew, also those without log files and deleted rows.  ``progress`` is called
-    with the number of finished file groups and of all.  ``runner``: where rows are written.
+    Attributes:
+        progress: Called with the number of finished file groups and of all.
+        strategy, partitions, budget_bytes: See
+            :func:`mdt.services.layout.compaction_strategies.chosen`.
+        runner: Where rows are written.
+        names: Ids of the file groups to compact, instead of a strategy's choice.
+        everything: True to rewrite all of ``names``, including groups without log files and deleted
+            rows.
     """
 
     metadata: Metadata
@@ -60,9 +63,7 @@ class Compaction(Operation[CompactionPlan]):
     action: str = "compaction"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
-        """Return the file groups that the strategy chooses among those that hold log files or dead
-        rows.
-        """
+        """Return a plan with the chosen file groups among those with log files or deleted rows."""
         groups = sorted(self._chosen(snapshot))
         names = snapshot.file_groups.names(groups)
         partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
@@ -81,7 +82,7 @@ class Compaction(Operation[CompactionPlan]):
         return dirty(snapshot, groups).group.tolist()
 
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
-        """Write one base file for each file group."""
+        """Write a base file for each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         changes = self.runner(shared, compacted, plan.groups, self.progress)
         return replace(
@@ -91,8 +92,9 @@ class Compaction(Operation[CompactionPlan]):
     def narrow(
         self, snapshot: Snapshot, plan: CompactionPlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[CompactionPlan, Changes] | None:
-        """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the
-        conflict is another.
+        """Leave out the file groups that ``theirs`` changed.
+
+        Returns None if nothing is left, or for another kind of conflict.
         """
         lost = plan.footprint.groups & theirs.changed_groups
         kept = [f for f in changes.files if f.file_id not in lost]
@@ -119,15 +121,16 @@ class Compaction(Operation[CompactionPlan]):
 def compacted(
     shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None
 ) -> Changes:
-    """Write one base file for each of the file groups ``work``: a
-    :class:`mdt.services.layout.rewriting.Rewrite`.
+    """Write a base file for each of the file groups ``work``.
+
+    A :class:`mdt.services.layout.rewriting.Rewrite`.
     """
     slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in work]
     return write_slices(shared, slices, lambda one: one, progress, read=work, part=part)
 
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:
-    """Return what Hudi's compaction plan says of one file group."""
+    """Return the entry of a file group in Hudi's compaction plan."""
     members = snapshot.files.segments(snapshot.file_groups.members(group))
     return {
         "baseInstantTime": members[0].base_instant,

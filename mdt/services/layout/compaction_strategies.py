@@ -1,8 +1,7 @@
-"""Which file groups a compaction takes first, and how many: a strategy ranks them, a budget ends
-the list.
+"""Selection and order of the file groups to compact.
 
-A strategy is a function from :class:`Dirty` to a priority for each group, and is known by name
-here; a function of one's own may be given in its place.
+A strategy is a function from :class:`Dirty` to a priority for each group. Strategies can be chosen
+by name or passed as a function. A budget limits the number of groups.
 """
 
 from __future__ import annotations
@@ -23,13 +22,17 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """n file groups that hold log files or dead rows, by rising ``group``, their number in the
-    snapshot; arrays [n].
+    """n file groups with log files or deleted rows, ordered by group number. Arrays are [n].
 
-    ``partition``: paths.  ``bytes``: of all files, ``log_bytes``, ``log_files``: of log files.
-    ``rows``: in all files, ``dead``: of them. ``begun``: seq in which the oldest file of the group
-    was written.  ``commits``: log files that it has got since it has its base file, also those that
-    have been joined.
+    Attributes:
+        group: Number in the snapshot.
+        partition: Path.
+        bytes: Size of all files.
+        log_bytes, log_files: Size and number of log files.
+        rows, dead: Rows in all files, and deleted rows among them.
+        begun: Seq of the commit that wrote the oldest file of the group.
+        commits: Log files added since the base file was written, including log files that were
+            merged.
     """
 
     group: Int64Array
@@ -43,13 +46,13 @@ class Dirty:
     commits: Int64Array
 
     def taken(self, order: Int64Array) -> Dirty:
-        """Return some of the groups, in another order."""
+        """Return a selection of the groups, in the given order."""
         return Dirty(*(getattr(self, name)[order] for name in self.__slots__))
 
 
 Strategy = Callable[[Dirty], Float64Array]
-"""Returns the priority of each group -> float64[n]: the larger the sooner, NaN or less than nothing
-to leave it out.
+"""Returns the priority of each group (float64[n]). Larger is sooner, NaN or negative excludes the
+group.
 """
 
 
@@ -62,7 +65,7 @@ def _log_files(dirty: Dirty) -> Float64Array:
 
 
 def with_logs(dirty: Dirty) -> Float64Array:
-    """Return priorities that leave out file groups without log files."""
+    """Return priorities that exclude file groups without log files."""
     return np.where(dirty.log_files > 0, dirty.log_bytes, np.nan).astype(np.float64)
 
 
@@ -85,8 +88,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "oldest": _oldest,
     "newest_partitions": _newest_partitions,
 }
-"""Most bytes in log files first; most log files; the largest share of dead rows; the group that was
-compacted longest ago; the partition whose path comes last, as the newest day does.
+"""Built-in strategies, by what comes first: most bytes in log files, most log files, largest share
+of deleted rows, longest time since the last compaction, last partition path (e.g. the newest day).
 """
 
 
@@ -97,11 +100,15 @@ def chosen(
     partitions: Sequence[str] | None = None,
     budget_bytes: int | None = None,
 ) -> list[int]:
-    """Return the file groups to compact, the first ones first.  O(files).
+    """Return the file groups to compact, the most important first. O(files).
 
-    ``partitions``: paths, None for all.  ``budget_bytes``: bytes to read at most, but for the first
-    group; None: no limit. Raises Invalid for an unknown strategy, and for one that returns
-    something else than a number for each group.
+    Args:
+        strategy: Name or function.
+        partitions: Paths, or None for all.
+        budget_bytes: Maximum bytes to read, or None for no limit. The first group may exceed it.
+
+    Raises Invalid for an unknown strategy, or if a strategy does not return a number for each
+    group.
     """
     found = dirty(snapshot)
     if partitions is not None:
@@ -117,8 +124,9 @@ def chosen(
 
 
 def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
-    """Return the file groups, None for all of them, that hold log files or dead rows.  O(their
-    files).
+    """Return the file groups with log files or deleted rows, optionally only among ``groups``.
+
+    O(files of the groups).
     """
     files = snapshot.live_numbers
     if groups is not None:

@@ -1,15 +1,13 @@
-"""Log compaction: log files of a file group become one log file, where that costs less than a new
-base file.
+"""Log compaction: merge log files of a file group if that costs less than a new base file.
 
-Hudi's ``deltacommit`` of the operation LOG_COMPACT.  The live rows move, with their meta columns;
-nothing else is new.  Hudi's readers may still see the older log files, which stay until they are
-cleaned: what they add up to is the same, because every row that moves is the one that wins, and
-stands last.
+In Hudi this is a ``deltacommit`` with the operation LOG_COMPACT. Live rows are copied with their
+meta columns. The old log files stay until they are cleaned, and Hudi's readers may still read them.
+Their result is the same, because each copied row is the current version of its key and comes last.
 
-Two things must not get lost with an older log file: a delete block, and a dead row of a key that a
-delete block names, by which writers know that the key returns to this file slice
-(:mod:`mdt.write.assign`).  So log files with deletes stay, and those before one move only if no row
-of theirs is dead.
+Two facts must not be lost with an old log file. One is a delete block. The other is a deleted row
+of a key that a delete block names: it shows writers that the key must return to this file slice
+(:mod:`mdt.write.assign`). So log files with deletes are kept, and log files before them are merged
+only if they have no deleted rows.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from mdt.write.slice_files import write_slices
 from mdt.write.slices import Slice
 
 SMALLEST_BYTES = 1 << 13
-"""Files and file groups below have the first size; those of each further size have up to four times
-as many bytes.
+"""Upper bound of size class 0 of files and file groups. The bound of each further class is four
+times larger.
 """
 
 
 def size_of(bytes: int) -> int:
-    """Return the number of a size: 0 for the smallest, and one more for each four times as large.
+    """Return the size class: 0 for the smallest files, and one more for each factor of four.
 
     >>> [size_of(n << 10) for n in (1, 8, 31, 32, 128)]
     [0, 1, 1, 2, 3]
@@ -47,11 +45,10 @@ def size_of(bytes: int) -> int:
 
 
 def joined(snapshot: Snapshot, group: int, least: int) -> list[int]:
-    """Return the log files of a file group that are to become one: those of the smallest size of
-    which there are ``least``.
+    """Return the log files of a file group to merge: the smallest size class with ``least`` files.
 
-    Those without live rows have every size, and go with the others.  None if there is no such size.
-    O(files of the group).
+    Files without live rows count in every class. Empty if no class has enough files. O(files of the
+    group).
     """
     members = snapshot.file_groups.members(group)
     by_size: dict[int, list[int]] = {}
@@ -66,7 +63,7 @@ def joined(snapshot: Snapshot, group: int, least: int) -> list[int]:
 def _movable(
     snapshot: Snapshot, numbers: Sequence[int], files: Sequence[Segment]
 ) -> list[tuple[int, Segment]]:
-    """Return the log files whose rows may move: (number, file), oldest first."""
+    """Return (number, file) of the log files whose rows may be moved, oldest first."""
     deletes = [at for at, file in enumerate(files) if file.deletes]
     settled = deletes[-1] if deletes else -1
     found = []
@@ -78,15 +75,16 @@ def _movable(
 
 @dataclass(frozen=True, slots=True)
 class LogCompactionPlan(CompactionPlan):
-    """``files``: of each group the numbers of the log files that become one."""
+    """A plan with the log files to merge for each file group, by their numbers in the snapshot."""
 
     files: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LogCompaction(Compaction):
-    """The operation, for the file groups called ``names``.  ``least``: log files of a size that are
-    joined.
+    """The log compaction of the file groups ``names``.
+
+    ``least`` is the minimum number of log files of a size class.
     """
 
     least: int = 2
@@ -94,7 +92,7 @@ class LogCompaction(Compaction):
     action: str = "deltacommit"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> LogCompactionPlan:
-        """Return which log files become one."""
+        """Return a plan with the log files to merge."""
         numbers = snapshot.file_groups.number(self.names or ())
         found = {
             group: joined(snapshot, group, self.least) for group in numbers[numbers >= 0].tolist()

@@ -1,10 +1,9 @@
-"""Ranges of columns in file groups, from the statistics of their files: how much file groups
-overlap.
+"""Ranges of column values in file groups, and the overlap of file groups.
 
-Values count by their ranks among all bounds, so that ranges are pairs of integers, whatever the
-type.  Two ranges that only touch share a value at their ends, as files of a sorted table do; that
-is no overlap, so ranges are kept *open*: twice the rank, moved inwards by one.  A range of a single
-value stays a point, and meets the other files of that value.
+Bounds come from column statistics. Values are replaced by their ranks among all bounds, so ranges
+are pairs of integers for any type. Files of a sorted table share values only at their ends, which
+should not count as overlap. So ranges are made *open*: ranks are doubled, and both ends are moved
+inwards by one. A range of a single value stays a point, and overlaps other files with that value.
 """
 
 from __future__ import annotations
@@ -24,26 +23,28 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Of n file groups the range of one column each.  ``low``, ``high``: int64[n], ends
-    included.
-    """
+    """The value ranges of one column in n file groups (int64[n], ends included)."""
 
     low: Int64Array
     high: Int64Array
 
     def of(self, chosen: Int64Array | BoolArray) -> Ranges:
-        """Return the ranges of some groups."""
+        """Return the ranges of the groups ``chosen``."""
         return Ranges(self.low[chosen], self.high[chosen])
 
     def met(self) -> Int64Array:
-        """Return how many of the ranges each meets, itself included -> int64[n].  O(n log n)."""
+        """Return the number of ranges that each range overlaps, including itself (int64[n]).
+
+        O(n log n).
+        """
         begun = np.searchsorted(np.sort(self.low), self.high, side="right")
         ended = np.searchsorted(np.sort(self.high), self.low, side="left")
         return (begun - ended).astype(np.int64)
 
     def depth(self, points: Int64Array | None = None) -> float:
-        """Return in how many ranges a point lies in the mean, by default the middle of a range; 0.0
-        without points.
+        """Return the mean number of ranges that contain a point, 0.0 without points.
+
+        ``points`` are by default the midpoints of the ranges.
         """
         if points is None:
             points = (self.low + self.high) // 2
@@ -55,8 +56,9 @@ class Ranges:
 
 
 def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
-    """Return the ranges of ``column`` in file groups, numbers that rise; where nothing is known of
-    a file, all values.  O(files).
+    """Return the ranges of ``column`` in ``groups``, which are ascending numbers. O(files).
+
+    A group with a file without statistics has the full range.
     """
     files = np.flatnonzero(snapshot.has_rows)
     of_file = snapshot.file_groups.of_files(files)
@@ -66,7 +68,7 @@ def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), -1)
     np.minimum.at(first, group, low)
     np.maximum.at(last, group, high)
-    first = np.minimum(first, last.clip(0))  # groups whose rows have all died
+    first = np.minimum(first, last.clip(0))  # groups without live rows
     return _opened(first, last.clip(0))
 
 
@@ -76,7 +78,7 @@ def _opened(low: Int64Array, high: Int64Array) -> Ranges:
 
 
 def _bounds(stats: pa.Table | None, files: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the ranks of the bounds of files among all of them -> int64[n], int64[n]."""
+    """Return the ranks of the files' minimum and maximum among all bounds (two int64[n])."""
     n = len(files)
     if stats is None:
         return np.zeros(n, np.int64), np.full(n, 2 * n + 1)
@@ -87,17 +89,17 @@ def _bounds(stats: pa.Table | None, files: Int64Array) -> tuple[Int64Array, Int6
     low[~flags(stats["min"].is_valid())] = 0
     high[~flags(stats["max"].is_valid())] = 2 * n + 1
     is_null = flags(pc.fill_null(pc.equal(stats["nulls"], stats["values"]), False))
-    low[is_null] = high[is_null] = 2 * n + 1  # nulls stand behind everything
+    low[is_null] = high[is_null] = 2 * n + 1  # nulls sort last
     return low, high
 
 
 def overlaps(
     snapshot: Snapshot, columns: Sequence[str], partitions: Sequence[str] | None = None
 ) -> dict[str, float]:
-    """Return for each column in how many files of its partition a value lies in the mean: 1.0 if no
-    two overlap.
+    """Return for each column the mean number of a partition's files that contain a value.
 
-    ``partitions``: paths, None for all.  Files of one group count as one.
+    1.0 if no two files overlap. Files of a group count as one. ``partitions`` are paths, or None
+    for all.
     """
     groups, places = partitioned(snapshot, partitions)
     found = {}

@@ -1,8 +1,7 @@
-"""Which file groups may become one, in a table whose keys may live more than once: those that share
-no key.
+"""Selection of file groups that may be joined in tables where keys may repeat.
 
-Within a file group a key lives once; whoever looks for it there relies on that, and Hudi's readers
-merge by key in a file slice.
+A key must be unique in a file group: look-ups rely on it, and Hudi's readers merge the rows of a
+file slice by key. So only file groups without common keys may be joined.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from mdt.services.layout.clustering_plan import Unit
 
 
 def apart(metadata: Metadata, snapshot: Snapshot, units: Sequence[Unit]) -> list[Unit]:
-    """Return ``units`` without the file groups that share keys with earlier ones of their unit.
-    Reads key maps, if keys may repeat.
+    """Remove file groups that share keys with earlier groups of their unit.
+
+    Reads key maps, but only if keys may repeat in the table.
     """
     if not snapshot.definition.keys_repeat:
         return list(units)
@@ -35,12 +35,12 @@ def _apart(metadata: Metadata, snapshot: Snapshot, unit: Unit) -> Unit:
             known = np.concatenate([known, hashes])
             kept.append(group)
     if len(kept) < min(len(unit.groups), 2):
-        kept = []  # one alone gains nothing
+        kept = []  # joining needs two groups
     return Unit(unit.partition, tuple(kept))
 
 
 def _live_hashes(metadata: Metadata, snapshot: Snapshot, group: int) -> UInt64Array:
-    """Return the first words of the hashes of a group's live keys -> uint64[rows]."""
+    """Return the high words of the key hashes of a group's live rows (uint64[rows])."""
     found = [np.empty(0, np.uint64)]
     for number in snapshot.file_groups.members(group).tolist():
         stored = snapshot.segment(number).key_map

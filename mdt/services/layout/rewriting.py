@@ -1,8 +1,8 @@
-"""Where services write rows anew: in this process, or in the tasks of an engine
-(:mod:`mdt.engines.rewriting`).
+"""Interface between services that rewrite rows and the place where they run.
 
-A service says what to write by a function and a sequence of units; whoever runs it may cut the
-sequence and call the function for each part, elsewhere.
+Rows are rewritten in this process, or in tasks of an engine (:mod:`mdt.engines.rewriting`). A
+service provides a function and a sequence of units. A runner may divide the sequence and call the
+function elsewhere for each part.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from mdt.write.new_files import WriteJob
 U = TypeVar("U")
 
 Rewrite = Callable[[WriteJob, Sequence[U], str, "Progress | None"], Changes]
-"""Writes some units and returns what it has written; can be pickled.  The text tells the objects of
-several calls apart.
+"""Rewrites units and returns the changes. Must be picklable. The text argument makes the object
+names of several calls distinct.
 
-What it puts into ``extra`` are lists, which are concatenated in the order of the units.
+Values in ``extra`` are lists, which are concatenated in the order of the units.
 """
 
 RewriteRunner = Callable[[WriteJob, Rewrite[Any], Sequence[Any], "Progress | None"], Changes]
-"""Runs a rewrite of units, as a whole or in parts.  Raises Unavailable if tasks fail and may still
+"""Runs a rewrite of all units, at once or in parts. Raises Unavailable if tasks fail and may still
 be writing.
 """
 
 
 def left_out(changes: Changes, kept: Sequence[NewFile]) -> list[str]:
-    """Return the paths of what nothing refers to if of ``changes`` only the files ``kept`` are
-    committed: data files and attachments.
+    """Return the paths of files that become garbage if only the files ``kept`` are committed.
+
+    Includes data files and attachments.
     """
     names = {file.name for file in kept}
     lost = [file for file in changes.files if file.name not in names]
@@ -58,5 +59,5 @@ def _attachments(files: Sequence[NewFile]) -> set[str]:
 def in_process(
     shared: WriteJob, rewrite: Rewrite[Any], work: Sequence[Any], progress: Progress | None
 ) -> Changes:
-    """Run ``rewrite`` here, on its own threads."""
+    """Run ``rewrite`` in this process, on its own threads."""
     return rewrite(shared, work, "", progress)

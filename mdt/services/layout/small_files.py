@@ -1,18 +1,18 @@
-"""What keeps the number of live files low when commits are small: steps that a table does by itself
-after a write.
+"""Automatic steps that keep the number of live files low when commits are small.
 
-Log files: those of about one size become one, where there are many in a file group, so that each
-row is moved once for every size.  When log files or dead rows have become a part of the group that
-is worth reading all of it, or a smaller part in so many commits that one rewriting hardly counts,
-or the group is small anyway, it gets a base file instead. Joining: file groups that inserts have
-made are joined where there are many of about the same size, in the order of their keys.
+Log files: if a file group has many log files of about the same size, they are merged into one, so
+each row is moved once per size class. The group gets a new base file instead if log files or
+deleted rows are a large share of it, if many commits have paid for a rewrite of a smaller share, or
+if the group is small.
 
-Law: when no work is overdue (:mod:`mdt.services.layout.budget`), a file group has less than
-``LOGS_FACTOR * mdt.compact.log.files`` log files, and a partition less than ``OVERDUE *
-JOINED_MIN`` file groups of each of SIZES sizes, besides those that are not small
-(:func:`small_bytes`).  So a partition of s bytes has
-at most ``(OVERDUE * JOINED_MIN * SIZES + s / small_bytes) * (1 + log files)`` live files,
-however many commits made it.
+Joining: if a partition has many small file groups of about the same size, they are joined in the
+order of their keys.
+
+Bound: if no work is overdue (:mod:`mdt.services.layout.budget`), a file group has fewer than
+``LOGS_FACTOR * mdt.compact.log.files`` log files. A partition has fewer than ``OVERDUE *
+JOINED_MIN`` small file groups (:func:`small_bytes`) of each of SIZES size classes. So a partition
+of s bytes has at most ``(OVERDUE * JOINED_MIN * SIZES + s / small_bytes) * (1 + log files)`` live
+files, however many commits wrote it.
 """
 
 from __future__ import annotations
@@ -53,34 +53,32 @@ from mdt.services.layout.repeated_keys import apart
 from mdt.services.layout.split_groups import PART_BYTES, Cutting, parts
 
 REWRITTEN_BYTES_MAX = 1 << 20
-"""A file group of so many bytes is rewritten as quickly as its log files are joined."""
+"""Size up to which rewriting a file group is as fast as merging its log files."""
 LOG_SHARE = 5
-"""A file group is due for compaction when log files have this part of its bytes, or dead rows this
-part of its rows: so each byte of a log file costs five of a base file once, and readers read a
-quarter more than they must.
+"""A file group is due for compaction if log files make up 1/LOG_SHARE of its bytes, or deleted rows
+1/LOG_SHARE of its rows. So each byte of a log file causes five bytes of rewriting once, and readers
+read at most a quarter more than necessary.
 """
 PAID_TIMES = 4
 PAID_BYTES = 100 << 10
-"""It is due from a part on that is so many times smaller, too, when its commits have paid for that:
-each for so many bytes, a fifth of what it costs itself. A commit of a few rows costs as much as
-half a MiB of a base file; one of many rows does not pay more, and waits for LOG_SHARE.
+"""A file group is due at a share PAID_TIMES smaller if its commits have paid for the rewrite, each
+for PAID_BYTES, a fifth of its own cost. A commit of a few rows costs as much as half a MiB of a
+base file. A commit of many rows does not pay more, and waits for LOG_SHARE.
 """
 JOINED_SHARE_MIN = 8
-"""Log files that have this part of the bytes of their file group are not joined: it is compacted
-soon.
+"""Log files with at least 1/JOINED_SHARE_MIN of the bytes of their file group are not merged,
+because the group is compacted soon.
 """
 LOGS_FACTOR = 6
-"""Times ``mdt.compact.log.files`` of log files with which the compaction of a file group is
-overdue: they are of some four sizes, and those with deletes cannot be joined.
+"""Compaction of a file group is overdue at this multiple of ``mdt.compact.log.files`` log files.
+Log files fall into about four size classes, and log files with deletes cannot be merged.
 """
 JOINED_MIN = 8
-"""File groups of a size that are joined; fewer would move rows more often, more would be more
-files.
+"""File groups of a size class that are joined. Fewer would move rows more often, more would leave
+more files.
 """
 JOINED_SOME = 2
-"""File groups of a size that are joined, at least, where more would be larger than PART_BYTES
-together.
-"""
+"""Minimum number of file groups to join if more would exceed PART_BYTES together."""
 SIZES = 6
 
 
@@ -88,7 +86,7 @@ SIZES = 6
 
 
 def compact(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
-    """Give base files to the file groups that need them most."""
+    """Compact the file groups that need it most."""
     groups = _with_many_logs(snapshot, options, scope.names)
     if not groups:
         return NOTHING
@@ -112,8 +110,9 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Sco
 
 
 def compaction_need(found: Dirty, options: Options) -> npt.NDArray[np.float64]:
-    """Return how much each of n file groups needs a base file: 1 when that pays, NaN where there
-    are few log files -> float64[n].
+    """Return the need of compaction of n file groups (float64[n]).
+
+    1 means that compaction pays. NaN means that there are too few log files.
     """
     limit = options.compact_log_files
     is_paid = found.commits * PAID_BYTES >= found.bytes
@@ -127,9 +126,9 @@ def compaction_need(found: Dirty, options: Options) -> npt.NDArray[np.float64]:
 
 
 def _parts(snapshot: Snapshot, found: Dirty) -> Int64Array:
-    """Return into how many file groups each one is cut instead of compacted, 1 if it is not.
+    """Return the number of groups into which each group is split, 1 for a plain compaction.
 
-    File groups of buckets, and those that may share keys, stay whole.
+    Groups of buckets and groups that may share keys are never split.
     """
     if has_buckets(snapshot.definition.key_index) or snapshot.definition.keys_repeat:
         return np.ones(len(found.group), np.int64)
@@ -145,7 +144,7 @@ def _cutting(
 
 
 def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
-    """Join log files of about one size in the file groups that have most of them."""
+    """Merge log files of about the same size in the file groups with the most of them."""
     least = options.compact_log_files
     groups = _with_many_logs(snapshot, options, scope.names)
     logs = [joined(snapshot, group, least) for group in groups]
@@ -165,15 +164,16 @@ def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, scope
 
 
 def with_many_logs(snapshot: Snapshot, options: Options, names: AbstractSet[str]) -> set[str]:
-    """Return those of the file groups ``names`` that have enough log files to be looked at."""
+    """Return the ``names`` of file groups with at least ``mdt.compact.log.files`` log files."""
     return set(snapshot.file_groups.names(_with_many_logs(snapshot, options, names)))
 
 
 def _with_many_logs(
     snapshot: Snapshot, options: Options, names: AbstractSet[str] | None
 ) -> list[int]:
-    """Return the file groups, of ``names`` or of all, with enough log files to be looked at, by
-    their numbers.
+    """Return the numbers of file groups with at least ``mdt.compact.log.files`` log files.
+
+    ``names`` restricts the search. None searches all groups.
     """
     if not snapshot.definition.is_mor:
         return []
@@ -194,22 +194,23 @@ def _with_many_logs(
 
 @dataclass(frozen=True, slots=True)
 class Joining(Clustering):
-    """A clustering of the file groups of about the same size, where there are many.  ``scope``: in
-    which partitions, and how much; None: everywhere.
+    """A clustering that joins file groups of about the same size.
+
+    ``scope`` None means the whole table.
     """
 
     scope: Scope | None = None
 
     def _units(self, snapshot: Snapshot) -> list[Unit]:
-        """Return of each partition the groups of a size."""
+        """Return the groups of a size class of each partition."""
         found, _, _ = joinable(snapshot, self.options, self.scope or everywhere(self.options))
         return apart(self.metadata, snapshot, found)
 
 
 def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
-    """Join small file groups of a partition where there are many of a size.
+    """Join small file groups of a partition if there are many of a size class.
 
-    Off where inserts never fill small files, and where they go to the file group of their bucket.
+    Disabled if inserts never fill small files, and in tables with a bucket index.
     """
     if not options.small_file_bytes or has_buckets(snapshot.definition.key_index):
         return NOTHING
@@ -222,7 +223,8 @@ def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
 
 
 def joinable(snapshot: Snapshot, options: Options, scope: Scope) -> tuple[list[Unit], int, bool]:
-    """Return the units that a step joins, what that costs in bytes, and whether others are due.
+    """Return (units to join in a step, their cost in bytes, True if more are due).
+
     O(small groups).
     """
     partitions = live_paths(snapshot) if scope.partitions is None else sorted(scope.partitions)
@@ -239,8 +241,9 @@ def joinable(snapshot: Snapshot, options: Options, scope: Scope) -> tuple[list[U
 def _small_units(
     snapshot: Snapshot, options: Options, partition: str
 ) -> list[tuple[Unit, float, int]]:
-    """Return for each size of the small file groups of one partition the smallest of them, as a
-    unit, with its need and its cost in bytes.
+    """Return a unit of the smallest groups of each size class in a partition.
+
+    Each item is (unit, need, cost in bytes).
     """
     by_size: dict[int, list[Small]] = {}
     for small in snapshot.file_groups.small(partition, small_bytes(options)):
@@ -258,5 +261,5 @@ def _small_units(
 
 
 def small_bytes(options: Options) -> int:
-    """Return from how many bytes on a file group is not joined any more."""
+    """Return the size limit of small file groups, which may be joined."""
     return min(step_bytes(options) // JOINED_MIN, options.max_file_bytes // 2)

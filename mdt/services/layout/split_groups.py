@@ -1,10 +1,10 @@
-"""Cutting: a file group that commits of many rows have rewritten again and again becomes several,
-of which each is rewritten in less time.
+"""Splitting of file groups that large commits rewrite again and again.
 
-A commit of ten thousand rows into a file group of a million has a fifth of it die in twenty
-commits.  One commit in twenty then takes thirty times as long as the others.  Cut into ten, the
-same bytes are written in ten commits; but each commit writes ten log files.  So a file group is cut
-only as far as each part still gets many rows from each commit.
+Example: commits of 10,000 rows into a file group of a million rows delete a fifth of it in twenty
+commits. Every twentieth commit then takes thirty times as long, because it compacts the group.
+After a split into ten groups the same bytes are rewritten in ten separate commits, but each commit
+writes ten log files. So a group is split only as far as each part still gets many rows from each
+commit.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from mdt.services.layout.rewriting import Rewrite
 from mdt.write.new_files import WriteJob
 
 PART_BYTES = 16 << 20
-"""Bytes of a part, at least: it takes about half a second to rewrite.  Twice the size up to which
+"""Minimum size of a part, which takes about half a second to rewrite. Twice the size below which
 file groups are joined (:func:`mdt.services.layout.small_files.small_bytes`).
 """
 PART_ROWS = 2_000
-"""Rows that a part gets from each commit, at least.  They then cost more to write than their log
-file does.
+"""Minimum number of rows that a part gets from each commit. Such rows cost more to write than their
+log file.
 """
 COMMITS_MAX = 100
-"""A file group that is due after fewer commits than this is cut; of others, the rewriting is too
-rare to matter.
+"""A file group is split only if it needs compaction after fewer commits than this. Other groups are
+rewritten too rarely to matter.
 """
 
 
 def parts(found: Dirty) -> Int64Array:
-    """Return into how many parts each of n file groups that are due for compaction is cut, 1 if it
-    is not -> int64[n].
+    """Return the number of parts for each of n file groups due for compaction (int64[n]).
+
+    1 means that the group is not split.
     """
     rows = found.rows * found.log_bytes / (found.bytes * found.commits).clip(1)
     count = np.minimum(found.bytes // PART_BYTES, (rows // PART_ROWS).astype(np.int64))
@@ -50,16 +51,15 @@ def parts(found: Dirty) -> Int64Array:
 
 @dataclass(frozen=True, slots=True)
 class Cutting(Clustering):
-    """A clustering of the file groups called ``names``, each by itself, into files of the size that
-    the options say.
+    """A clustering that splits each of the file groups ``names`` into files of the configured size.
 
-    Rows stay in the order of keys if they stood so, else in the order in which they stand.
+    Rows are in key order if the base file is, otherwise they keep their order.
     """
 
     names: Sequence[str] = ()
 
     def _units(self, snapshot: Snapshot) -> list[Unit]:
-        """Return the file groups that are there, each a unit."""
+        """Return a unit for each file group that still exists."""
         return single_units(snapshot, snapshot.file_groups.with_files(self.names))
 
     def _rewrite(self) -> Rewrite[Unit]:
@@ -67,8 +67,9 @@ class Cutting(Clustering):
 
 
 def _arranged(by: Sequence[str], job: WriteJob, unit: Unit) -> Arrangement:
-    """Return the rows of a file group in the order of the keys ``by``; as they stand if its base
-    file has another one.
+    """Return the rows of a file group in the order of the keys ``by``.
+
+    They keep their order if the base file is not in key order.
     """
     snapshot = job.snapshot
     found = arrangement(job.metadata, snapshot, job.options, unit, by, SORT)

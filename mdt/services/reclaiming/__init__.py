@@ -1,1 +1,1 @@
-"""Services that free storage: cleaning, the archive of the log, and purge."""
+"""Services that free storage: cleaning, archiving of the log, and purge."""

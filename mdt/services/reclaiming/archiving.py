@@ -1,8 +1,7 @@
-"""Archiving: records that no state which can be read is made from leave the log; their history
-stays.
+"""Archiving: remove records from the log that no readable state needs, and keep their summaries.
 
-Two checkpoints that were read as a whole must stand at or before the horizon.  The log goes up to
-and with the older one.
+Two verified checkpoints must exist at or before the horizon. The log up to and including the older
+one is archived.
 """
 
 from __future__ import annotations
@@ -30,16 +29,18 @@ _NO_INSTANT = "A"
 _COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
 CHECKPOINTS_KEPT = 2
-"""At or before the horizon: if one is damaged later, states are made from the other."""
+"""Number of checkpoints at or before the horizon. If one is damaged later, states are made from the
+other.
+"""
 
 
 def verified_before(
     metadata: Metadata, snapshot: Snapshot, horizon: int, records: int
 ) -> Snapshot | None:
-    """Return the older one of the two newest checkpoints at or before ``horizon`` that are whole.
+    """Return the older of the two newest intact checkpoints at or before ``horizon``.
 
-    None if there are fewer, or if not so many ``records`` would leave the log; checkpoints are read
-    only if they might.
+    Returns None if there are fewer, or if fewer than ``records`` records would leave the log.
+    Checkpoints are read only if enough records might.
     """
     found: list[Snapshot] = []
     for seq in metadata.checkpoints.listed():
@@ -58,12 +59,11 @@ def verified_before(
 
 
 def archive(metadata: Metadata) -> int:
-    """Take what :class:`mdt.services.reclaiming.cleaning.Clean` has let go out of the log; return
-    how many records.  May be repeated.
+    """Remove records from the log that :class:`mdt.services.reclaiming.cleaning.Clean` released.
 
-    The archive has a record before the log loses it; records go oldest first, so that the log has
-    no gap at any moment.  What another process takes out meanwhile is no error: then it is begun
-    again.
+    Returns their number. May be repeated. A record is archived before it is deleted, and records
+    are deleted oldest first, so the log never has a gap. Restarts if another process deletes
+    records meanwhile.
     """
     return begun_again(lambda: _archived(metadata))
 
@@ -80,8 +80,8 @@ def _archived(metadata: Metadata) -> int:
         _require_checkpoint(metadata, snapshot)
     if last < oldest - 1:
         archived.add(storage, metadata.history_of(last + 1, oldest - 1))
-    # Each of them one by one, for what is oldest goes first, but beside the other: neither needs
-    # what the other deletes.
+    # Both delete in order, oldest first. They run concurrently because neither needs the other's
+    # objects.
     storage.together(
         partial(_archive_timeline, metadata, snapshot), partial(_delete_in_order, storage, gone)
     )
@@ -90,8 +90,9 @@ def _archived(metadata: Metadata) -> int:
 
 
 def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Raise Corrupt unless the checkpoint stands, whole, that the log is to begin after: a record
-    that says so is not believed.
+    """Raise Corrupt unless the checkpoint before the new start of the log is intact.
+
+    It is verified because the record of the cleaning could be wrong.
     """
     seq = snapshot.retention.first - 1
     metadata.check_checkpoint(seq)
@@ -106,7 +107,7 @@ def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
 
 
 def before(metadata: Metadata, seq: int) -> list[str]:
-    """Return the paths of the records in the log before ``seq``, oldest first."""
+    """Return the paths of the log's records before ``seq``, oldest first."""
     listed = [info.path for info in metadata.storage.list_dir(paths.log_dir())]
     return sorted(
         path for path in listed if (found := paths.seq_of(path)) is not None and found < seq
@@ -117,11 +118,15 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     """Move the instants of archived records from Hudi's active timeline to its archive, oldest
     first.
 
-    The newest one that tells of files stays: readers take the schema from there.  So do those from
-    the oldest instant of the log on: a record may have an older one than a record before it, and
-    what is newer than an active instant, and not active, is not committed to Hudi's readers. So do
-    those from a savepoint on, as Hudi has it, and those from the first one on that replaced file
-    groups which a tagged state has: without it Hudi's readers would see them again.
+    These instants stay active:
+
+    - The newest instant with files, because readers take the schema from it.
+    - Instants from the oldest one in the log on. A record may have an older instant than its
+      predecessor, and Hudi's readers treat an instant as uncommitted if it is newer than an active
+      one and not active.
+    - Instants from a savepoint on, as in Hudi.
+    - Instants from the first one that replaced file groups of a tagged state. Without it Hudi's
+      readers would see these groups again.
     """
     storage, layout = metadata.storage, layout_of(snapshot.definition)
     found = []
@@ -143,21 +148,21 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         told = [(i, data) for (i, _), data in zip(commits, read, strict=True)]
         known = [info.path for info in storage.list_dir(layout.archive)]
         storage.put_if_absent(*layout.archived(known, told))
-    # The pending ones first: to readers who find these alone the files of an instant are not
-    # committed.
+    # Pending instants first: if only these remained, readers would treat the files as uncommitted.
     storage.delete_many([path for i, path in old if i.state != COMPLETED])
     _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
 
 
 def _delete_in_order(storage: Storage, found: Sequence[str]) -> None:
-    """Delete objects so that at no moment one is gone and an older one is there."""
+    """Delete objects one by one, so that no object is deleted before an older one."""
     for path in found:
         storage.delete(path)
 
 
 def _held_back(metadata: Metadata, snapshot: Snapshot) -> str:
-    """Return the oldest instant that must stay in Hudi's active timeline because of tags, one after
-    all if none must.
+    """Return the oldest instant that tags keep on Hudi's active timeline.
+
+    Returns a text that sorts after every instant if there is none.
     """
     tags = snapshot.tags
     held = [_NO_INSTANT, *tags.savepoints.values()]
@@ -172,8 +177,9 @@ def _held_back(metadata: Metadata, snapshot: Snapshot) -> str:
 
 
 def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Remove the checkpoints before the one that the log begins after, but those of tags, and what
-    only they referred to.
+    """Delete checkpoints before the start of the log, and objects to which only they refer.
+
+    Checkpoints of tagged states are kept.
     """
     storage, oldest = metadata.storage, snapshot.retention.first - 1
     listed = [info.path for info in storage.list_dir(paths.checkpoints_dir())]

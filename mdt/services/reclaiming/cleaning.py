@@ -1,9 +1,8 @@
-"""Cleaning: states that are old enough can no longer be read, and what only they referred to is
-deleted.
+"""Cleaning: end old states, and delete the files to which only they refer.
 
-First a commit moves the horizon, then files go.  What is deleted can be found out again by anybody:
-it is what a listing shows and no state that can be read refers to.  So every step may be repeated,
-and a crash costs nothing but space.
+First a commit moves the horizon, then files are deleted. Every process can find the files to
+delete: those in a listing to which no readable state refers. So every step is repeatable, and a
+crash costs only space.
 """
 
 from __future__ import annotations
@@ -39,15 +38,20 @@ from mdt.services.layout.budget import NOTHING, Outcome, Scope, carried_out
 from mdt.services.reclaiming import archiving
 
 _NO_STATE = (*publish.NO_INSTANTS, "clean")
-"""Actions that are no state of the data by themselves."""
+"""Actions that do not change the data."""
 _HOUR_US = 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan(WritePlan):
-    """``retention``: what is kept from now on.  ``files``: paths of data files that only older
-    states refer to, ``bytes``: of them.  ``versions``: the commits with which the versions of the
-    schema began that nobody needs any more.  ``leases``: paths of those that have ended.
+    """The plan of a cleaning.
+
+    Attributes:
+        retention: The new limits.
+        files: Paths of data files to which only older states refer.
+        versions: First commits of the schema versions that are no longer needed.
+        bytes: Size of ``files``.
+        leases: Paths of expired leases.
     """
 
     retention: Retention = field(default_factory=Retention)
@@ -59,9 +63,13 @@ class CleanPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Clean(Operation[CleanPlan]):
-    """The operation.  ``horizon``: what the policy of ``options`` would say, if it is given.
-    ``records_min``: how many records at least leave the log, if any; None: so many that an object
-    of the archive pays.  ``heeds_leases``: whether leases hold the horizon back.
+    """The cleaning operation.
+
+    Attributes:
+        horizon: The new horizon, or None to follow the policy of ``options``.
+        records_min: Minimum number of records to remove from the log. Fewer stay. By default enough
+            to justify an archive object.
+        heeds_leases: True if leases hold the horizon back.
     """
 
     metadata: Metadata
@@ -73,9 +81,7 @@ class Clean(Operation[CleanPlan]):
     action: str = "clean"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CleanPlan:
-        """Return which states can no longer be read, and which data files nothing else refers
-        to.
-        """
+        """Return the new limits and the data files to delete."""
         old = snapshot.retention
         wanted = self.horizon
         if wanted is None:
@@ -104,9 +110,7 @@ class Clean(Operation[CleanPlan]):
         )
 
     def _needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
-        """Return the oldest state that a running transaction or a reader with a lease may need, and
-        which leases have ended.
-        """
+        """Return (oldest state that a running transaction or a lease may need, expired leases)."""
         storage = self.metadata.storage
         begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
         read, ended = leased(storage) if self.heeds_leases else ([], [])
@@ -116,8 +120,8 @@ class Clean(Operation[CleanPlan]):
         return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
-        """Write a checkpoint of each tagged state that loses the records behind it; the record says
-        the rest.
+        """Write the checkpoints of tagged states that lose their records, and return the record's
+        fields.
         """
         self.metadata.storage.delete_many(plan.leases)
         _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
@@ -128,10 +132,11 @@ class Clean(Operation[CleanPlan]):
 
 
 def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
-    """Return the commits with which the versions of the schema began that are not those of a state
-    that can be read, nor of a record in the log, nor of a file of one of these.  A tagged state
-    reads its files by its own definition, so its newest version is enough.  The first version
-    stays: ``hoodie.properties`` has its schema.
+    """Return the first commits of the schema versions that are no longer needed.
+
+    A version is needed by readable states, by records in the log, and by files of these states. A
+    tagged state reads its files by its own definition, so its newest version suffices. The first
+    version is kept because ``hoodie.properties`` has its schema.
     """
     versions = snapshot.definition.versions
     if not versions:
@@ -151,11 +156,9 @@ def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> 
 
 
 def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:
-    """Let the tagged states before ``horizon`` be read without any record: a whole checkpoint of
-    each stands.
+    """Ensure that each tagged state before ``horizon`` has an intact checkpoint.
 
-    Those whose records have left the log were looked at by the cleaning that let these go: another
-    checkpoint of them cannot be made.
+    Checkpoints of states before the log cannot be rebuilt. An earlier cleaning verified them.
     """
     tagged = snapshot.tags.before(horizon)
     listed = metadata.checkpoints.listed() if tagged else []
@@ -174,7 +177,7 @@ def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) ->
 
 
 def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str]:
-    """Return instant and action of commit ``seq`` as Hudi knows it, empty where it knows none."""
+    """Return instant and action of commit ``seq`` as in Hudi, or {} if Hudi does not have it."""
     history = snapshot.history
     row = history.slice(seq - snapshot.retention.first, 1).to_pylist()
     if not row or row[0]["seq"] != seq or row[0]["action"] in publish.NO_INSTANTS:
@@ -188,7 +191,7 @@ def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str]:
 def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
     """Return the oldest state that the policy of ``options`` keeps.
 
-    Raises Missing if a record is gone that is needed to tell.
+    Raises Missing if a necessary record is missing.
     """
     history = snapshot.history
     seqs = numbers(history["seq"])
@@ -208,9 +211,7 @@ def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
 
 
 def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:
-    """Return the oldest state in which each file group has one of its ``count`` newest base
-    files.
-    """
+    """Return the oldest state with one of the ``count`` newest base files of each file group."""
     old = snapshot.retention.horizon
     state = metadata.at(old)
     tables = [(old, state.listing())]
@@ -237,8 +238,9 @@ def _base(table: pa.Table) -> pa.Table:
 def chosen(
     options: Options, commits: int | None, hours: int | None, versions: int | None
 ) -> Options:
-    """Return ``options`` with the one policy that is given, if any.  Raises Invalid for several, or
-    a count out of range.
+    """Return ``options`` with the policy given by one of the counts, or unchanged without one.
+
+    Raises Invalid for several counts, or a count out of range.
     """
     given = {"commits": commits, "hours": hours, "versions": versions}
     wanted = {name: count for name, count in given.items() if count is not None}
@@ -256,10 +258,17 @@ def chosen(
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data
-    files that a commit let go, ``bytes``: of them. ``records``: commit records that left the log.
-    ``leftovers``: objects that no state referred to any more.  ``ended``: (first, last) seq of the
-    states that could be read before and cannot any more, None if there were none.
+    """The result of a cleaning.
+
+    Attributes:
+        horizon: Seq of the oldest readable state.
+        files, bytes: Number and size of the deleted data files.
+        records: Commit records that left the log.
+        leftovers: Other garbage objects deleted.
+        ended: (first, last) seq of the states that are no longer readable, or None.
+
+    >>> t.clean(retain_commits=10).files
+    0
     """
 
     horizon: int
@@ -278,12 +287,12 @@ class CleanReport:
 
 
 def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
-    """Clean if it is due and the scope has bytes left.  The table is listed only when records leave
-    the log.
+    """Clean if it is due and the budget allows it.
 
-    By commits it is due when a quarter more states than are kept can be read; by hours or versions
-    it is looked at as often. When records leave the log, what is left of the cleaning is done by
-    the next steps, so that no single write pays for all of it.
+    With the commit policy cleaning is due when a quarter more states are readable than must be
+    kept. Other policies are checked every CLEAN_COMMITS_MIN commits. The table is listed only when
+    records leave the log. Remaining work of a cleaning is done in the next steps, so that no single
+    write pays for all of it.
     """
     if not scope.bytes_max:
         return NOTHING
@@ -299,21 +308,20 @@ def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
 
 
 def _archived_a_part(metadata: Metadata, first: int) -> bool:
-    """Take out of the log, whose first record is to be ``first``, a part of what cleanings have let
-    go; return whether anything was left to do.
+    """Do part of the remaining work of earlier cleanings. Return True if there was any.
 
-    A process that cleans itself goes on with its next write.  One that has found the work undone
-    may end after this write: it does it all.
+    ``first`` is the new start of the log. The process that ran the cleaning continues with its next
+    write. Another process may end after this write, so it does all the work at once.
     """
     if first - 1 <= metadata.last_archived:
         return False
-    last = archive.last_archived(metadata.storage)  # another process may have done it
+    last = archive.last_archived(metadata.storage)  # another process may have archived
     if first - 1 > last and metadata.swept_before < first:
         metadata.swept_before = first
         sweep(metadata)
         if metadata.cleaned_at:
             return True
-    metadata.last_archived = first - 1  # whatever comes of it: the next cleaning tries again
+    metadata.last_archived = first - 1  # set first: after a failure the next cleaning tries again
     if first - 1 <= last:
         return False
     archiving.archive(metadata)
@@ -321,21 +329,20 @@ def _archived_a_part(metadata: Metadata, first: int) -> bool:
 
 
 def clean(metadata: Metadata, options: Options) -> CleanReport:
-    """Clean a table by the policy of ``options``; then remove what a listing finds besides.
+    """Clean a table by the policy of ``options``, then delete garbage found by a listing.
 
     Raises Conflict or Unavailable as any transaction does.
     """
     before = metadata.newest().retention.horizon
     plan = run(metadata, Clean(metadata, options), attempts=options.commit_attempts).plan
-    # Hudi takes what is older than its timeline for committed: so what nobody committed goes before
-    # instants do.
+    # Hudi treats files older than its timeline as committed, so delete garbage before instants.
     swept = sweep(metadata)
     records = archiving.archive(metadata)
     return _report(plan, before, metadata.newest().retention.horizon, records, swept)
 
 
 def plan(metadata: Metadata, options: Options) -> CleanReport:
-    """Return what :func:`clean` would do; nothing is done."""
+    """Return the expected result of :func:`clean`. Changes nothing."""
     snapshot = metadata.newest()
     found = Clean(metadata, options).prepare(snapshot, "")
     left = set(leftover_files(metadata, found.retention)).difference(found.files)

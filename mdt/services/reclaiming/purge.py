@@ -1,10 +1,10 @@
-"""Purge: no byte is left of rows that were deleted or replaced, in no file that the table has.
+"""Purge: remove every byte of deleted or replaced rows from all files of a table.
 
-Such bytes stand in old data files and log blocks, in key maps and summaries that are put into one
-object with those of other files, in bounds of key parts and of statistics, in tombstones, in
-records and in checkpoints.  So every file group is written anew that is not just what one commit
-made of new rows, and every one that shares an object with such a group; then all states before that
-are cleaned, and their records archived.
+Such bytes are in old data files and log blocks, in key maps and summaries that share an object with
+those of other files, in bounds of key parts and statistics, in tombstones, in records and in
+checkpoints. So every file group is rewritten unless it consists of new rows of one commit. File
+groups that share an object with a rewritten group are rewritten too. Then all earlier states are
+cleaned, and their records archived.
 """
 
 from __future__ import annotations
@@ -46,9 +46,16 @@ from mdt.write.written_bytes import estimated, written_by
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a purge did.  ``ended``: (first, last) seq of the states that could be read before and
-    cannot any more, None if there were none.  ``groups``: file groups written anew, in files of so
-    many ``bytes``.  ``objects``: data files and other objects removed; ``records``: commit records.
+    """The result of a purge.
+
+    Attributes:
+        ended: (first, last) seq of the states that are no longer readable, or None.
+        groups, bytes: Number of rewritten file groups, and the size of their new files.
+        objects: Data files and other objects deleted.
+        records: Commit records removed.
+
+    >>> t.purge().groups
+    0
     """
 
     ended: tuple[int, int] | None
@@ -68,37 +75,36 @@ class PurgeReport:
 
 
 class Rewriting(Clustering):
-    """The operation: file groups that may know of rows which are not live any more become new ones,
-    their rows in the order that they have.
+    """The operation that rewrites file groups which may contain bytes of deleted rows.
+
+    Rows keep their order.
     """
 
     def _units(self, snapshot: Snapshot) -> list[Unit]:
-        """Return the file groups, each as a unit."""
+        """Return a unit for each file group."""
         return single_units(snapshot, tainted(self.metadata, snapshot).tolist())
 
     def _rewrite(self) -> Rewrite[Unit]:
         return partial(rearranged, _as_they_stand)
 
     def narrow(self, *given: object) -> None:
-        """Start again: what another writer has changed may be what was to go."""
+        """Start again, because another writer's changes may have to be purged too."""
         return
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetDeletes(Operation[WritePlan]):
-    """The operation that ends all tombstones: hashes of deleted keys, and ordering values of their
-    rows.
-    """
+    """The operation that drops all tombstones: hashes and ordering values of deleted keys."""
 
     action: str
     name: str = "forget_deletes"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return whether there are any."""
+        """Return a plan, which is needed if there are tombstones."""
         return WritePlan(Footprint(txn), is_needed=has_tombstones(snapshot))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write nothing; the record says it."""
+        """Return the record's fields. Writes no files."""
         return Changes(extra={"forgets_deletes": True})
 
 
@@ -111,11 +117,11 @@ def _as_they_stand(shared: WriteJob, unit: Unit) -> Arrangement:
 
 
 def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
-    """Return the file groups, rising, that may know of rows which are not live -> int64[n].
+    """Return the file groups that may contain bytes of deleted rows (int64[n], ascending).
 
-    A group is pure if it has one base file, of the newest version of the schema, all rows of which
-    are live and came into the group with it, and if nothing else has ever been in the objects that
-    it shares with others.
+    A group is clean if it has one base file of the newest schema version, all its rows are live and
+    were inserted with that file, and the objects that it shares with other groups contain nothing
+    else.
     """
     files = snapshot.live_numbers
     group = snapshot.file_groups.of_files(files)
@@ -143,8 +149,9 @@ def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
 
 
 def _shared_objects(snapshot: Snapshot) -> pa.Table:
-    """Return which live file group has how many bytes in which object: ``group``, ``path``,
-    ``bytes``; one row for each range and group.
+    """Return the ranges of live file groups in shared objects.
+
+    The columns are ``group``, ``path`` and ``bytes``, with a row for each range and group.
     """
     files = snapshot.live_numbers
     group = snapshot.file_groups.of_files(files)
@@ -178,9 +185,7 @@ def _shared_objects(snapshot: Snapshot) -> pa.Table:
 
 
 def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
-    """Return rows of :func:`_shared_objects`; ranges in an object are followed by zeros up to a
-    multiple of 8.
-    """
+    """Return rows of :func:`_shared_objects`. Ranges are padded to a multiple of 8 bytes."""
     size = numbers(length.fill_null(0))
     return pa.table(
         {
@@ -192,14 +197,14 @@ def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
 
 
 def _with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
-    """Return the objects that have more bytes than live files, shards and key parts refer to."""
+    """Return objects that are larger than the ranges in use by live files, shards and key parts."""
     sizes = {info.path: info.size for info in metadata.storage.list(paths.attachments_dir())}
     told = shared.group_by("path").aggregate([("bytes", "sum")]).to_pylist()
     return [row["path"] for row in told if sizes.get(row["path"], 0) > row["bytes_sum"]]
 
 
 def purge(metadata: Metadata, options: Options, progress: Progress | None = None) -> PurgeReport:
-    """Leave no byte of rows that are not live; see :meth:`mdt.table.Table.purge`."""
+    """Remove all bytes of rows that are not live; see :meth:`mdt.table.Table.purge`."""
     before = metadata.newest()
     _refuse_company(metadata)
     done = _committed(metadata, options, Rewriting(metadata, options, (), "sort", None, progress))
@@ -208,8 +213,8 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
         _committed(metadata, options, DropTag(name))
     removed = 0
     if done.record is not None or forgot.record is not None or not _has_no_past(metadata):
-        # Twice: the log is to begin after the older of two checkpoints, and neither may know more
-        # than the newest state.
+        # Twice, because the log begins after the older of two checkpoints, and both must contain
+        # only the newest state.
         for _ in range(2):
             last = metadata.compact(whole=True).seq
             clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
@@ -225,10 +230,9 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
 
 
 def plan(metadata: Metadata, options: Options) -> PurgeReport:
-    """Return about what :func:`purge` would do; nothing is done.
+    """Return the approximate result of :func:`purge`. Changes nothing.
 
-    Objects that files of several groups share, and are written anew, are counted by the files
-    alone.
+    Shared objects that are rewritten are not counted, only their files.
     """
     snapshot = metadata.newest()
     _refuse_company(metadata)
@@ -248,7 +252,7 @@ def plan(metadata: Metadata, options: Options) -> PurgeReport:
 
 
 def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
-    """Carry out ``operation``, and what failed after its commit."""
+    """Run ``operation``, and finish work that failed after its commit."""
     done = run(metadata, operation, attempts=options.commit_attempts)
     if done.warnings:
         _finish_ours(metadata, options)
@@ -256,15 +260,16 @@ def _committed(metadata: Metadata, options: Options, operation: Operation[P]) ->
 
 
 def _finish_ours(metadata: Metadata, options: Options) -> None:
-    """Drop the claim of a commit of ours after which something failed: it would hold back the
-    cleaning, and be taken for another transaction's.
+    """Drop the claim of our own commit if work failed after it.
+
+    Otherwise the claim would hold back the cleaning, and look like another writer's transaction.
     """
     recover(metadata, after_seconds=options.rollback_after_seconds or 1)
 
 
 def _has_no_past(metadata: Metadata) -> bool:
-    """Return whether nothing that is there tells of an older state than the newest: records of
-    cleanings, and checkpoints before these.
+    """Return True if no record or checkpoint of an earlier state exists, except records of
+    cleanings.
     """
     snapshot = metadata.newest()
     oldest = snapshot.retention.first
@@ -277,7 +282,7 @@ def _has_no_past(metadata: Metadata) -> bool:
 
 
 def _refuse_company(metadata: Metadata) -> None:
-    """Raise Conflict while a transaction runs: it may need what is to go."""
+    """Raise Conflict if a transaction is running, because it may need objects to be deleted."""
     running: Sequence[str] = [claim.instant for claim in claims.read_all(metadata.storage)[0]]
     if running:
         raise Conflict(

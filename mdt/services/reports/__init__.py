@@ -1,1 +1,1 @@
-"""A table at a glance: summaries, notebooks and pictures."""
+"""Reports about a table: summaries, notebook output and pictures."""

@@ -1,7 +1,7 @@
-"""Where files stand in the plane of two columns: the range of each in both, for pictures.
+"""The value ranges of files in two columns, for pictures.
 
-Values count by their ranks among all bounds of all states that are compared, so any type that has
-an order will do, and a skewed column as much as an even one.
+Values are replaced by their ranks among all bounds of the compared states. So any ordered type
+works, and skew does not matter.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.layout.ranges import overlaps
 
 COLUMNS_COMPARED_MAX = 32
-"""Of a wide table, the first columns among which the two that are shown are chosen."""
+"""Maximum number of columns, the first in the table, from which the two columns are chosen."""
 FILES_DRAWN_MAX = 2_000
-"""Files of a state that are shown, evenly chosen: more would hide each other."""
+"""Maximum number of files per state, evenly chosen. More would hide each other."""
 _TICKS = 4
 
 Floats = npt.NDArray[np.float64]
@@ -35,10 +35,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class FilesOfState:
-    """Files of one state.  ``low``, ``high``: float64[2, n], their ranges in both columns, from 0
-    to 1.  ``is_log``: bool[n].
+    """The files of one state.
 
-    ``of``: how many files with rows there are; those beyond FILES_DRAWN_MAX are left out.
+    Attributes:
+        low, high: Ranges in both columns, from 0 to 1 (float64[2, n]).
+        is_log: True for log files (bool[n]).
+        of: Number of files with rows, including files that are not shown.
     """
 
     seq: int
@@ -50,8 +52,9 @@ class FilesOfState:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Files of some states in the plane of two ``columns``.  ``ticks``: of each, texts of values at
-    equal distances from 0 to 1.
+    """Files of several states in two ``columns``.
+
+    ``ticks`` has for each column the texts of values at equal distances from 0 to 1.
     """
 
     columns: tuple[str, str]
@@ -60,10 +63,10 @@ class Layout:
 
 
 def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout | None:
-    """Return the layout of some states of a table, the newest last.
+    """Return the layout of several states of a table, the newest last.
 
-    ``columns``: two with statistics, None for those in which files overlap least; None is returned
-    where there are no two. Raises Invalid for other columns.
+    ``columns`` are two columns with statistics, by default the columns with the least overlap.
+    Returns None if there are no two such columns. Raises Invalid for other columns.
     """
     chosen = _narrowest(states[-1]) if columns is None else _checked(states[-1], columns)
     if chosen is None:
@@ -106,8 +109,9 @@ def _checked(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
 
 
 def _narrowest(state: Snapshot) -> tuple[str, str] | None:
-    """Return the columns in which files overlap least, other than those of partitions; None if
-    there are no two.
+    """Return the two columns with the least overlap between files, or None.
+
+    Partition columns are excluded.
     """
     known = [name for name in _known(state) if name not in state.definition.partition_by][
         :COLUMNS_COMPARED_MAX
@@ -122,8 +126,9 @@ def _narrowest(state: Snapshot) -> tuple[str, str] | None:
 def _placed(
     states: Sequence[Snapshot], files: Sequence[npt.NDArray[np.int64]], column: str
 ) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Return the ends of the ranges of files in a column, state after state, from 0 to 1, and the
-    texts of values between.
+    """Return (lower ends, upper ends, tick texts) of a column.
+
+    Ends are from 0 to 1, state after state.
     """
     field = column_paths.field_at(states[-1].definition.schema, column)
     assert field is not None, "the column was checked"
@@ -149,8 +154,9 @@ def _placed(
 def _bounds(
     state: Snapshot, files: npt.NDArray[np.int64], column: str
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the least and the largest value of a column in files, as keys whose bytes have the
-    order; null where that is not known.
+    """Return the minimum and maximum of a column in ``files``, as order-preserving keys.
+
+    Unknown bounds are null.
     """
     stats = state.column_stats(state.definition.statistics_name(column))
     if stats is None:
@@ -161,9 +167,7 @@ def _bounds(
 
 
 def _ticks(ends: pa.ChunkedArray, type: pa.DataType) -> tuple[str, ...]:
-    """Return the texts of values at equal distances among some keys, the least and the largest
-    among them.
-    """
+    """Return the texts of values at equal distances among ``ends``, including both extremes."""
     distinct = ends.drop_null().unique().sort()
     if not len(distinct):
         return ()

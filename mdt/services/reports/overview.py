@@ -1,4 +1,4 @@
-"""What notebooks show of a table, from its metadata alone."""
+"""Notebook output of a table, from its metadata only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A table at a glance, from its metadata: what was committed, what stands there, what can be read,
-which services have something to do.
+"""A text summary of a table from its metadata: commits, files, readable states, and due services.
 
-The text is for terminals, without colours; names are harmless there (:func:`mdt.display.visible`).
+The text is for terminals, without colours. Names are escaped (:func:`mdt.display.visible`).
 """
 
 from __future__ import annotations
@@ -27,19 +26,24 @@ from mdt.services.layout.small_files import Joining
 COMMITS_SHOWN = 60
 _BAR_CHARACTERS = 30
 _SIZE_FACTOR = 4
-"""Between the bounds of sizes by which file groups are counted."""
+"""Ratio of consecutive size bounds in the histogram of file groups."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``commits``: the newest ones, oldest first (``mdt.Table.history``).  ``horizon``: seq of the
-    oldest state that can be read; ``tags``: name -> seq.
+    """Facts about a table.
 
-    ``group_sizes``: bytes -> file groups that have less, and not less than a quarter.  ``bytes``,
-    ``log_bytes``: of all files, and of log files. ``rows``, ``dead``: live rows, and those that are
-    dead and still stand there.  ``indexes``: index -> share of the rows covered. ``due``: what
-    services have to do, in words.
+    Attributes:
+        commits: The newest commits, oldest first (``mdt.Table.history``).
+        horizon: Seq of the oldest readable state.
+        tags: Name -> seq.
+        group_sizes: Upper bound in bytes -> number of file groups between a quarter of the bound
+            and the bound.
+        bytes, log_bytes: Size of all files, and of log files.
+        rows, dead: Live rows, and deleted rows still in files.
+        indexes: Index -> share of the rows covered.
+        due: Descriptions of due work of services.
     """
 
     name: str
@@ -84,7 +88,7 @@ class Summary:
         yield f"due: {'; '.join(map(visible, self.due)) or 'nothing'}"
 
     def _timeline(self) -> Iterator[str]:
-        """Yield a line for each operation, with a character for each commit."""
+        """Yield a line per operation, with a character per commit."""
         operations = self.commits["operation"].to_pylist()
         names = list(dict.fromkeys(operations))
         width = max(map(len, map(visible, names)), default=0)
@@ -104,9 +108,7 @@ class Summary:
 def summary(
     metadata: Metadata, snapshot: Snapshot, options: Options, commits: int = COMMITS_SHOWN
 ) -> Summary:
-    """Return the summary of a table as ``snapshot`` shows it, with its newest ``commits``.
-    O(files).
-    """
+    """Return the summary of a table at ``snapshot`` with its newest ``commits``. O(files)."""
     history = metadata.history().slice(0, snapshot.seq + 1)
     files = snapshot.live_numbers
     size, is_log = snapshot.files.numpy("size")[files], snapshot.kind[files] == LOG
@@ -146,8 +148,9 @@ def summary(
 def due(
     metadata: Metadata, snapshot: Snapshot, options: Options, covered: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yield what services have to do, in words; nothing is done.  ``covered``: index -> share of
-    the rows.
+    """Yield descriptions of the due work of services. Changes nothing.
+
+    ``covered`` maps each index to the share of the rows it covers.
     """
     found = dirty(snapshot)
     many = (
@@ -175,8 +178,8 @@ def due(
 
 
 def _sizes(of_group: Int64Array) -> dict[int, int]:
-    """Return a bound in bytes -> how many of some sizes are less than it, and not less than a
-    quarter.
+    """Return a histogram: upper bound in bytes -> number of sizes below it and below no smaller
+    bound.
     """
     bounds, size = [1024], int(of_group.max(initial=0))
     while bounds[-1] <= size:
@@ -188,7 +191,7 @@ def _sizes(of_group: Int64Array) -> dict[int, int]:
 
 
 def size_text(size: int) -> str:
-    """Return bytes in a unit that people read.
+    """Return a number of bytes in a readable unit.
 
     >>> size_text(999), size_text(1024), size_text(5_000_000)
     ('999 B', '1.0 kB', '4.8 MB')

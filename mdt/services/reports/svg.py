@@ -1,8 +1,7 @@
-"""Pictures of a table as SVG, made here: its timeline, and where its files stand in the plane of
-two columns.
+"""SVG pictures of a table: its timeline, and the value ranges of its files in two columns.
 
-All texts are escaped (:func:`mdt.display.escaped`).  Nothing is drawn outside of a picture's own
-size, and no script is in it.
+All texts are escaped (:func:`mdt.display.escaped`). Pictures contain no scripts, and draw nothing
+outside their own area.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _OTHER = "#718096"
 _BASE, _LOG = "#2b6cb0", "#dd6b20"
 _RADIUS = 2.5
 _RECTANGLE_MIN = 1.5
-"""Width at which a file of a single value can still be seen."""
+"""Minimum width, so that a file with a single value is visible."""
 _HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
     ' font-family="sans-serif" font-size="11"><rect width="{0}" height="{1}" fill="#ffffff"/>'
@@ -43,9 +42,12 @@ _HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A table at a glance: text as a ``str``, pictures in notebooks, and as SVG.
+    """A picture of a table: text as a ``str``, a picture in notebooks, and SVG.
 
-    ``layout``: None where the table has no two columns with statistics, or no rows.
+    ``layout`` is None if the table has no rows, or no two columns with statistics.
+
+    >>> t.show().svg()[:4]
+    '<svg'
     """
 
     summary: Summary
@@ -61,7 +63,7 @@ class Picture:
         return self.svg() + f"<pre>{escaped_lines(self.summary.lines())}</pre>"
 
     def svg(self) -> str:
-        """Return the timeline, and the layout below it, as one SVG document."""
+        """Return the timeline and the layout below it as one SVG document."""
         parts = [_timeline(self.summary)]
         if self.layout is not None:
             parts.append(_plane(self.layout))
@@ -82,10 +84,10 @@ def picture(
     columns: Sequence[str] | None,
     before: int | None,
 ) -> Picture:
-    """Return the picture of ``snapshot`` beside the state ``before``: by default the one before the
-    newest clustering, if it can be read.
+    """Return the picture of ``snapshot`` next to the state ``before``.
 
-    Raises Invalid for columns that cannot be drawn.
+    By default ``before`` is the state before the newest clustering, if it is readable. Raises
+    Invalid for columns that cannot be drawn.
     """
     if before is None:
         before = _before_clustering(summary)
@@ -106,7 +108,7 @@ def _before_clustering(summary: Summary) -> int | None:
 
 
 def escaped_lines(lines: Iterator[str]) -> str:
-    """Return lines of text, harmless in HTML."""
+    """Return lines of text, escaped for HTML."""
     return "\n".join(map(escaped, lines))
 
 
@@ -114,8 +116,9 @@ def escaped_lines(lines: Iterator[str]) -> str:
 
 
 def _timeline(summary: Summary) -> tuple[int, str]:
-    """Return height and elements of a picture of the newest commits: a lane for each operation,
-    larger circles for more rows.
+    """Return (height, SVG elements) of the newest commits.
+
+    Each operation has a lane. Circles are larger for more rows.
     """
     commits = summary.commits.to_pylist()
     lanes = {
@@ -145,7 +148,7 @@ def _timeline(summary: Summary) -> tuple[int, str]:
 
 
 def _marks(summary: Summary, place: dict[int, float], height: int) -> Iterator[str]:
-    """Yield what is drawn behind the commits: which states cannot be read any more, and tags."""
+    """Yield the background: unreadable states and tags."""
     if place and min(place) < summary.horizon:
         end = place.get(summary.horizon, _WIDTH - 30.0)
         yield (
@@ -166,8 +169,8 @@ def _marks(summary: Summary, place: dict[int, float], height: int) -> Iterator[s
 
 
 def _plane(found: Layout) -> tuple[int, str]:
-    """Return height and elements of a picture of files as rectangles over the ranges of two
-    columns, state beside state.
+    """Return (height, SVG elements) of the files as rectangles over two columns, one panel per
+    state.
     """
     parts = [_text(12, 20, f"files by {found.columns[0]} and {found.columns[1]}", size=14)]
     for number, state in enumerate(found.states):
@@ -176,7 +179,7 @@ def _plane(found: Layout) -> tuple[int, str]:
 
 
 def _panel(found: Layout, state: FilesOfState, x: int) -> str:
-    """Return the files of one state."""
+    """Return the panel of one state."""
     shown = "" if len(state.is_log) == state.of else f", {len(state.is_log):,} of them shown"
     parts = [
         _text(x, _TOP - 8, f"commit {state.seq:,}: {state.of:,} files{shown}"),
@@ -199,7 +202,7 @@ def _panel(found: Layout, state: FilesOfState, x: int) -> str:
 
 
 def _axes(found: Layout, x: int) -> Iterator[str]:
-    """Yield the values along both sides of a panel."""
+    """Yield the axis labels of a panel."""
     across, up = found.ticks
     for text, at in zip(across, _evenly(len(across)), strict=True):
         yield _text(x + _PANEL * at, _TOP + _PANEL + 14, text[:10], anchor="middle")
