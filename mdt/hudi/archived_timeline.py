@@ -72,21 +72,21 @@ def _told(instant: Instant, body: bytes) -> Mapping[str, Any]:
     bytes.
     """
     try:
-        told = json.loads(body)
+        metadata = json.loads(body)
         stats = {
             partition: [
                 {name: stat[name] for name in _STAT_NAMES if stat.get(name) is not None}
-                for stat in found
+                for stat in write_stats
             ]
-            for partition, found in told["partitionToWriteStats"].items()
+            for partition, write_stats in metadata["partitionToWriteStats"].items()
         }
         return {
-            **{name: told[name] for name in _COMMIT_NAMES if name in told},
+            **{name: metadata[name] for name in _COMMIT_NAMES if name in metadata},
             "partitionToWriteStats": stats,
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(
-            f"what Hudi's {instant.action} at {instant.time} says is no commit metadata: {error!r}"
+            f"Hudi's {instant.action} at {instant.time} has invalid commit metadata: {error!r}"
         ) from error
 
 

@@ -93,13 +93,13 @@ _PRIMITIVES: dict[pa.DataType, Any] = {
 
 
 def _avro_fields(fields: list[pa.Field], namespace: str) -> list[dict[str, Any]]:
-    found = []
+    avro_fields = []
     for field in fields:
-        told = {"name": field.name, "type": _avro_field(field, field.name, namespace)}
+        avro_field = {"name": field.name, "type": _avro_field(field, field.name, namespace)}
         if field.nullable:
-            told["default"] = None
-        found.append(told)
-    return found
+            avro_field["default"] = None
+        avro_fields.append(avro_field)
+    return avro_fields
 
 
 def _avro_field(field: pa.Field, name: str, namespace: str) -> Any:

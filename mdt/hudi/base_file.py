@@ -186,9 +186,9 @@ def stack(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _decoded(table: pa.Table, plain: Sequence[bool]) -> pa.Table:
-    for i, wanted in enumerate(plain):
+    for i, is_plain in enumerate(plain):
         column = table.column(i)
-        if wanted and pa.types.is_dictionary(column.type):
+        if is_plain and pa.types.is_dictionary(column.type):
             table = table.set_column(
                 i, table.schema.field(i).name, pc.cast(column, column.type.value_type)
             )
@@ -220,9 +220,9 @@ def encode(
     """
     table = as_in_files(table)
     sink = pa.BufferOutputStream()
-    told: list[pq.FileMetaData] = []
+    footers: list[pq.FileMetaData] = []
     writer = _writer(
-        table, sink, without_bounds(table), compression, page_bytes, told, rows=len(table)
+        table, sink, without_bounds(table), compression, page_bytes, footers, rows=len(table)
     )
     row_groups = row_groups_of(len(table), row_group_rows)
     with writer:
@@ -230,11 +230,11 @@ def encode(
         keys_filter = None
         if bloom is not None:
             keys_filter = bloom()
-        known = _footer(avro_schema, min_key, max_key, keys_filter, bloom_type)
-        writer.add_key_value_metadata(known | _place_of_digests(len(row_groups), table.schema))
+        entries = _footer(avro_schema, min_key, max_key, keys_filter, bloom_type)
+        writer.add_key_value_metadata(entries | _place_of_digests(len(row_groups), table.schema))
     data = sink.getvalue()
-    digests.fill(data, told[0])
-    return data, told[0]
+    digests.fill(data, footers[0])
+    return data, footers[0]
 
 
 def encode_groups(
@@ -256,17 +256,17 @@ def encode_groups(
     fills in the digests (:func:`mdt.parquet.digests.fill`). The first row group determines the
     encodings.
     """
-    told: list[pq.FileMetaData] = []
-    left = map(as_in_files, groups)
-    first = next(left)
+    footers: list[pq.FileMetaData] = []
+    remaining = map(as_in_files, groups)
+    first = next(remaining)
     count = 0
-    with _writer(first, sink, unbounded, compression, page_bytes, told, rows=rows) as writer:
-        for group in chain([first], left):
+    with _writer(first, sink, unbounded, compression, page_bytes, footers, rows=rows) as writer:
+        for group in chain([first], remaining):
             writer.write_table(group, row_group_size=max(1, len(group)))
             count += 1
-        known = _footer(avro_schema, *said(), bloom_type)
-        writer.add_key_value_metadata(known | _place_of_digests(count, first.schema))
-    return told[0]
+        entries = _footer(avro_schema, *said(), bloom_type)
+        writer.add_key_value_metadata(entries | _place_of_digests(count, first.schema))
+    return footers[0]
 
 
 def _writer(
@@ -336,8 +336,8 @@ def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
     >>> row_groups_of(250, 100), row_groups_of(0, 100)
     ((100, 100, 50), (0,))
     """
-    full, rest = divmod(rows, row_group_rows)
-    return (row_group_rows,) * full + ((rest,) if rest or not full else ())
+    full, remainder = divmod(rows, row_group_rows)
+    return (row_group_rows,) * full + ((remainder,) if remainder or not full else ())
 
 
 def _codec(compression: str, distinct: float) -> str:
@@ -373,12 +373,12 @@ def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> di
 def _footer(
     avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str
 ) -> dict[str, str]:
-    found = {"parquet.avro.schema": avro_schema, **CALENDAR}
+    entries = {"parquet.avro.schema": avro_schema, **CALENDAR}
     if low is not None and high is not None:
-        found |= {MIN_KEY: low, MAX_KEY: high}
+        entries |= {MIN_KEY: low, MAX_KEY: high}
     if bloom is not None:
-        found |= {FILTER: bloom.decode("ascii"), FILTER_TYPE: kind}
-    return found
+        entries |= {FILTER: bloom.decode("ascii"), FILTER_TYPE: kind}
+    return entries
 
 
 def _is_floating(leaf: pa.DataType) -> bool:
@@ -461,12 +461,12 @@ def _repetitive(table: pa.Table) -> Mapping[str, float]:
     always, perhaps = _dictionaries(table.schema)
     if len(table) < _SMALL_ROWS:
         return always
-    found = dict(always)
+    shares = dict(always)
     for leaf in perhaps:
         share = _distinct_share(table.column(leaf.column).slice(0, _PROBED_ROWS), leaf)
         if share <= _DISTINCT_SHARE_MAX:
-            found[leaf.path] = share
-    return found
+            shares[leaf.path] = share
+    return shares
 
 
 def _distinct_share(sample: pa.ChunkedArray, leaf: LeafColumn) -> float:

@@ -20,10 +20,10 @@ def encode(expressions: str, buckets: int) -> bytes:
     >>> json.loads(encode("-06-,16", 4))["expressions"]
     '-06-,16'
     """
-    told = {
+    config = {
         "expressions": expressions,
         "defaultBucketNumber": buckets,
         "rule": "regex",
         "version": _VERSION,
     }
-    return json.dumps({**told, "instant": PATH.rpartition("/")[2].partition(".")[0]}).encode()
+    return json.dumps({**config, "instant": PATH.rpartition("/")[2].partition(".")[0]}).encode()

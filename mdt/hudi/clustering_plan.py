@@ -39,7 +39,10 @@ def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> byte
     """
     groups: list[dict[str, Any]] = [
         {
-            "slices": [{"bootstrapFilePath": "", "version": 1, **one} for one in unit["slices"]],
+            "slices": [
+                {"bootstrapFilePath": "", "version": 1, **file_slice}
+                for file_slice in unit["slices"]
+            ],
             "metrics": {},
             "numOutputFileGroups": len(unit["outputs"]),
             "extraMetadata": None,
@@ -55,14 +58,14 @@ def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> byte
         "preserveHoodieMetadata": True,
         "missingSchedulePartitions": None,
     }
-    known = plan if operation == CLUSTER else None
-    told = {
+    clustering_plan = plan if operation == CLUSTER else None
+    metadata = {
         "operationType": operation,
-        "clusteringPlan": known,
+        "clusteringPlan": clustering_plan,
         "extraMetadata": None,
         "version": 1,
     }
-    return one_record(_REQUESTED_REPLACE, told, _SYNC)
+    return one_record(_REQUESTED_REPLACE, metadata, _SYNC)
 
 
 _SLICE = record(

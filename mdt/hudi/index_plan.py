@@ -25,13 +25,13 @@ def encode_plan(specs: Sequence[str], upto: str) -> bytes:
 
 def encode_metadata(specs: Sequence[str], upto: str) -> bytes:
     """Return the content of a completed ``indexing``."""
-    told = {"version": 1, "operationType": None, "indexPartitionInfos": _parts(specs, upto)}
-    return one_record(_METADATA, told, _SYNC)
+    metadata = {"version": 1, "operationType": None, "indexPartitionInfos": _parts(specs, upto)}
+    return one_record(_METADATA, metadata, _SYNC)
 
 
 def _parts(specs: Sequence[str], upto: str) -> list[dict[str, Any]]:
-    more = {"version": 1, "indexUptoInstant": upto, "extraMetadata": None}
-    return [{"metadataPartitionPath": spec, **more} for spec in specs]
+    common = {"version": 1, "indexUptoInstant": upto, "extraMetadata": None}
+    return [{"metadataPartitionPath": spec, **common} for spec in specs]
 
 
 _INFO = record(

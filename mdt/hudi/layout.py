@@ -145,14 +145,14 @@ def layout_of(definition: TableDefinition) -> Layout:
     """Return the layout of a table. Raises Unsupported for a table version that mdt does not
     support.
     """
-    found = LAYOUTS.get(definition.hudi_version)
-    if found is None:
-        known = ", ".join(map(str, LAYOUTS))
+    layout = LAYOUTS.get(definition.hudi_version)
+    if layout is None:
+        versions = ", ".join(map(str, LAYOUTS))
         raise Unsupported(
-            f"Hudi's table version {definition.hudi_version} is not known here, but {known}",
+            f"Hudi's table version {definition.hudi_version} is not supported, only {versions}",
             hint="upgrade the package pyspark-mdt",
         )
-    return found
+    return layout
 
 
 def log_instants(base_instant: str, time: str) -> set[str]:

@@ -157,9 +157,9 @@ def encode_positions(positions: BitMap64 | BitMap) -> str:
     """Return positions as header text: base64 of a portable, run-optimized 64-bit roaring
     bitmap.
     """
-    wide = BitMap64(positions)
-    wide.run_optimize()
-    return base64.b64encode(wide.serialize()).decode("ascii")
+    bitmap = BitMap64(positions)
+    bitmap.run_optimize()
+    return base64.b64encode(bitmap.serialize()).decode("ascii")
 
 
 def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
@@ -180,11 +180,11 @@ def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
     parts = (
         pa.scalar(part, pa.large_binary()) if isinstance(part, bytes) else part for part in tail
     )
-    branch, nothing = (
+    branch, separator = (
         pa.scalar(_STRING_BRANCH, pa.large_binary()),
         pa.scalar(b"", pa.large_binary()),
     )
-    records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, nothing)
+    records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, separator)
     return _varint(len(keys)) + _joined(records) + b"\x00"
 
 
@@ -285,20 +285,20 @@ def _parse_block(view: memoryview, begin: int, path: str) -> Block:
 def _texts(bytes_: _Cursor) -> Iterator[tuple[int, str]]:
     """Yield the entries of a header or footer."""
     count = bytes_.integer(">i", "header count")
-    bytes_.expect(0 <= count <= BASE_INSTANT + 1, f"{count} header entries")
-    seen = set()
+    bytes_.expect(0 <= count <= BASE_INSTANT + 1, f"invalid number of header entries: {count}")
+    keys = set()
     for _ in range(count):
         key = bytes_.integer(">i", "header key")
         bytes_.expect(
-            INSTANT_TIME <= key <= BASE_INSTANT and key not in seen,
+            INSTANT_TIME <= key <= BASE_INSTANT and key not in keys,
             f"unknown or repeated header key {key}",
         )
-        seen.add(key)
+        keys.add(key)
         text = bytes_.take(bytes_.integer(">i", "header length"), "header text")
         try:
             yield key, text.decode()
         except UnicodeDecodeError:
-            bytes_.expect(False, "header text is no UTF-8")
+            bytes_.expect(False, "header text is not UTF-8")
 
 
 class _Cursor:

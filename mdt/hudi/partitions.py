@@ -77,12 +77,12 @@ def partition_paths(
         return np.broadcast_to(np.int64(0), len(table)), paths  # takes no memory
     codes = np.zeros(len(table), dtype=np.int64)
     for field in fields:
-        own, names = (
+        level_codes, names = (
             _components(table, field, hive_style)
             if time_path is None
             else _times(table, field, hive_style, time_path)
         )
-        codes, pairs = _compressed(codes * max(len(names), 1) + own)
+        codes, pairs = _compressed(codes * max(len(names), 1) + level_codes)
         paths = [
             f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()
         ]
@@ -132,8 +132,8 @@ def _compressed(
     codes: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the codes renumbered without gaps, and the old code of each new code."""
-    kept, renumbered = np.unique(codes, return_inverse=True)
-    return renumbered.astype(np.int64), kept
+    old_codes, renumbered = np.unique(codes, return_inverse=True)
+    return renumbered.astype(np.int64), old_codes
 
 
 def _components(
@@ -143,8 +143,8 @@ def _components(
     column = plain(table[field])
     kinds = pa.types
     if not any(
-        known(column.type)
-        for known in (
+        is_kind(column.type)
+        for is_kind in (
             kinds.is_string,
             kinds.is_large_string,
             kinds.is_integer,
@@ -153,7 +153,7 @@ def _components(
         )
     ):
         by_time = (
-            ", or make paths of the time: options={'mdt.partition.time.pattern': 'yyyy/MM/dd'}"
+            ", or derive paths from the time: options={'mdt.partition.time.pattern': 'yyyy/MM/dd'}"
         )
         raise Invalid(
             f"column {field!r} of type {column.type} cannot partition a table",
@@ -197,10 +197,10 @@ def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
         refused.setdefault(reason, []).append(value)
         names.append(name)
     refused.pop("", None)
-    for reason, wrong in refused.items():
-        shown = ", ".join(repr(value[:60]) for value in wrong[:10])
+    for reason, refused_values in refused.items():
+        examples = ", ".join(repr(value[:60]) for value in refused_values[:10])
         raise Invalid(
-            f"a value of partition column {field!r} {reason}: {shown}",
+            f"a value of partition column {field!r} {reason}: {examples}",
             hint="replace the value, or use null for rows without one",
         )
     return names

@@ -70,13 +70,13 @@ def decode(data: bytes) -> dict[str, str]:
     >>> decode(encode({"hoodie.table.name": "trips", "a:b": "x=y\n"}))
     {'a:b': 'x=y\n', 'hoodie.table.name': 'trips'}
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):
         match = _ENTRY.fullmatch(line)
         assert match is not None, "every part of an entry may be empty"
         key, value = match.groups()
-        found[_unescape(key)] = _unescape(value)
-    return found
+        properties[_unescape(key)] = _unescape(value)
+    return properties
 
 
 def checksum(database: str, table: str) -> str:
@@ -99,16 +99,16 @@ def verify(properties: Mapping[str, str]) -> None:
         if not properties.get(key):
             raise Corrupt(f"hoodie.properties has no value for {key}")
     expected = checksum(properties.get(DATABASE, ""), properties[NAME])
-    got = properties.get(CHECKSUM, expected)
-    if got != expected:
-        raise Corrupt("the checksum of hoodie.properties is wrong", expected=expected, got=got)
+    actual = properties.get(CHECKSUM, expected)
+    if actual != expected:
+        raise Corrupt("the checksum of hoodie.properties is wrong", expected=expected, got=actual)
     if properties[TYPE] not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
         raise Unsupported(f"unknown table type {properties[TYPE]!r}")
     if _LAYOUT_OF_VERSION.get(properties[VERSION]) != properties[LAYOUT]:
         raise Unsupported(
             f"table version {properties[VERSION]} with timeline layout {properties[LAYOUT]} is not"
             " known",
-            hint="known are version 6 with layout 1, versions 8 and 9 with layout 2",
+            hint="known are version 6 with layout 1, and versions 8 and 9 with layout 2",
         )
 
 

@@ -53,7 +53,7 @@ def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True
                 text,
                 field,
                 pc.match_substring(text, f",{avro_name(fields[i + 1])}:"),
-                "holds the name of the next key field",
+                "contains the name of the next key field",
                 numbered,
             )
         parts += [f"{separator}{avro_name(field)}:", text]
@@ -152,14 +152,14 @@ def _as_text(values: pa.Array, field: str) -> pa.Array:
         values = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
     if kinds.is_decimal128(values.type) and values.type.scale == 0:
         return pc.cast(values, pa.string())
-    known = (
+    supported = (
         kinds.is_integer,
         kinds.is_boolean,
         kinds.is_date32,
         kinds.is_large_string,
         kinds.is_string_view,
     )
-    if not any(kind(values.type) for kind in known):
+    if not any(kind(values.type) for kind in supported):
         raise Invalid(
             f"column {field!r} of type {values.type} cannot be a key",
             hint=(
@@ -175,15 +175,15 @@ def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str, numbered: 
     if not pc.any(wrong).as_py():
         return
     rows = np.flatnonzero(wrong.to_numpy(zero_copy_only=False))
-    named = [values[int(row)].as_py() for row in rows[:_SHOWN]]
+    examples = [values[int(row)].as_py() for row in rows[:_SHOWN]]
     if numbered:
-        shown = ", ".join(
-            f"row {row}" + _quoted(value) for row, value in zip(rows, named, strict=False)
+        listing = ", ".join(
+            f"row {row}" + _quoted(value) for row, value in zip(rows, examples, strict=False)
         )
     else:
-        shown = ", ".join(_quoted(value).removeprefix(": ") for value in named if value)
+        listing = ", ".join(_quoted(value).removeprefix(": ") for value in examples if value)
     raise Invalid(
-        f"key column {field!r} {what} in {len(rows)} rows" + (f" ({shown})" if shown else ""),
+        f"key column {field!r} {what} in {len(rows)} rows" + (f" ({listing})" if listing else ""),
         hint="a key must be present and unambiguous; fill it, or leave these rows out",
     )
 

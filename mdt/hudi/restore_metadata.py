@@ -36,7 +36,7 @@ def encode_plan(to: str) -> bytes:
 
 def encode_metadata(time: str) -> bytes:
     """Return the content of a completed restore. ``time``: Its instant."""
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "startRestoreTime": time,
         "timeTakenInMillis": 0,
         "instantsToRollback": [],
@@ -44,7 +44,7 @@ def encode_metadata(time: str) -> bytes:
         "version": 1,
         "restoreInstantInfo": [],
     }
-    return one_record(_METADATA, told, _SYNC)
+    return one_record(_METADATA, metadata, _SYNC)
 
 
 _INSTANT = record("HoodieInstantInfo", field("commitTime", "string"), field("action", "string"))

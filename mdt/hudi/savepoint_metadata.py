@@ -23,13 +23,13 @@ def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
         partition: {"partitionPath": partition, "savepointDataFile": list(names)}
         for partition, names in sorted(files.items())
     }
-    told = {
+    savepoint = {
         "savepointedBy": by,
         "savepointedAt": at_ms,
         "comments": comment,
         "partitionMetadata": partitions,
     }
-    return one_record(_SAVEPOINT, told, _SYNC)
+    return one_record(_SAVEPOINT, savepoint, _SYNC)
 
 
 _PARTITION = record(

@@ -65,7 +65,7 @@ def instant_text(us_since_epoch: int) -> str:
         moment = _EPOCH + timedelta(microseconds=us_since_epoch)
     except OverflowError as error:
         raise Invalid(
-            f"{us_since_epoch} microseconds since 1970 is no time of the years 1 to 9999"
+            f"{us_since_epoch} microseconds since 1970 is not in the years 1 to 9999"
         ) from error
     text = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return _NO_DIGIT.sub("", text)
@@ -82,7 +82,7 @@ def instant_us(text: str) -> int:
     """
     if not (len(text) in (14, 17) and text.isascii() and text.isdigit()):
         raise Invalid(
-            f"{text!r} is no instant", hint="an instant has the form yyyyMMddHHmmssSSS, in UTC"
+            f"{text!r} is not an instant", hint="an instant has the form yyyyMMddHHmmssSSS, in UTC"
         )
     digits = text.ljust(17, "9")
     year, month, day, hour, minute, second = (int(digits[a:b]) for a, b in _FIELDS)
@@ -91,7 +91,7 @@ def instant_us(text: str) -> int:
             year, month, day, hour, minute, second, int(digits[14:]) * 1000, tzinfo=UTC
         )
     except ValueError as error:
-        raise Invalid(f"{text!r} is no instant: {error}") from error
+        raise Invalid(f"{text!r} is not an instant: {error}") from error
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 

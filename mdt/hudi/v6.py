@@ -161,9 +161,9 @@ class Version6:
         readers.
         """
         plan = avro_bodies.clean_metadata.encode_plan(told)
-        done = avro_bodies.clean_metadata.encode_metadata(told)
+        metadata = avro_bodies.clean_metadata.encode_metadata(told)
         return [
-            (self.completed_path(told.time, "clean"), done),
+            (self.completed_path(told.time, "clean"), metadata),
             (self.path_of(Instant(told.time, "clean", REQUESTED)), plan),
             (self.path_of(Instant(told.time, "clean", INFLIGHT)), plan),
         ]
@@ -187,8 +187,8 @@ class Version6:
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
         """Return the requested instant with the plan, the inflight and the completed instant."""
         plan = avro_bodies.index_plan.encode_plan(specs, time)
-        told = avro_bodies.index_plan.encode_metadata(specs, time)
-        return self._planned(time, "indexing", plan, told)
+        metadata = avro_bodies.index_plan.encode_metadata(specs, time)
+        return self._planned(time, "indexing", plan, metadata)
 
     def _planned(
         self, time: str, action: str, plan: bytes, told: bytes
@@ -227,7 +227,7 @@ def table_properties(
             f"{name!r} cannot name a table",
             hint=f"use 1 to {NAME_BYTES_MAX} bytes of printable text",
         )
-    found = {
+    entries = {
         "hoodie.archivelog.folder": "archived",
         "hoodie.compaction.payload.class": (
             COMMIT_TIME_PAYLOAD if ordering is None else EVENT_TIME_PAYLOAD
@@ -249,12 +249,12 @@ def table_properties(
         properties.LAYOUT: "1",
     }
     if partition_fields:
-        found["hoodie.table.partition.fields"] = ",".join(partition_fields)
+        entries["hoodie.table.partition.fields"] = ",".join(partition_fields)
     if ordering is not None:
-        found["hoodie.table.precombine.field"] = ordering
+        entries["hoodie.table.precombine.field"] = ordering
     if time_path is not None:
-        found |= time_based(time_path)
-    return found
+        entries |= time_based(time_path)
+    return entries
 
 
 def time_based(time_path: TimePath) -> dict[str, str]:

@@ -22,16 +22,16 @@ _TEXT_BYTES_MAX = (1 << 31) - 1
 
 def few_texts(metadata: pq.FileMetaData) -> frozenset[str]:
     """Return the top-level binary columns with a small dictionary in every row group. O(chunks)."""
-    found: set[str] = set()
+    names: set[str] = set()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        here = {
+        group_names = {
             column.path_in_schema
             for column in map(group.column, range(metadata.num_columns))
             if _has_few(column)
         }
-        found = found & here if number else here
-    return frozenset(name for name in found if "." not in name)
+        names = names & group_names if number else group_names
+    return frozenset(name for name in names if "." not in name)
 
 
 def _has_few(column: pq.ColumnChunkMetaData) -> bool:

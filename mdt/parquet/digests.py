@@ -46,8 +46,8 @@ UInt32Array = npt.NDArray[np.uint32]
 def digests(data: pa.Buffer, starts: Sequence[int], ends: Sequence[int]) -> UInt32Array:
     """Return the digest of each byte range of ``data`` as uint32[len(starts)]. O(bytes)."""
     view, digest = memoryview(data), mmh3.mmh3_x64_128_digest
-    found = b"".join([digest(view[start:end]) for start, end in zip(starts, ends, strict=True)])
-    return np.frombuffer(found, "<u4")[::_WORDS]
+    hashes = b"".join([digest(view[start:end]) for start, end in zip(starts, ends, strict=True)])
+    return np.frombuffer(hashes, "<u4")[::_WORDS]
 
 
 def reserved(chunks: int) -> str:
@@ -61,15 +61,15 @@ def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
     metadata: The footer of ``parquet``.
     """
     starts, sizes = _ranges(metadata)
-    place = reserved(len(starts))
-    before = thrift_text(KEY) + _FIELD
-    wanted = before + thrift_text(place)
+    placeholder = reserved(len(starts))
+    prefix = thrift_text(KEY) + _FIELD
+    entry = prefix + thrift_text(placeholder)
     length = footer_length(parquet)
     tail = parquet.slice(parquet.size - length).to_pybytes()
-    assert tail.count(wanted) == 1, "the place of the digests is not in the footer"
-    found = digests(parquet, starts.tolist(), (starts + sizes).tolist())
-    at = parquet.size - length + tail.index(wanted) + len(wanted) - len(place)
-    text = base64.b64encode(found.astype("<u4").tobytes())
+    assert tail.count(entry) == 1, "the footer does not contain the placeholder"
+    chunk_digests = digests(parquet, starts.tolist(), (starts + sizes).tolist())
+    at = parquet.size - length + tail.index(entry) + len(entry) - len(placeholder)
+    text = base64.b64encode(chunk_digests.astype("<u4").tobytes())
     np.frombuffer(parquet, np.uint8)[at : at + len(text)] = np.frombuffer(text, np.uint8)
 
 
@@ -79,11 +79,11 @@ def _ranges(metadata: pq.FileMetaData) -> tuple[Int64Array, Int64Array]:
 
     These are the ranges that parquet-cpp reads.
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        found += map(place_of, map(group.column, range(metadata.num_columns)))
-    starts, sizes = np.array(found, np.int64).reshape(-1, 2).T
+        ranges += map(place_of, map(group.column, range(metadata.num_columns)))
+    starts, sizes = np.array(ranges, np.int64).reshape(-1, 2).T
     return starts, sizes
 
 
@@ -121,12 +121,12 @@ class Footer:
     def chunks_of(self, row_groups: Sequence[int], names: Collection[str]) -> list[tuple[int, int]]:
         """Return (offset, size) of the column chunks of the columns ``names``, sorted."""
         groups = [self.metadata.row_group(number) for number in row_groups]
-        found = [
+        chunks = [
             place_of(group.column(at))
             for group in groups
             for at in _leaves_of(group, frozenset(names))
         ]
-        return sorted((start, size) for start, size in found if size)
+        return sorted((start, size) for start, size in chunks if size)
 
 
 def _leaves_of(group: Any, names: frozenset[str]) -> list[int]:
@@ -150,14 +150,14 @@ def joined(chunks: Sequence[tuple[int, int]], bytes_max: int) -> list[list[tuple
     >>> joined([(4, 10), (14, 10), (30, 5), (35, 90)], 20)
     [[(4, 10), (14, 10)], [(30, 5)], [(35, 90)]]
     """
-    found: list[list[tuple[int, int]]] = []
+    groups: list[list[tuple[int, int]]] = []
     for start, size in chunks:
-        mine = found[-1] if found else []
-        if mine and sum(mine[-1]) == start and start + size - mine[0][0] <= bytes_max:
-            mine.append((start, size))
+        group = groups[-1] if groups else []
+        if group and sum(group[-1]) == start and start + size - group[0][0] <= bytes_max:
+            group.append((start, size))
         else:
-            found.append([(start, size)])
-    return found
+            groups.append([(start, size)])
+    return groups
 
 
 def footer_reference(parquet: pa.Buffer) -> tuple[int, int]:

@@ -138,7 +138,7 @@ def locations(parquet: pa.Buffer, chunks: int) -> Locations:
         first.append(token)
         pages.append(count)
     if tokens.at != len(data):
-        raise Malformed("something else stands behind the offset indexes")
+        raise Malformed("unexpected bytes after the offset indexes")
     counts = np.array(pages, dtype=np.int64)
     begin = np.repeat(
         np.array(first, np.int64) - _TOKENS_OF_LOCATION * (np.cumsum(counts) - counts), counts
@@ -165,7 +165,7 @@ def value_counts(parquet: pa.Buffer, offset: Int64Array) -> Int64Array:
     data, at = np.frombuffer(parquet, np.uint8), offset
     for kind in (I32, I32, I32, I32, STRUCT, I32):
         if bool((data[at] != _STEP | kind).any()):
-            raise Malformed("a page header has other fields")
+            raise Malformed("a page header has unexpected fields")
         at = at + 1
         if kind == I32:
             value, at = _numbers(data, at)
@@ -174,11 +174,11 @@ def value_counts(parquet: pa.Buffer, offset: Int64Array) -> Int64Array:
 
 def _numbers(data: npt.NDArray[np.uint8], at: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return the non-negative I32 numbers at the positions ``at``, and the positions after them."""
-    value, more = np.zeros(len(at), np.int64), np.ones(len(at), np.bool_)
+    value, unfinished = np.zeros(len(at), np.int64), np.ones(len(at), np.bool_)
     for byte in range(_INT32_BYTES_MAX):
-        value |= np.where(more, data[at] & 0x7F, 0).astype(np.int64) << (7 * byte)
-        more &= data[at] >= 0x80
-        at = at + more
+        value |= np.where(unfinished, data[at] & 0x7F, 0).astype(np.int64) << (7 * byte)
+        unfinished &= data[at] >= 0x80
+        at = at + unfinished
     return value >> 1, at + 1
 
 
@@ -216,10 +216,10 @@ class _Tokens:
         element.
         """
         if self.data[self.at] != _STEP | LIST:
-            raise Malformed("no list where one should be")
-        found, count, self.at = read_list(self.data, self.at + 1)
-        if found != kind or count == 0:
-            raise Malformed("a list of something else, or an empty one")
+            raise Malformed("a list is missing")
+        element, count, self.at = read_list(self.data, self.at + 1)
+        if element != kind or count == 0:
+            raise Malformed("a list is empty or has another element type")
         self.token = int(np.searchsorted(self.ends, self.at))
         return count
 
@@ -237,8 +237,8 @@ def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
     first, last = ends[token - 1] + 1, ends[token]
     value = np.zeros(len(token), dtype=np.int64)
     for byte in range(int((last - first).max(initial=-1)) + 1):
-        here = first + byte <= last
-        value[here] |= (codes[first[here] + byte].astype(np.int64) & 0x7F) << (7 * byte)
+        in_range = first + byte <= last
+        value[in_range] |= (codes[first[in_range] + byte].astype(np.int64) & 0x7F) << (7 * byte)
     return (value >> 1) ^ -(value & 1)
 
 
@@ -254,7 +254,7 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
     footer = _footer(sink.getvalue())
     _, count, at = read_list(footer, find(footer, 0, 2))
     at = skip(footer, at, STRUCT)  # the root
-    found: list[Leaf] = []
+    columns: list[Leaf] = []
     elements, path = list[bytes](), list[str]()
     for _ in range(count - 1):
         begin, (length, name) = at, read_varint(footer, find(footer, at, 4))
@@ -262,9 +262,9 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
         elements.append(footer[begin:at])
         path.append(footer[name : name + length].decode())
         if footer[begin] >> 4 == 1:  # only leaves have field 1, the physical type
-            found.append(Leaf(tuple(elements), read_integer(footer, begin + 1), tuple(path)))
+            columns.append(Leaf(tuple(elements), read_integer(footer, begin + 1), tuple(path)))
             elements, path = [], []
-    return tuple(found)
+    return tuple(columns)
 
 
 def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
@@ -309,8 +309,8 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
     rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.maximum.at(rows, chunks.group, chunks.rows)
     np.add.at(sizes, chunks.group, chunks.size)
-    led = _led(chunks, rows)
-    parts_of_chunks = _column_chunks(columns, led)
+    complete = _led(chunks, rows)
+    parts_of_chunks = _column_chunks(columns, complete)
     if count == 1 and len(parts_of_chunks) == len(columns):
         # one chunk of each column, in their order
         groups = [parts_of_chunks]
@@ -318,7 +318,7 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
         absent = _absent(tuple(columns))
         groups = [list(absent) for _ in range(count)]
         for group, column, data in zip(
-            led.group.tolist(), led.column.tolist(), parts_of_chunks, strict=True
+            complete.group.tolist(), complete.column.tolist(), parts_of_chunks, strict=True
         ):
             groups[group][column] = data
     head = bytes((_STEP | LIST,)) + list_head(STRUCT, len(columns))
@@ -336,24 +336,31 @@ def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
     ``rows``.
     """
     leads = chunks.column == 0
-    led = replace(
+    extended = replace(
         chunks, values=np.where(leads, np.maximum(chunks.values, rows[chunks.group]), chunks.values)
     )
     if np.count_nonzero(leads) == len(rows):
-        return led
-    lacking = np.setdiff1d(np.arange(len(rows)), chunks.group[leads])
-    none = np.zeros_like(lacking)
-    added = Chunks(none, lacking, none, rows[lacking], none + len(MAGIC), none, none, none)
+        return extended
+    groups_without = np.setdiff1d(np.arange(len(rows)), chunks.group[leads])
+    zeros = np.zeros_like(groups_without)
+    added = Chunks(
+        zeros, groups_without, zeros, rows[groups_without], zeros + len(MAGIC), zeros, zeros, zeros
+    )
     return Chunks(
-        *(np.concatenate([getattr(of, f.name) for of in (led, added)]) for f in fields(Chunks))
+        *(
+            np.concatenate([getattr(part, f.name) for part in (extended, added)])
+            for f in fields(Chunks)
+        )
     )
 
 
 @memo(64)
 def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
     """Return an empty chunk of each column."""
-    none = np.zeros(len(columns), np.int64)
-    chunks = Chunks(np.arange(len(columns)), none, none, none, none + len(MAGIC), none, none, none)
+    zeros = np.zeros(len(columns), np.int64)
+    chunks = Chunks(
+        np.arange(len(columns)), zeros, zeros, zeros, zeros + len(MAGIC), zeros, zeros, zeros
+    )
     return _column_chunks(columns, chunks)
 
 
@@ -366,30 +373,30 @@ def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
     pages = chunks.offset + chunks.dictionary
     # file_offset; num_values, both sizes, data_page_offset, dictionary_page_offset
     lead = _integers([(2, chunks.offset)])
-    rest = _integers(
+    tail = _integers(
         [(1, chunks.values), (1, chunks.size), (1, chunks.size), (2, pages), (2, chunks.offset)]
     )
     struct, stops = bytes((_STEP | STRUCT,)), bytes((STOP, STOP))
-    found = []
-    told = zip(
+    encoded = []
+    rows = zip(
         chunks.column.tolist(), chunks.dictionary.tolist(), chunks.codec.tolist(), strict=True
     )
-    for number, (column, dictionary, codec) in enumerate(told):
+    for number, (column, dictionary, codec) in enumerate(rows):
         at, end = 5 * _FIELD_BYTES * number, (5 if dictionary else 4) * _FIELD_BYTES
         offset = lead[_FIELD_BYTES * number : _FIELD_BYTES * (number + 1)]
-        found.append(
+        encoded.append(
             b"".join(
                 (
                     offset,
                     struct,
                     heads[column][dictionary > 0],
                     _codec(codec),
-                    rest[at : at + end],
+                    tail[at : at + end],
                     stops,
                 )
             )
         )
-    return found
+    return encoded
 
 
 def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:

@@ -28,13 +28,13 @@ class MappedFiles:
         """
         if not self._mappable:
             return None
-        found = self._buffers.get(path)
-        if found is None:
+        buffer = self._buffers.get(path)
+        if buffer is None:
             return self._map(path, size)
         # Reading a mapping past the end of its file kills the process, so check for a truncated
         # file first.
         _require_size(path, size, self._storage.size(path))
-        return found
+        return buffer
 
     def _map(self, path: str, size: int) -> pa.Buffer | None:
         file = self._storage.open(path)
@@ -54,5 +54,5 @@ def _require_size(path: str, expected: int, got: int | None) -> None:
         raise Missing("there is no such object", path=path)
     if got != expected:
         raise Corrupt(
-            "a data file has another size", path=path, expected=str(expected), got=str(got)
+            "a data file has the wrong size", path=path, expected=str(expected), got=str(got)
         )

@@ -139,7 +139,7 @@ def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
         return pa.StructArray.from_arrays(_fields(list(type), chains), fields=list(type), mask=mask)
     lengths = pc.list_value_length(first).fill_null(0)
     if any(pc.list_value_length(chain).fill_null(0) != lengths for chain in chains[1:]):
-        raise ValueError("lists have other lengths in one leaf than in another")
+        raise ValueError("lists have different lengths in different leaves")
     ends = np.append(0, np.cumsum(np.asarray(lengths))).astype(np.int32)
     values = [chain.flatten() for chain in chains]
     if pa.types.is_map(type):
@@ -152,8 +152,8 @@ def _fields(fields: Sequence[pa.Field], chains: Sequence[pa.Array]) -> list[pa.A
     """Return the values of ``fields``. ``chains``: A single-field struct array per leaf of these
     fields.
     """
-    found, left = [], iter(chains)
+    values, remaining = [], iter(chains)
     for field in fields:
-        mine = [next(left).field(0) for _ in _chains(field.type)]
-        found.append(_joined(field.type, mine))
-    return found
+        structs = [next(remaining).field(0) for _ in _chains(field.type)]
+        values.append(_joined(field.type, structs))
+    return values

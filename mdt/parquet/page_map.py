@@ -126,7 +126,7 @@ class PageMap:
         keys = np.repeat(column, of_column) | row
         before = np.zeros(len(size) + 1, np.int64)
         np.cumsum(size, out=before[1:])
-        found = cls(
+        page_map = cls(
             names,
             codec,
             rows,
@@ -140,8 +140,8 @@ class PageMap:
             digest,
             values,
         )
-        found.check()
-        return found
+        page_map.check()
+        return page_map
 
     @property
     def count(self) -> int:
@@ -204,12 +204,12 @@ class PageMap:
     def _by_row(
         self, columns: Int64Array, positions: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        wanted = (columns[:, None] << 32) | positions[None, :]
-        page = np.searchsorted(self.keys, wanted.ravel(), side="right") - 1
-        fresh = np.empty(len(page), np.bool_)
-        fresh[0] = True
-        np.not_equal(page[1:], page[:-1], out=fresh[1:])
-        first = np.flatnonzero(fresh)
+        keys = (columns[:, None] << 32) | positions[None, :]
+        page = np.searchsorted(self.keys, keys.ravel(), side="right") - 1
+        is_new = np.empty(len(page), np.bool_)
+        is_new[0] = True
+        np.not_equal(page[1:], page[:-1], out=is_new[1:])
+        first = np.flatnonzero(is_new)
         held = np.empty(len(first), np.int64)
         np.subtract(first[1:], first[:-1], out=held[:-1])
         held[-1] = len(page) - first[-1]
@@ -227,8 +227,8 @@ class PageMap:
         page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
         _, _, begin, rows, *_ = self.info[page].T
         held = np.searchsorted(positions, begin + rows) - np.searchsorted(positions, begin)
-        some = held > 0
-        return page[some], place[some], held[some]
+        nonempty = held > 0
+        return page[nonempty], place[nonempty], held[nonempty]
 
     def check(self) -> None:
         """Raise ValueError unless the pages of each column cover its rows in ascending order."""
@@ -238,7 +238,7 @@ class PageMap:
         if not np.array_equal(self.keys[begin], column) or bool(
             (self.keys[1:] <= self.keys[:-1]).any()
         ):
-            raise ValueError("rows must rise from 0 on")
+            raise ValueError("rows must ascend from 0")
         if bool((self.keys[last] >= column + self.rows).any()) or bool(
             (self.before[1:] < self.before[:-1]).any()
         ):
@@ -267,24 +267,24 @@ def build(
         metadata = pq.read_metadata(pa.BufferReader(parquet))
     groups, leaves = metadata.num_row_groups, metadata.num_columns
     by_group = [[metadata.row_group(g).column(c) for c in range(leaves)] for g in range(groups)]
-    taken = [
+    leaf_numbers = [
         c for c, column in enumerate(by_group[0]) if nested or "." not in column.path_in_schema
     ]
-    names = tuple(by_group[0][c].path_in_schema for c in taken)
-    chunks = [by_group[g][c] for c in taken for g in range(groups)]
+    names = tuple(by_group[0][c].path_in_schema for c in leaf_numbers)
+    chunks = [by_group[g][c] for c in leaf_numbers for g in range(groups)]
     data = np.array([chunk.data_page_offset for chunk in chunks], dtype=np.int64)
     start, size = np.array([place_of(chunk) for chunk in chunks], np.int64).reshape(-1, 2).T
     end, dictionary, rows = start + size, data - start, int(metadata.num_rows)
-    lists = np.repeat(_in_lists(metadata, taken, names), groups)
+    lists = np.repeat(_in_lists(metadata, leaf_numbers, names), groups)
     values = np.where(lists, [chunk.num_values for chunk in chunks], 0)
     codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
     digest = partial(digests, parquet)
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
-    first_row = np.tile(np.cumsum(group_rows) - group_rows, len(taken))
+    first_row = np.tile(np.cumsum(group_rows) - group_rows, len(leaf_numbers))
     count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
     if not chunks or chunks[0].has_offset_index:
         count, size, row, of_pages = _indexed(
-            parquet, groups, leaves, np.array(taken, np.int64), lists
+            parquet, groups, leaves, np.array(leaf_numbers, np.int64), lists
         )
         row = row + np.repeat(first_row, count)
     first = np.cumsum(count) - count
@@ -292,10 +292,23 @@ def build(
         raise ValueError("pages and chunks have different numbers of values")
     before = np.cumsum(size) - size
     offset = np.repeat(data - before[first], count) + before
-    found = digest(start.tolist(), data.tolist()), digest(offset.tolist(), (offset + size).tolist())
-    known = of_pages if lists.any() else None
+    chunk_digests = (
+        digest(start.tolist(), data.tolist()),
+        digest(offset.tolist(), (offset + size).tolist()),
+    )
+    list_values = of_pages if lists.any() else None
     return PageMap.of(
-        names, codec, rows, groups, start, dictionary, count, size, row, *found, known
+        names,
+        codec,
+        rows,
+        groups,
+        start,
+        dictionary,
+        count,
+        size,
+        row,
+        *chunk_digests,
+        list_values,
     )
 
 
@@ -304,11 +317,11 @@ def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[
     bool[leaves].
     """
     nested = [number for number, path in enumerate(paths) if "." in path]
-    found = np.zeros(len(leaves), np.bool_)
-    found[nested] = [
+    in_list = np.zeros(len(leaves), np.bool_)
+    in_list[nested] = [
         metadata.schema.column(leaves[number]).max_repetition_level > 0 for number in nested
     ]
-    return found
+    return in_list
 
 
 def encoded(
@@ -323,9 +336,9 @@ def encoded(
         return encode(build(parquet, metadata, nested=nested))
     except UNKNOWN_LAYOUT as error:
         warnings.warn(
-            f"pyarrow {pa.__version__} lays Parquet files out in a way that is not known here"
-            f" ({error}): single rows of this file cannot be read by pages; use a release of"
-            " pyarrow that is known",
+            f"pyarrow {pa.__version__} writes Parquet files in an unknown layout ({error}):"
+            " single rows of this file cannot be read by page, which is slower; use a supported"
+            " release of pyarrow",
             LayoutWarning,
             stacklevel=2,
         )
@@ -342,13 +355,17 @@ def _indexed(
     number of values is 0. parquet-cpp may write a page without values before the last row of lists.
     It is merged into the page before it.
     """
-    found = locations(parquet, groups * leaves)
+    page_locations = locations(parquet, groups * leaves)
     order = (np.arange(groups)[None, :] * leaves + taken[:, None]).ravel()
-    first = (np.cumsum(found.pages) - found.pages)[order]
-    count = found.pages[order]
+    first = (np.cumsum(page_locations.pages) - page_locations.pages)[order]
+    count = page_locations.pages[order]
     begin = np.cumsum(count) - count
     pages = np.repeat(first - begin, count) + np.arange(count.sum())
-    offset, size, row = found.offset[pages], found.size[pages], found.row[pages]
+    offset, size, row = (
+        page_locations.offset[pages],
+        page_locations.size[pages],
+        page_locations.row[pages],
+    )
     in_list = np.repeat(lists, count)
     values = np.zeros(len(pages), np.int64)
     values[in_list] = value_counts(parquet, offset[in_list])
@@ -356,9 +373,9 @@ def _indexed(
     has_rows[begin + count - 1] = True
     if not has_rows[begin].all():
         raise ValueError("a chunk begins with a page without rows")
-    whole = np.flatnonzero(has_rows)
-    size, values = np.add.reduceat(size, whole), np.add.reduceat(values, whole)
-    return np.add.reduceat(has_rows, begin, dtype=np.int64), size, row[whole], values
+    starts = np.flatnonzero(has_rows)
+    size, values = np.add.reduceat(size, starts), np.add.reduceat(values, starts)
+    return np.add.reduceat(has_rows, begin, dtype=np.int64), size, row[starts], values
 
 
 def encode(page_map: PageMap) -> bytes:

@@ -144,29 +144,31 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
         reader = _ColumnReader(data, groups, request, pages, position)
         # Sequential: two threads on two processors took as long for 20 to 3,000 rows, and 25 %
         # more CPU time.
-        found = [reader.column(number) for number in range(len(request.leaves))]
-        parts = [found[first:end] for first, end in pairwise(request.first)]
+        leaf_values = [reader.column(number) for number in range(len(request.leaves))]
+        parts = [leaf_values[first:end] for first, end in pairwise(request.first)]
         columns = [
-            assembled(of, part) for of, part in zip(as_stored(schema).types, parts, strict=True)
+            assembled(type, part) for type, part in zip(as_stored(schema).types, parts, strict=True)
         ]
     except (pa.ArrowException, OSError, ValueError) as error:
         several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
         raise Corrupt(
             f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path
         ) from error
-    numbers_too = [
+    converted = [
         as_decimals(column, field.type) for column, field in zip(columns, schema, strict=True)
     ]
-    return pa.table(numbers_too, schema=schema)
+    return pa.table(converted, schema=schema)
 
 
 @memo(64)
 def _request(schema: pa.Schema) -> _Request:
     stored = as_stored(schema)
-    wanted = leaf_columns(stored)
-    first = np.searchsorted([leaf.column for leaf in wanted], np.arange(len(schema) + 1))
-    chains = pa.schema([leaf.chain.with_name(str(number)) for number, leaf in enumerate(wanted)])
-    return _Request(wanted, tuple(first.tolist()), chains, leaves(chains))
+    stored_leaves = leaf_columns(stored)
+    first = np.searchsorted([leaf.column for leaf in stored_leaves], np.arange(len(schema) + 1))
+    chains = pa.schema(
+        [leaf.chain.with_name(str(number)) for number, leaf in enumerate(stored_leaves)]
+    )
+    return _Request(stored_leaves, tuple(first.tolist()), chains, leaves(chains))
 
 
 def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
@@ -182,13 +184,13 @@ def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
 
 def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
     """Return the pages with selected rows of the columns ``numbers`` of the page maps."""
-    found = [w.page_map.touched(numbers, w.positions) for w in wanted]
-    column = np.concatenate([columns for _, columns, _ in found])
+    touched = [w.page_map.touched(numbers, w.positions) for w in wanted]
+    column = np.concatenate([columns for _, columns, _ in touched])
     natural = np.argsort(column, kind="stable")
     column = column[natural]
-    segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in found])[natural]
+    segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in touched])[natural]
     info = np.concatenate(
-        [w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)]
+        [w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, touched, strict=True)]
     )[natural]
     kind = 2 * column + (info[:, DICTIONARY] > 0)
     order = np.argsort(kind << _CODEC_BITS | info[:, CODEC], kind="stable")
@@ -202,7 +204,7 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
         column,
         segment,
         info,
-        np.concatenate([counts for _, _, counts in found])[natural],
+        np.concatenate([counts for _, _, counts in touched])[natural],
         order,
         start,
     )
@@ -213,13 +215,13 @@ def _dictionaries(pages: _Pages) -> Int64Array:
     column, segment = pages.column[pages.order], pages.segment[pages.order]
     start, dictionary = pages.info[pages.order, START], pages.info[pages.order, DICTIONARY]
     codec = pages.info[pages.order, CODEC]
-    same = (
+    continues = (
         (column[1:] == column[:-1])
         & (codec[1:] == codec[:-1])
         & ((dictionary[1:] > 0) == (dictionary[:-1] > 0))
     )
-    same &= (dictionary[1:] == 0) | ((segment[1:] == segment[:-1]) & (start[1:] == start[:-1]))
-    return np.where(np.append(False, same), -1, dictionary)
+    continues &= (dictionary[1:] == 0) | ((segment[1:] == segment[:-1]) & (start[1:] == start[:-1]))
+    return np.where(np.append(False, continues), -1, dictionary)
 
 
 def _footer(
@@ -270,33 +272,33 @@ def _joined(
     table[at] = np.stack([segment, info[:, OFFSET], info[:, SIZE]], axis=1)
     table[at[extra] - 1] = np.stack([segment, info[:, START], before], axis=1)[extra]
     digest[at], digest[at[extra] - 1] = info[:, DIGEST], info[extra, DICTIONARY_DIGEST]
-    wrong = (
+    invalid = (
         table[:, 1] + table[:, 2]
         > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
     )
-    wrong |= table[:, 2] < _PAGE_BYTES_MIN
-    if bool(wrong.any()):
-        owner, offset, size = table[int(np.argmax(wrong))].tolist()
+    invalid |= table[:, 2] < _PAGE_BYTES_MIN
+    if bool(invalid.any()):
+        owner, offset, size = table[int(np.argmax(invalid))].tolist()
         raise Corrupt(
-            f"a page map names an impossible page of {size} bytes",
+            f"a page map has an impossible page of {size} bytes",
             path=wanted[owner].path,
             offset=offset,
         )
     owners, offsets = table[:, 0].copy(), table[:, 1].copy()
     sources = _sources(storage, wanted, table)
     parts = [sources[n][start : start + size] for n, start, size in table.tolist()]
-    joined = pa.py_buffer(b"".join([MAGIC, *parts, end]))
+    file = pa.py_buffer(b"".join([MAGIC, *parts, end]))
     ends = len(MAGIC) + np.cumsum(table[:, 2])
-    wrong = digests(joined, (ends - table[:, 2]).tolist(), ends.tolist()) != digest
-    if bool(wrong.any()):
-        first = int(np.argmax(wrong))
+    invalid = digests(file, (ends - table[:, 2]).tolist(), ends.tolist()) != digest
+    if bool(invalid.any()):
+        first = int(np.argmax(invalid))
         owner = wanted[int(owners[first])]
         raise Corrupt(
             f"a page of {table[first, 2]} bytes is not as it was written",
             path=owner.path,
             offset=owner.offset + int(offsets[first]),
         )
-    return joined
+    return file
 
 
 def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[memoryview]:
@@ -307,17 +309,21 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
     """
     sources = [memoryview(w.parquet or b"") for w in wanted]
     is_far = np.array([w.parquet is None for w in wanted], np.bool_)
-    lacking = np.flatnonzero(is_far[table[:, 0]])
-    if not len(lacking):
+    missing = np.flatnonzero(is_far[table[:, 0]])
+    if not len(missing):
         return sources
-    lacking = lacking[np.lexsort((table[lacking, 1], table[lacking, 0]))]
-    segment, offset, size = table[lacking].T
-    far = (segment[1:] != segment[:-1]) | (offset[1:] > (offset + size)[:-1] + _GAP_BYTES_MAX)
-    fresh = np.append(True, far | (offset[1:] // _RANGE_BYTES != offset[:-1] // _RANGE_BYTES))
-    first = np.flatnonzero(fresh)
+    missing = missing[np.lexsort((table[missing, 1], table[missing, 0]))]
+    segment, offset, size = table[missing].T
+    is_distant = (segment[1:] != segment[:-1]) | (
+        offset[1:] > (offset + size)[:-1] + _GAP_BYTES_MAX
+    )
+    begins = np.append(
+        True, is_distant | (offset[1:] // _RANGE_BYTES != offset[:-1] // _RANGE_BYTES)
+    )
+    first = np.flatnonzero(begins)
     start, stop = offset[first], np.maximum.reduceat(offset + size, first)
-    table[lacking, 0] = len(sources) + np.cumsum(fresh) - 1
-    table[lacking, 1] -= np.repeat(start, np.diff(np.append(first, len(lacking))))
+    table[missing, 0] = len(sources) + np.cumsum(begins) - 1
+    table[missing, 1] -= np.repeat(start, np.diff(np.append(first, len(missing))))
     ranges = zip(segment[first].tolist(), start.tolist(), stop.tolist(), strict=True)
     reads = (
         partial(storage.read, wanted[s].path, wanted[s].offset + begin, end - begin)
@@ -352,17 +358,17 @@ class _ColumnReader:
             number for number in range(len(groups)) if self._stays_encoded(number)
         )
         if self._encoded:
-            known = self._plain.metadata
+            metadata = self._plain.metadata
             text = [".".join(request.described[number].path) for number in self._encoded]
             self._kept = pq.ParquetFile(
-                pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=known
+                pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=metadata
             )
 
     def column(self, number: int) -> pa.ChunkedArray:
         """Return the selected rows of one leaf column."""
         field, (without, with_) = self._request.schema.field(number), self._groups[number]
-        mine = slice(self._bounds[number], self._bounds[number + 1])
-        index, rows = self._index[number], self._rows[mine]
+        pages = slice(self._bounds[number], self._bounds[number + 1])
+        index, rows = self._index[number], self._rows[pages]
         if not with_:
             return _taken(_read(self._plain, field.name, [without]), field, index, int(rows.sum()))
         calls = [with_]
@@ -371,12 +377,12 @@ class _ColumnReader:
         encoded = _read(self._kept, field.name, calls)
         if not without:
             return _taken(encoded, field, index, int(rows.sum()))
-        flags = self._pages.info[mine, DICTIONARY] > 0
-        flag = np.repeat(flags, self._pages.wanted[mine])
+        flags = self._pages.info[pages, DICTIONARY] > 0
+        flag = np.repeat(flags, self._pages.wanted[pages])
         plain = _read(self._plain, field.name, [without])
-        some = _taken(plain, field, index[~flag], int(rows[~flags].sum()))
-        others = _taken(encoded, field, index[flag], int(rows[flags].sum()))
-        return _merged(some, others, flag)
+        plain_rows = _taken(plain, field, index[~flag], int(rows[~flags].sum()))
+        dictionary_rows = _taken(encoded, field, index[flag], int(rows[flags].sum()))
+        return _merged(plain_rows, dictionary_rows, flag)
 
     def _stays_encoded(self, number: int) -> bool:
         """Return True if strings with dictionaries are decoded after the selected rows are
@@ -406,12 +412,12 @@ def _taken(
     if len(column) != expected:
         raise ValueError(f"{len(column)} values instead of {expected}")
     if len(index) == 1:
-        taken = column.slice(int(index[0]), 1)
+        selected = column.slice(int(index[0]), 1)
     else:  # index is ascending within a chunk, so a full selection is the column itself
-        taken = column if len(index) == expected else column.take(pa.array(index))
-    if taken.type == field.type:
-        return taken
-    return taken.cast(field.type)
+        selected = column if len(index) == expected else column.take(pa.array(index))
+    if selected.type == field.type:
+        return selected
+    return selected.cast(field.type)
 
 
 def _merged(some: pa.ChunkedArray, others: pa.ChunkedArray, flag: BoolArray) -> pa.ChunkedArray:

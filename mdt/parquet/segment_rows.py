@@ -72,12 +72,12 @@ class _Chunks(PositionedFile):
         """
         ranges = joined(self._footer.chunks_of(row_groups, names), FAR_RANGE_BYTES)
         reads = (
-            partial(storage.read, self._path, mine[0][0], sum(mine[-1]) - mine[0][0])
-            for mine in ranges
+            partial(storage.read, self._path, group[0][0], sum(group[-1]) - group[0][0])
+            for group in ranges
         )
-        for mine, data in zip(ranges, storage.each(reads), strict=True):
-            whole = pa.py_buffer(data)
-            self._ahead |= {start: whole.slice(start - mine[0][0], size) for start, size in mine}
+        for group, data in zip(ranges, storage.each(reads), strict=True):
+            buffer = pa.py_buffer(data)
+            self._ahead |= {start: buffer.slice(start - group[0][0], size) for start, size in group}
 
     def read_buffer(self, count: int) -> pa.Buffer:
         """Return the column chunk of ``count`` bytes at the current position.
@@ -91,17 +91,17 @@ class _Chunks(PositionedFile):
             data = self._source.read_buffer(count)
         self.at += data.size
         expected = self._footer.digest_of(start, count)
-        got = int(digests(data, [0], [data.size])[0]) if count else expected
-        if expected != got:
-            wanted = "a column chunk"
+        actual = int(digests(data, [0], [data.size])[0]) if count else expected
+        if expected != actual:
+            expected_text = "a column chunk"
             if expected is not None:
-                wanted = f"{expected:08x}"
+                expected_text = f"{expected:08x}"
             raise Corrupt(
                 f"a column chunk of {count} bytes is not as it was written",
                 path=self._path,
                 offset=self._offset + start,
-                expected=wanted,
-                got=f"{got:08x}",
+                expected=expected_text,
+                got=f"{actual:08x}",
             )
         return data
 
@@ -148,7 +148,7 @@ def _opened(
     source = _source(storage, segment)
     if source.size() != segment.size:
         raise Corrupt(
-            "a data file has another size",
+            "a data file has the wrong size",
             path=path,
             expected=str(segment.size),
             got=str(source.size()),
@@ -163,13 +163,13 @@ def _opened(
             footers.put((path, offset), footer, _PARSED_BYTES * footer.metadata.serialized_size)
     chunks = _Chunks(source, footer, path, offset)
     texts = () if segment.rows < _FEW_ROWS_MIN else schema
-    few = [
+    dictionary_columns = [
         field.name for field in texts if pa.types.is_string(field.type) and field.name in footer.few
     ]
     parquet = pq.ParquetFile(
         pa.PythonFile(chunks, mode="r"),
         metadata=footer.metadata,
-        read_dictionary=few,
+        read_dictionary=dictionary_columns,
         pre_buffer=False,
     )
     if segment.is_whole_file and not _is_near(storage, segment):
@@ -205,7 +205,7 @@ def _footer(segment: Segment, source: Any) -> Footer:
         ) from error
     if footer.metadata.num_rows != segment.rows:
         raise Corrupt(
-            "a data file has another number of rows",
+            "a data file has the wrong number of rows",
             path=path,
             offset=offset,
             expected=str(segment.rows),
@@ -215,14 +215,14 @@ def _footer(segment: Segment, source: Any) -> Footer:
 
 
 def _require_footer(tail: bytes | pa.Buffer, segment: Segment) -> None:
-    got = zlib.crc32(tail)
-    if got != segment.footer_crc:
+    actual = zlib.crc32(tail)
+    if actual != segment.footer_crc:
         raise Corrupt(
             "the footer of a data file is not as it was written",
             path=segment.path,
             offset=segment.footer_offset,
             expected=f"{segment.footer_crc:08x}",
-            got=f"{got:08x}",
+            got=f"{actual:08x}",
         )
 
 
@@ -232,9 +232,9 @@ def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.
     """
     if dead is None or dead.range_cardinality(first, first + rows) == 0:
         return None
-    gone = np.asarray(dead.to_array()).astype(np.int64) - first
+    deleted = np.asarray(dead.to_array()).astype(np.int64) - first
     mask = np.ones(rows, dtype=np.bool_)
-    mask[gone[(gone >= 0) & (gone < rows)]] = False
+    mask[deleted[(deleted >= 0) & (deleted < rows)]] = False
     return mask
 
 
@@ -254,18 +254,18 @@ def read_rows(
     all, bool[rows in these row groups]. footers: Cache of footers. Raises Missing, or Corrupt if
     the data has changed since it was written.
     """
-    opened = _opened(storage, segment, schema, footers)
+    reader = _opened(storage, segment, schema, footers)
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
     try:
         if wanted is None:
-            return _decoded(opened, segment, numbers, schema, use_threads)
+            return _decoded(reader, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
         masks = np.split(wanted, ends[:-1])
         # Filter row group by row group, so that each reuses the memory that the previous one was
         # decoded into.
         parts = zip(numbers, masks, strict=True)
         return pa.concat_tables(
-            _decoded(opened, segment, [n], schema, use_threads, mask) for n, mask in parts
+            _decoded(reader, segment, [n], schema, use_threads, mask) for n, mask in parts
         )
     except _UNREADABLE as error:
         raise _corrupt(segment, str(error)) from error

@@ -52,7 +52,7 @@ def by_commit_time(work: PlanState) -> None:
         "commit_time",
         verdict,
         len(snapshot),
-        "rows of a file are of its own commit, or of earlier ones",
+        "the rows of a file come from its own commit or from earlier commits",
     )
 
 

@@ -109,23 +109,25 @@ def estimate(
     to test for ``spread``. O(files + (columns + keys) × files of the scan).
     """
     if isinstance(found, Snapshot):
-        kept = Kept.everything(found)
-        rows = found.rows[kept.files]
+        selection = Kept.everything(found)
+        rows = found.rows[selection.files]
     else:
-        kept, rows = Kept.of(found), _rows(found.snapshot, found.segments)
-    snapshot, files = kept.snapshot, kept.files
+        selection, rows = Kept.of(found), _rows(found.snapshot, found.segments)
+    snapshot, files = selection.snapshot, selection.files
     share = rows / np.maximum(1, snapshot.rows[files])
     size = snapshot.files.numpy("size")[files]
-    total = int(np.minimum(rows, kept.live).sum())
-    asked = {name: stats_of(snapshot, name, files) for name in {*columns, *keys}}
-    known = {name: stats for name, stats in asked.items() if stats is not None}
-    told = {
-        name: _column(snapshot, name, known[name], share, total, distinct, histograms)
+    total = int(np.minimum(rows, selection.live).sum())
+    requested = {name: stats_of(snapshot, name, files) for name in {*columns, *keys}}
+    available = {name: stats for name, stats in requested.items() if stats is not None}
+    estimates = {
+        name: _column(snapshot, name, available[name], share, total, distinct, histograms)
         for name in columns
-        if name in known
+        if name in available
     }
-    spread = tuple(name for name in keys if name in known and _is_spread(kept, name, known[name]))
-    return TableEstimate(total, int((size * share).sum()), len(files), told, spread)
+    spread = tuple(
+        name for name in keys if name in available and _is_spread(selection, name, available[name])
+    )
+    return TableEstimate(total, int((size * share).sum()), len(files), estimates, spread)
 
 
 def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
@@ -139,12 +141,12 @@ def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
         as_numbers(stats[side], paths.type_at(definition.schema, column)) / 2
         for side in ("min", "max")
     )
-    known = np.isfinite(low) & np.isfinite(high)
-    if not known.any():
+    has_bounds = np.isfinite(low) & np.isfinite(high)
+    if not has_bounds.any():
         return False
-    low, high, live = low[known], high[known], kept.live
+    low, high, live = low[has_bounds], high[has_bounds], kept.live
     width = high.max() - low.min()  # halves, to avoid overflow
-    in_wide = live[known][high - low >= _SPREAD * width].sum()
+    in_wide = live[has_bounds][high - low >= _SPREAD * width].sum()
     return bool(width > 0 and in_wide >= _SPREAD * live.sum())
 
 
@@ -174,25 +176,31 @@ def _column(
     nulls = min(rows, math.ceil((stats["nulls"].to_numpy() * share).sum()))
     mean = int(stats["bytes"].to_numpy().sum() / max(1, counts.sum())) + 1
     low, high = as_numbers(stats["min"], type), as_numbers(stats["max"], type)
-    known = np.isfinite(low) & np.isfinite(high)
-    told = distinct(name)
-    if not known.any():
-        return ColumnEstimate(told and min(told, rows), None, None, nulls, mean)
-    least, most = float(low[known].min()), float(high[known].max())
-    bounds = [rows if told is None else told]
+    has_bounds = np.isfinite(low) & np.isfinite(high)
+    distinct_count = distinct(name)
+    if not has_bounds.any():
+        return ColumnEstimate(distinct_count and min(distinct_count, rows), None, None, nulls, mean)
+    minimum, maximum = float(low[has_bounds].min()), float(high[has_bounds].max())
+    bounds = [rows if distinct_count is None else distinct_count]
     if values.kind_of(type) in ("int", "date", "bool"):
-        bounds.append(int(most - least + 1))
-    if (low == high)[known].all():
-        bounds.append(len(np.unique(low[known])))
+        bounds.append(int(maximum - minimum + 1))
+    if (low == high)[has_bounds].all():
+        bounds.append(len(np.unique(low[has_bounds])))
     if len(bounds) > 1:
-        told = min(bounds)
+        distinct_count = min(bounds)
     edges = None
-    if histograms and most - least < _RANGE_MAX:
-        edges = edges_of(low[known], high[known], (counts * share)[known])
+    if histograms and maximum - minimum < _RANGE_MAX:
+        edges = edges_of(low[has_bounds], high[has_bounds], (counts * share)[has_bounds])
     if edges is not None and values.kind_of(type) not in ("float", "decimal"):
         edges = np.floor(edges)
     return ColumnEstimate(
-        told and min(told, rows), least, most, nulls, mean, edges, (rows - nulls) / HISTOGRAM_BINS
+        distinct_count and min(distinct_count, rows),
+        minimum,
+        maximum,
+        nulls,
+        mean,
+        edges,
+        (rows - nulls) / HISTOGRAM_BINS,
     )
 
 
@@ -206,10 +214,10 @@ def edges_of(low: Floats, high: Floats, rows: Floats) -> Floats:
     ... ].tolist()
     [0.0, 0.55, 100.0]
     """
-    narrow = np.maximum(_NARROW * max(1.0, high.max() - low.min()), 4 * np.spacing(np.abs(low)))
-    wide = np.maximum(high, low + narrow)  # give a single value a tiny width
-    density = rows / (wide - low)
-    at = np.concatenate((low, wide))
+    width_min = np.maximum(_NARROW * max(1.0, high.max() - low.min()), 4 * np.spacing(np.abs(low)))
+    end = np.maximum(high, low + width_min)  # give a single value a tiny width
+    density = rows / (end - low)
+    at = np.concatenate((low, end))
     order = np.argsort(at, kind="stable")
     at, slope = at[order], np.cumsum(np.concatenate((density, -density))[order])
     below = np.concatenate(([0.0], np.cumsum(np.diff(at) * np.maximum(0.0, slope[:-1]))))

@@ -78,7 +78,7 @@ class PlanState:
         for note in self.notes:
             if note.reason == "damaged":
                 text = (
-                    "%s: the index %s is damaged; t.rebuild_index() or mdt index rebuild mends"
+                    "%s: the index %s is damaged; t.rebuild_index() or mdt index rebuild repairs"
                     " it: %s"
                 )
                 logs.warn_once(
@@ -91,12 +91,12 @@ class PlanState:
                     note.detail,
                 )
         if logs.PLAN.isEnabledFor(logs.DEBUG):
-            left = int(np.count_nonzero(self.maybe))
+            remaining = int(np.count_nonzero(self.maybe))
             logs.PLAN.debug(
-                "%s: plan at seq %d: %d of %d files left",
+                "%s: plan at seq %d: %d of %d files remain",
                 table,
                 self.snapshot.seq,
-                left,
+                remaining,
                 len(self.snapshot),
             )
             for note in self.notes:

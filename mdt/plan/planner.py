@@ -103,48 +103,48 @@ class Explanation:
 
     def facts(self) -> dict[str, str]:
         """Return the counts as text, by name."""
-        found = {"commit": f"{self.seq:,}", "where": self.where or "(everything)"}
+        facts = {"commit": f"{self.seq:,}", "where": self.where or "(everything)"}
         if self.order_by:
-            found["order by"] = self.order_by
+            facts["order by"] = self.order_by
         if self.limit is not None:
-            found["limit"] = f"{self.limit:,}"
-        for name, read, total in self._counts():
-            found[name] = f"{read:,} of {total:,}"
+            facts["limit"] = f"{self.limit:,}"
+        for name, amount, total in self._counts():
+            facts[name] = f"{amount:,} of {total:,}"
         if self.stops:
-            found["ends"] = self.stops
-        return found
+            facts["ends"] = self.stops
+        return facts
 
     def line(self) -> str:
         """Return a one-line summary for logs. It contains no literals of the filter."""
-        counts = [f"{read:,} of {total:,} {name}" for name, read, total in self._counts()]
-        found = [f"commit {self.seq:,}: reads {', '.join(counts)}"]
+        counts = [f"{amount:,} of {total:,} {name}" for name, amount, total in self._counts()]
+        parts = [f"commit {self.seq:,}: reads {', '.join(counts)}"]
         for note in self.indexes:
             if note.used:
-                found.append(f"{note.index} pruned {note.pruned:,} of {note.covered:,}")
+                parts.append(f"{note.index} pruned {note.pruned:,} of {note.covered:,}")
         if self.caches:
-            found.append(f"found in caches: {self._rates()}")
-        return "; ".join(found)
+            parts.append(f"cache hits: {self._rates()}")
+        return "; ".join(parts)
 
     def figures(self) -> list[Figure]:
         """Return the counts as metrics. They contain no literals of the filter."""
         units, names = {"bytes": "bytes"}, {"rows": "rows that may match"}
-        found = []
-        for name, read, total in self._counts():
+        figures = []
+        for name, amount, total in self._counts():
             unit = units.get(name, "")
-            found.append(Figure(f"{name} of the table", total, unit))
-            found.append(Figure(names.get(name, f"{name} read"), read, unit))
+            figures.append(Figure(f"{name} of the table", total, unit))
+            figures.append(Figure(names.get(name, f"{name} read"), amount, unit))
         for note in self.indexes:
             if note.used:
-                found.append(Figure(f"files pruned by {note.index}", note.pruned))
+                figures.append(Figure(f"files pruned by {note.index}", note.pruned))
             if note.row_groups:
-                found.append(Figure(f"row groups pruned by {note.index}", note.row_groups))
-        return found
+                figures.append(Figure(f"row groups pruned by {note.index}", note.row_groups))
+        return figures
 
     def __repr__(self) -> str:
-        read = ", ".join(
-            f"{read:,} of {total:,} {name}" for name, read, total in self._counts()[:3]
+        counts = ", ".join(
+            f"{amount:,} of {total:,} {name}" for name, amount, total in self._counts()[:3]
         )
-        return f"<mdt explanation of a scan at commit {self.seq}: {read}>"
+        return f"<mdt explanation of a scan at commit {self.seq}: {counts}>"
 
     def _repr_html_(self) -> str:
         notes = []
@@ -160,19 +160,21 @@ class Explanation:
     def __str__(self) -> str:
         facts = self.facts()
         lines = [f"snapshot {self.seq}, where {facts['where']}"]
-        lines += [f"  {name:<10} {read:>12,} of {total:,}" for name, read, total in self._counts()]
+        lines += [
+            f"  {name:<10} {amount:>12,} of {total:,}" for name, amount, total in self._counts()
+        ]
         for note in self.indexes:
-            done = f"not used ({note.reason})"
+            effect = f"not used ({note.reason})"
             if note.used:
-                done = f"pruned {note.pruned:,} of {note.covered:,} covered"
+                effect = f"pruned {note.pruned:,} of {note.covered:,} covered"
             if note.row_groups:
-                done += f" and {note.row_groups:,} row groups"
-            lines.append(f"  {note.index}: {done}: {note.detail}")
+                effect += f" and {note.row_groups:,} row groups"
+            lines.append(f"  {note.index}: {effect}: {note.detail}")
         if self.stops:
-            asked = [f"{name} {facts[name]}" for name in ("order by", "limit") if name in facts]
-            lines.append(f"  {', '.join(asked)}: {self.stops}")
+            request = [f"{name} {facts[name]}" for name in ("order by", "limit") if name in facts]
+            lines.append(f"  {', '.join(request)}: {self.stops}")
         if self.caches:
-            lines.append(f"  found in caches by this process: {self._rates()}")
+            lines.append(f"  cache hits of this process: {self._rates()}")
         return "\n".join(lines)
 
 
@@ -194,8 +196,10 @@ class ScanPlan:
         """Return the table's indexes that were consulted, with the number of segments that each
         pruned.
         """
-        known = self.snapshot.definition.indexes
-        return {note.index: note.pruned for note in self.notes if note.used and note.index in known}
+        indexes = self.snapshot.definition.indexes
+        return {
+            note.index: note.pruned for note in self.notes if note.used and note.index in indexes
+        }
 
 
 def plan(
@@ -217,40 +221,38 @@ def plan(
     files = among
     if files is None:
         files = snapshot.has_rows.copy()
-    work = PlanState(metadata, snapshot, predicate or And(()), files)
+    state = PlanState(metadata, snapshot, predicate or And(()), files)
     if predicate is not None:
-        by_commit_time(work)
+        by_commit_time(state)
         if among is None and snapshot.finds_keys:
-            _by_key(work)
+            _by_key(state)
         else:
-            work.unused(
+            state.unused(
                 f"key:{snapshot.definition.key_index}",
                 "not_newest",
-                "it knows the newest rows of keys only",
+                "it covers only the newest row of each key",
             )
-        if _is_settled(work):
+        if _is_settled(state):
             for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
-                work.unused(
-                    name, "key_found", "the key index has found the few rows that may match"
-                )
+                state.unused(name, "key_found", "the key index found the few rows that may match")
         else:
-            _by_age(work)
-            _by_statistics(work)
-            _by_indexes(work, remote, uncovered)
-    work.log()
+            _by_age(state)
+            _by_statistics(state)
+            _by_indexes(state, remote, uncovered)
+    state.log()
     if predicate is None:
-        segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
+        segments = tuple(SegmentScan(i) for i in np.flatnonzero(state.maybe).tolist())
     else:
-        segments = tuple(_segments(work))
-    return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
+        segments = tuple(_segments(state))
+    return ScanPlan(snapshot, predicate, segments, tuple(state.notes))
 
 
 def _by_indexes(work: PlanState, remote: RemotePruner | None, uncovered: BoolArray | None) -> None:
     """Prune by skipping indexes, except for the ``uncovered`` files."""
-    kept = np.zeros_like(work.maybe) if uncovered is None else work.maybe & uncovered
-    work.maybe &= ~kept
+    exempt = np.zeros_like(work.maybe) if uncovered is None else work.maybe & uncovered
+    work.maybe &= ~exempt
     PositionSearch(work, remote).run()
-    work.maybe |= kept
+    work.maybe |= exempt
 
 
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
@@ -266,20 +268,20 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
                 fixed[test.column] = list(test.value)
     key = snapshot.definition.key
     sizes = [len(fixed.get(name, ())) for name in key]
-    most = KEYS_LOOKED_UP_MAX
+    count_max = KEYS_LOOKED_UP_MAX
     if len(key) > 1:  # with several fields only one key, because combinations of values are unknown
-        most = 1
-    if min(sizes) == 0 or max(sizes) > most:
+        count_max = 1
+    if min(sizes) == 0 or max(sizes) > count_max:
         return None
     schema = pa.schema(map(snapshot.definition.schema.field, key))
     arrays = []
-    for one in schema:
-        known = [value for value in fixed[one.name] if value is not None]
+    for column in schema:
+        values = [value for value in fixed[column.name] if value is not None]
         try:
-            array = pa.array(known, one.type)
+            array = pa.array(values, column.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
-        if array.to_pylist() != known:
+        if array.to_pylist() != values:
             return None
         arrays.append(array)
     # A field that is only compared with null has no literals, so no key can match.
@@ -293,7 +295,9 @@ def _by_key(work: PlanState) -> None:
     name = f"key:{definition.key_index}"
     literals = key_literals(work.predicate, work.snapshot)
     if literals is None:
-        work.unused(name, "key_not_fixed", "the predicate does not fix the record key by = or in")
+        work.unused(
+            name, "key_not_fixed", "the predicate does not restrict the record key by = or in"
+        )
         return
     problem = work.metadata.key_index_problem(work.snapshot)
     if problem is not None:
@@ -305,13 +309,15 @@ def _by_key(work: PlanState) -> None:
         work.unused(name, "key_impossible", "a literal is not a possible record key")
         return
     try:
-        asked = keys_for(definition.key_index, keys, sort_keys(literals, definition.key))
-        found = find(work.metadata, work.snapshot, asked, definition.key_hash.hash(keys))
+        keys_to_find = keys_for(definition.key_index, keys, sort_keys(literals, definition.key))
+        hits_by_file = find(
+            work.metadata, work.snapshot, keys_to_find, definition.key_hash.hash(keys)
+        )
     except Corrupt as error:
         work.unused(name, "damaged", str(error))
         return
     verdict = ~work.snapshot.has_key_map
-    for hits in found:
+    for hits in hits_by_file:
         i = int(hits.file[0])
         verdict[i] = True
         work.positions[i] = BitMap(hits.position.astype(np.uint32))
@@ -340,7 +346,7 @@ def _by_age(work: PlanState) -> None:
             "schema_versions",
             maybe,
             covered,
-            "columns that were added later are null in older files",
+            "columns added later are null in older files",
         )
 
 
@@ -355,23 +361,23 @@ def _by_statistics(work: PlanState) -> None:
             )
         return
     stripes = _stripes(work, stats)
-    left = np.count_nonzero(work.maybe)
-    if len(snapshot) and not left:
+    remaining = np.count_nonzero(work.maybe)
+    if len(snapshot) and not remaining:
         work.unused(
-            "column_stats", "nothing_left", "bounds of stripes, or the key index, left no file"
+            "column_stats", "nothing_left", "partition_stats or the key index pruned all files"
         )
         return
-    if left <= CANDIDATES_MAX and len(stripes.maybe) > 1:
+    if remaining <= CANDIDATES_MAX and len(stripes.maybe) > 1:
         stripes = stripes.holding(np.flatnonzero(work.maybe))
-    found = stats.checkpoint_files(stripes)
-    maybe, asked = found.maybe, found.asked
+    result = stats.checkpoint_files(stripes)
+    maybe, tested = result.maybe, result.asked
     if snapshot.numbered > snapshot.checkpoint.rows:
-        found = stats.added_files()
-        maybe, asked = np.concatenate([maybe, found.maybe]), asked + found.asked
+        result = stats.added_files()
+        maybe, tested = np.concatenate([maybe, result.maybe]), tested + result.asked
     work.note(
         "column_stats",
         maybe,
-        min(asked, len(snapshot)),
+        min(tested, len(snapshot)),
         f"min, max and counts of {', '.join(stats.tested)}",
     )
 
@@ -383,7 +389,7 @@ def _stripes(work: PlanState, stats: FileStats) -> Stripes:
         work.unused(
             "partition_stats",
             "no_statistics",
-            "the metadata keep no bounds of stripes: there are few, or it is old",
+            "the checkpoint has no bounds of groups of files: it is small or old",
         )
         return stats.all_stripes()
     try:
@@ -395,8 +401,8 @@ def _stripes(work: PlanState, stats: FileStats) -> Stripes:
         [stripes.files(), np.ones(snapshot.numbered - snapshot.checkpoint.rows, np.bool_)]
     )
     detail = (
-        f"bounds of {len(stripes.maybe):,} stripes, {np.count_nonzero(stripes.maybe):,} of them"
-        " left"
+        f"bounds of {len(stripes.maybe):,} groups of files, {np.count_nonzero(stripes.maybe):,} of"
+        " them remain"
     )
     work.note("partition_stats", verdict, min(stripes.asked, len(snapshot)), detail)
     return stripes
@@ -406,9 +412,9 @@ def _segments(work: PlanState) -> list[SegmentScan]:
     """Return the scan of each remaining segment, with row groups restricted by positions or
     statistics.
     """
-    left = np.flatnonzero(work.maybe)
-    files = left.tolist()
-    lists = work.snapshot.files.values("row_group_rows", left)
+    remaining = np.flatnonzero(work.maybe)
+    files = remaining.tolist()
+    lists = work.snapshot.files.values("row_group_rows", remaining)
     row_group_rows = {
         i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)
     }
@@ -416,7 +422,7 @@ def _segments(work: PlanState) -> list[SegmentScan]:
     verdicts: Mapping[int, BoolArray] = {}
     if several:
         verdicts = _row_group_verdicts(work, several, [len(row_group_rows[i]) for i in several])
-    found = []
+    scans = []
     for i in files:
         positions, row_groups, maybe = (
             work.positions.get(i),
@@ -432,10 +438,10 @@ def _segments(work: PlanState) -> list[SegmentScan]:
         elif row_groups is not None:
             maybe = maybe & row_groups
         if maybe is None or bool(maybe.all()):
-            found.append(SegmentScan(i, None, positions))
+            scans.append(SegmentScan(i, None, positions))
         elif maybe.any():
-            found.append(SegmentScan(i, tuple(np.flatnonzero(maybe).tolist()), positions))
-    return found
+            scans.append(SegmentScan(i, tuple(np.flatnonzero(maybe).tolist()), positions))
+    return scans
 
 
 def rows_in(
@@ -448,11 +454,11 @@ def rows_in(
     """
     if row_groups is None:
         return BitMap(range(sum(row_group_rows)))
-    ends, found = np.cumsum(row_group_rows), BitMap()
+    ends, positions = np.cumsum(row_group_rows), BitMap()
     for row_group in row_groups:
         end = int(ends[row_group])
-        found.add_range(end - int(row_group_rows[row_group]), end)
-    return found
+        positions.add_range(end - int(row_group_rows[row_group]), end)
+    return positions
 
 
 def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray | None:
@@ -488,11 +494,11 @@ def _row_group_verdicts(
 
     def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
         name = definition.statistics_name(path)
-        mine = np.flatnonzero(np.asarray(pc.equal(table["column"], name).to_numpy()))
-        if not len(mine):
+        selected = np.flatnonzero(np.asarray(pc.equal(table["column"], name).to_numpy()))
+        if not len(selected):
             return None
         at = np.full(total, -1, dtype=np.int64)
-        at[place[mine]] = mine
+        at[place[selected]] = selected
         return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(definition.schema, path)
 
     verdict = column_stats.prune_predicate(lookup, work.predicate, total)
@@ -506,7 +512,7 @@ def hit_rates(metadata: Metadata) -> dict[str, tuple[int, int]]:
         **metadata.objects.cache_counts(),
         **metadata.summaries.cache_counts(),
     }
-    return {name: found for name, found in caches.items() if any(found)}
+    return {name: counts for name, counts in caches.items() if any(counts)}
 
 
 def explain(
@@ -521,16 +527,16 @@ def explain(
     length = snapshot.files.numpy("block_length")
     row_group_rows = snapshot.files.values("row_group_rows", found.files)
     groups = rows = size = 0
-    for scan, mine in zip(found.segments, row_group_rows, strict=True):
-        read = mine
+    for scan, row_counts in zip(found.segments, row_group_rows, strict=True):
+        selected = row_counts
         if scan.row_groups is not None:
-            read = [mine[row_group] for row_group in scan.row_groups]
-        groups += len(read)
+            selected = [row_counts[row_group] for row_group in scan.row_groups]
+        groups += len(selected)
         if scan.positions is None:
-            rows += sum(read)
+            rows += sum(selected)
         else:
             rows += len(scan.positions)
-        size += int(length[scan.file] * sum(read) / max(1, sum(mine)))
+        size += int(length[scan.file] * sum(selected) / max(1, sum(row_counts)))
     return Explanation(
         seq=snapshot.seq,
         where=where,

@@ -65,8 +65,10 @@ class PositionSearch:
         indexes = list(self._indexes())
         conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
         for conjunct in conjuncts:
-            self._prune([one for one in indexes if not one.index.finds_rows], conjunct)
-        finders = [one for one in indexes if one.index.finds_rows]
+            self._prune(
+                [candidate for candidate in indexes if not candidate.index.finds_rows], conjunct
+            )
+        finders = [candidate for candidate in indexes if candidate.index.finds_rows]
         shares = None
         if self.remote is not None and finders:
             shares = self.remote(self.work, finders)
@@ -74,24 +76,31 @@ class PositionSearch:
             self._locate(finders, conjuncts)
         else:
             self._merge(finders, shares)
-        self.work.notes += [one.note() for one in indexes]
+        self.work.notes += [candidate.note() for candidate in indexes]
 
     def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answer:
         """Run only the second round with the indexes ``specs``, for a share of a
         :data:`RemotePruner`.
         """
-        indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
+        indexes = {
+            candidate.spec: candidate for candidate in self._indexes() if candidate.spec in specs
+        }
         self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
-        left = np.flatnonzero(self.work.maybe)
+        remaining = np.flatnonzero(self.work.maybe)
         positions = {}
         if with_positions:
-            found = self.work.positions
-            positions = {i: found[i].serialize() for i in left.tolist() if i in found}
-        used = {spec: (one.asked, one.pruned, one.damaged) for spec, one in indexes.items()}
-        lacking = {
+            all_positions = self.work.positions
+            positions = {
+                i: all_positions[i].serialize() for i in remaining.tolist() if i in all_positions
+            }
+        used = {
+            spec: (candidate.asked, candidate.pruned, candidate.damaged)
+            for spec, candidate in indexes.items()
+        }
+        missing = {
             note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs
         }
-        return Answer(left, positions, {**used, **lacking})
+        return Answer(remaining, positions, {**used, **missing})
 
     def _merge(self, indexes: Indexes, shares: Sequence[Answer]) -> None:
         """Apply the results of all shares."""
@@ -101,41 +110,43 @@ class PositionSearch:
             self.work.positions.update(
                 {i: BitMap.deserialize(data) for i, data in share.positions.items()}
             )
-            for one in indexes:
-                asked, pruned, damaged = share.used[one.spec]
-                one.asked |= asked
-                one.pruned += pruned
-                one.damaged += damaged
+            for candidate in indexes:
+                consulted, pruned, damaged = share.used[candidate.spec]
+                candidate.asked |= consulted
+                candidate.pruned += pruned
+                candidate.damaged += damaged
 
     def _indexes(self) -> Iterator[TableIndex]:
-        work, snapshot = self.work, self.work.snapshot
-        tests = list(leaves(work.predicate))
+        state, snapshot = self.work, self.work.snapshot
+        tests = list(leaves(state.predicate))
         for text in snapshot.definition.indexes:
             spec, index = index_of(text)
             if isinstance(index, str):
-                work.missing(text, explained(snapshot.definition, text, index))
+                state.missing(text, explained(snapshot.definition, text, index))
                 continue
             covered = snapshot.covered(text)
-            known = work.metadata.summaries.of_snapshot(snapshot, text, index)
-            found = TableIndex(work, text, spec.columns, index, known, covered)
+            summaries = state.metadata.summaries.of_snapshot(snapshot, text, index)
+            table_index = TableIndex(state, text, spec.columns, index, summaries, covered)
             if all(set(leaf.columns).isdisjoint(spec.columns) for leaf in tests):
-                work.unused(
+                state.unused(
                     text,
                     "column_not_tested",
                     f"the predicate does not test {', '.join(spec.columns)}",
                 )
-            elif not any(map(found.can_test, tests)):
-                of = ", ".join(spec.columns)
-                work.unused(
-                    text, "operator_not_supported", f"it knows nothing about these tests of {of}"
+            elif not any(map(table_index.can_test, tests)):
+                columns = ", ".join(spec.columns)
+                state.unused(
+                    text,
+                    "operator_not_supported",
+                    f"it does not support these tests of {columns}",
                 )
             elif covered.any() or not len(snapshot):
-                yield found
+                yield table_index
             else:
-                work.unused(
+                state.unused(
                     text,
                     "not_covered",
-                    "no file is covered yet; t.rebuild_index() or mdt index build",
+                    "no file is covered yet; run t.rebuild_index() or mdt index build",
                 )
 
     # Round 1: segments
@@ -144,16 +155,19 @@ class PositionSearch:
         usable = _usable(indexes, conjunct)
         if not usable:
             return
-        asked = np.flatnonzero(self.work.maybe)
-        if len(asked) and any(one.index.row_groups for one in usable):
-            verdict = self._row_group_verdict(usable, conjunct, asked)
+        files = np.flatnonzero(self.work.maybe)
+        if len(files) and any(candidate.index.row_groups for candidate in usable):
+            verdict = self._row_group_verdict(usable, conjunct, files)
         else:
             verdict = _verdict(
-                usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked)
+                usable,
+                conjunct,
+                len(files),
+                lambda candidate, leaf: candidate.verdicts(leaf, files),
             )
-        self.work.maybe[asked[~verdict]] = False
-        for one in usable:
-            one.pruned += int((~verdict & one.covered[asked]).sum())
+        self.work.maybe[files[~verdict]] = False
+        for candidate in usable:
+            candidate.pruned += int((~verdict & candidate.covered[files]).sum())
 
     def _row_group_verdict(
         self, usable: Indexes, conjunct: Predicate, asked: Int64Array
@@ -169,48 +183,50 @@ class PositionSearch:
             usable,
             conjunct,
             int(row_groups.sum()),
-            lambda one, leaf: one.row_group_verdicts(leaf, asked, row_groups),
+            lambda candidate, leaf: candidate.row_group_verdicts(leaf, asked, row_groups),
         )
         verdict = np.ones(len(asked), np.bool_)
         of_file = np.split(of_row_groups, np.cumsum(row_groups)[:-1])
-        for n, (file, left) in enumerate(zip(asked.tolist(), of_file, strict=True)):
-            before = self.work.row_groups.get(file, np.ones(len(left), np.bool_))
-            now = left & before
-            verdict[n] = now.any()
-            if verdict[n] and not now.all():
-                self.work.row_groups[file] = now
-                for one in usable:
-                    if one.index.row_groups and one.covered[file]:
-                        one.row_groups += int(np.count_nonzero(before & ~now))
+        for n, (file, remaining) in enumerate(zip(asked.tolist(), of_file, strict=True)):
+            previous = self.work.row_groups.get(file, np.ones(len(remaining), np.bool_))
+            narrowed = remaining & previous
+            verdict[n] = narrowed.any()
+            if verdict[n] and not narrowed.all():
+                self.work.row_groups[file] = narrowed
+                for candidate in usable:
+                    if candidate.index.row_groups and candidate.covered[file]:
+                        candidate.row_groups += int(np.count_nonzero(previous & ~narrowed))
         return verdict
 
     # Round 2: positions
 
     def _locate(self, indexes: Indexes, conjuncts: Sequence[Predicate]) -> None:
-        parts = [other or And(tuple(tests)) for tests, other in _by_column(conjuncts)]
+        parts = [predicate or And(tuple(tests)) for tests, predicate in _by_column(conjuncts)]
         steps = [(usable, part) for part in parts if (usable := _usable(indexes, part))]
         if not steps:
             return
-        asked = np.flatnonzero(self.work.maybe)
-        shards = ShardRows.of(self.work.snapshot, asked)
+        requested = np.flatnonzero(self.work.maybe)
+        shards = ShardRows.of(self.work.snapshot, requested)
         within = shards.within(self.work.positions)
-        found: Rows = [None] * len(shards)
-        alive = np.ones(len(asked), np.bool_)
+        answers: Rows = [None] * len(shards)
+        is_alive = np.ones(len(requested), np.bool_)
         for usable, part in steps:
-            _narrow(found, shards.shards, within, partial(_evaluate, usable, part))
-            left = shards.alive(found)
-            for one in usable:
-                one.pruned += int((alive & ~left & one.covered[asked]).sum())
-            alive = left
-        self.work.maybe[asked[~alive]] = False
-        for file, rows in shards.of_files(found):
-            before = self.work.positions.get(file)
-            self.work.positions[file] = rows if before is None else rows & before
+            _narrow(answers, shards.shards, within, partial(_evaluate, usable, part))
+            still_alive = shards.alive(answers)
+            for candidate in usable:
+                candidate.pruned += int(
+                    (is_alive & ~still_alive & candidate.covered[requested]).sum()
+                )
+            is_alive = still_alive
+        self.work.maybe[requested[~is_alive]] = False
+        for file, rows in shards.of_files(answers):
+            previous = self.work.positions.get(file)
+            self.work.positions[file] = rows if previous is None else rows & previous
 
 
 def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
     tests = list(leaves(conjunct))
-    return [one for one in indexes if any(map(one.can_test, tests))]
+    return [candidate for candidate in indexes if any(map(candidate.can_test, tests))]
 
 
 def _verdict(
@@ -220,7 +236,7 @@ def _verdict(
     index.
     """
     return verdicts(
-        predicate, n, lambda leaf: (ask(one, leaf) for one in indexes if one.can_test(leaf))
+        predicate, n, lambda leaf: (ask(index, leaf) for index in indexes if index.can_test(leaf))
     )
 
 
@@ -260,12 +276,14 @@ def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: R
     """
     groups: dict[tuple[int, ...], list[Leaf]] = {}
     for leaf in tests:
-        able = tuple(n for n, one in enumerate(indexes) if one.can_test(leaf))
+        able = tuple(n for n, candidate in enumerate(indexes) if candidate.can_test(leaf))
         groups.setdefault(able, []).append(leaf)
-    found: Rows = [None] * len(asked)
+    answers: Rows = [None] * len(asked)
     for able, group in groups.items():
-        found = intersected(found, _first_answer([indexes[n] for n in able], group, asked, within))
-    return found
+        answers = intersected(
+            answers, _first_answer([indexes[n] for n in able], group, asked, within)
+        )
+    return answers
 
 
 def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
@@ -273,35 +291,35 @@ def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, wi
     ``tests``.
     """
 
-    def ask(one: TableIndex, left: list[int]) -> Rows:
-        return one.positions(tests, asked[left], [within[n] for n in left])
+    def ask(index: TableIndex, left: list[int]) -> Rows:
+        return index.positions(tests, asked[left], [within[n] for n in left])
 
-    return first_answers(len(asked), [partial(ask, one) for one in indexes])
+    return first_answers(len(asked), [partial(ask, index) for index in indexes])
 
 
 def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
     """Intersect the children's positions. Shards without remaining positions are skipped."""
-    found: Rows = [None] * len(asked)
+    answers: Rows = [None] * len(asked)
     for tests, child in _by_column(children):
         ask = (
             partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
         )
-        _narrow(found, asked, within, ask)
-    return found
+        _narrow(answers, asked, within, ask)
+    return answers
 
 
 def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
     """Unite the children's positions. None, if any child is unknown."""
     if not children:
         return [BitMap() for _ in asked]
-    found = _evaluate(indexes, children[0], asked, within)
+    answers = _evaluate(indexes, children[0], asked, within)
     for child in children[1:]:
-        live = [n for n, rows in enumerate(found) if rows is not None]
-        answers = _evaluate(indexes, child, asked[live], [within[n] for n in live])
-        for at, rows in zip(live, answers, strict=True):
-            before = found[at]
-            found[at] = None if rows is None or before is None else before | rows
-    return found
+        live = [n for n, rows in enumerate(answers) if rows is not None]
+        child_answers = _evaluate(indexes, child, asked[live], [within[n] for n in live])
+        for n, rows in zip(live, child_answers, strict=True):
+            previous = answers[n]
+            answers[n] = None if rows is None or previous is None else previous | rows
+    return answers
 
 
 def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:

@@ -72,12 +72,12 @@ def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
     if not covered(found).all():
         return None
     live = found.live
-    told = Totals(int(live.sum()), {}, {}, {})
+    sums = Totals(int(live.sum()), {}, {}, {})
     for column in columns:
         stats = stats_of(snapshot, column, files)
         if stats is not None:
-            _sum(told, column, stats, snapshot.dead_rows[files] > 0, live)
-    return told
+            _sum(sums, column, stats, snapshot.dead_rows[files] > 0, live)
+    return sums
 
 
 def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: Int64Array) -> None:
@@ -117,16 +117,16 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
     stats = stats_of(found.snapshot, key.column, found.files[is_covered])
     if stats is None or not len(stats):
         return None
-    sure = found.live[is_covered]
+    certain = found.live[is_covered]
     if not key.nulls_first:
-        sure = np.maximum(0, sure - stats["nulls"].to_numpy())
-    side, way = "max", "ascending"
+        certain = np.maximum(0, certain - stats["nulls"].to_numpy())
+    side, direction = "max", "ascending"
     if key.descending:
-        side, way = "min", "descending"
+        side, direction = "min", "descending"
     bounds = stats[side]
-    sure = np.where(np.asarray(pc.is_valid(bounds)), sure, 0)
-    order = _sorted(bounds, way)
-    at = int(np.searchsorted(np.cumsum(sure[order]), count))
+    certain = np.where(np.asarray(pc.is_valid(bounds)), certain, 0)
+    order = _sorted(bounds, direction)
+    at = int(np.searchsorted(np.cumsum(certain[order]), count))
     return None if at == len(order) else bounds[int(order[at])].as_py()
 
 
@@ -137,9 +137,9 @@ def behind(found: Kept, key: SortKey, bound: bytes) -> float:
     stats = stats_of(found.snapshot, key.column, found.files)
     if stats is None or not len(stats):
         return 0.0
-    near = stats["max" if key.descending else "min"]
-    far = pc.less(near, bound) if key.descending else pc.greater(near, bound)
-    is_behind = far.fill_null(False).to_numpy()
+    best_bounds = stats["max" if key.descending else "min"]
+    is_after = pc.less(best_bounds, bound) if key.descending else pc.greater(best_bounds, bound)
+    is_behind = is_after.fill_null(False).to_numpy()
     if key.nulls_first:
         is_behind &= stats["nulls"].to_numpy() == 0
     return float(np.mean(is_behind))
@@ -163,15 +163,15 @@ def covered(found: Kept) -> BoolArray:
     if any(_may_be_null(test) for test in tests):
         return np.zeros(len(files), np.bool_)
     snapshot = found.snapshot
-    known = {test.column: stats_of(snapshot, test.column, files) for test in tests}
+    stats_by_column = {test.column: stats_of(snapshot, test.column, files) for test in tests}
 
     def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
-        stats = known[path]
+        stats = stats_by_column[path]
         return None if stats is None else (stats, paths.type_at(snapshot.definition.schema, path))
 
     is_covered = ~column_stats.prune_predicate(lookup, negate(predicate), len(files))
     for test in tests:
-        stats = known[test.column]
+        stats = stats_by_column[test.column]
         if stats is None:
             return np.zeros(len(files), np.bool_)
         if test.op not in ("is null", "is not null", "<=>"):

@@ -52,8 +52,8 @@ class ShardRows:
     @cached_property
     def ranges(self) -> list[list[tuple[int, int]]]:
         """The positions of each file in its shard, as [first, end), by shard."""
-        all_of = list(zip(self.first.tolist(), (self.first + self.rows).tolist(), strict=True))
-        return [all_of[start:stop] for start, stop in pairwise(self.start.tolist())]
+        by_file = list(zip(self.first.tolist(), (self.first + self.rows).tolist(), strict=True))
+        return [by_file[start:stop] for start, stop in pairwise(self.start.tolist())]
 
     def within(self, known: Mapping[int, BitMap]) -> Rows:
         """Return the relevant positions of each shard: the requested files, or their ``known``
@@ -61,11 +61,11 @@ class ShardRows:
         """
         starts = self.start.tolist()
         if not known:
-            return [_of_ranges(mine) for mine in self.ranges]
+            return [_of_ranges(ranges) for ranges in self.ranges]
         files = self.files.tolist()
         return [
-            self._within(files[start:stop], mine, known)
-            for (start, stop), mine in zip(pairwise(starts), self.ranges, strict=True)
+            self._within(files[start:stop], ranges, known)
+            for (start, stop), ranges in zip(pairwise(starts), self.ranges, strict=True)
         ]
 
     def _within(
@@ -73,36 +73,36 @@ class ShardRows:
     ) -> BitMap | None:
         if not any(file in known for file in files):
             return _of_ranges(ranges)
-        found = BitMap()
+        positions = BitMap()
         for file, (low, high) in zip(files, ranges, strict=True):
             rows = known.get(file)
             if rows is None:
-                found.add_range(low, high)
+                positions.add_range(low, high)
             else:
-                found |= rows.shift(low)
-        return found
+                positions |= rows.shift(low)
+        return positions
 
     def alive(self, answers: Rows) -> BoolArray:
         """Return True for each file with a position in its shard's answer, or if that is None, as
         bool[n].
         """
-        alive: list[bool] = []
+        verdict: list[bool] = []
         for positions, ranges in zip(answers, self.ranges, strict=True):
             if positions is None:
-                alive += [True] * len(ranges)
+                verdict += [True] * len(ranges)
             elif not positions:
-                alive += [False] * len(ranges)
+                verdict += [False] * len(ranges)
             else:
-                alive += [positions.range_cardinality(low, high) > 0 for low, high in ranges]
-        return np.array(alive, np.bool_)
+                verdict += [positions.range_cardinality(low, high) > 0 for low, high in ranges]
+        return np.array(verdict, np.bool_)
 
     def of_files(self, answers: Rows) -> Iterator[tuple[int, BitMap]]:
         """Yield the files with positions. Shards with the answer None are skipped."""
         for at, positions in enumerate(answers):
             if positions:
-                mine = slice(self.start[at], self.start[at + 1])
-                parts = cut(positions, self.first[mine], self.rows[mine])
-                for file, part in zip(self.files[mine].tolist(), parts, strict=True):
+                span = slice(self.start[at], self.start[at + 1])
+                parts = cut(positions, self.first[span], self.rows[span])
+                for file, part in zip(self.files[span].tolist(), parts, strict=True):
                     if part:
                         yield file, part
 
@@ -115,7 +115,7 @@ def _check_positions(first: Int64Array, rows: Int64Array, start: Int64Array, pat
     follows = first[1:] >= (first + rows)[:-1]
     follows[start[1:] - 1] = True  # the first file of the next shard
     if not (are_possible.all() and follows.all()):
-        raise Corrupt("files of a shard have impossible positions", path=path)
+        raise Corrupt("files have impossible positions in their shard", path=path)
 
 
 def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
@@ -124,15 +124,15 @@ def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
     """
     if len(ranges) == 1 and not ranges[0][0]:
         return None
-    found = BitMap()
+    positions = BitMap()
     start, end = ranges[0]
     for low, high in ranges[1:]:
         if low > end:  # a gap: a removed file, or one that is not requested
-            found.add_range(start, end)
+            positions.add_range(start, end)
             start = low
         end = high
-    found.add_range(start, end)
-    return found
+    positions.add_range(start, end)
+    return positions
 
 
 def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
@@ -151,10 +151,10 @@ def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
     starts, stops = np.searchsorted(positions, first), np.searchsorted(positions, first + rows)
     owner = np.searchsorted(first, positions, side="right") - 1
     # Differences for rows of other files are meaningless, but not used.
-    own = (positions - first[owner]).astype(np.uint32).tobytes()
+    offsets = (positions - first[owner]).astype(np.uint32).tobytes()
     size = positions.itemsize
     for start, stop in zip((size * starts).tolist(), (size * stops).tolist(), strict=True):
-        yield BitMap(array("I", own[start:stop])) if stop > start else BitMap()
+        yield BitMap(array("I", offsets[start:stop])) if stop > start else BitMap()
 
 
 def first_answers(n: int, asks: Iterable[Callable[[list[int]], Rows]]) -> Rows:
@@ -164,10 +164,10 @@ def first_answers(n: int, asks: Iterable[Callable[[list[int]], Rows]]) -> Rows:
     >>> first_answers(2, [lambda left: [None, BitMap([7])], lambda left: [BitMap() for _ in left]])
     [BitMap([]), BitMap([7])]
     """
-    found: Rows = [None] * n
+    answers: Rows = [None] * n
     for ask in asks:
-        left = [at for at, rows in enumerate(found) if rows is None]
-        if left:
-            for at, rows in zip(left, ask(left), strict=True):
-                found[at] = rows
-    return found
+        unanswered = [at for at, rows in enumerate(answers) if rows is None]
+        if unanswered:
+            for at, rows in zip(unanswered, ask(unanswered), strict=True):
+                answers[at] = rows
+    return answers

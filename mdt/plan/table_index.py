@@ -57,12 +57,12 @@ class TableIndex:
         but only prune by one.
         """
         if isinstance(leaf, Call):
-            known = leaf.function in self.index.functions and set(leaf.columns).issubset(
+            applies = leaf.function in self.index.functions and set(leaf.columns).issubset(
                 self.columns
             )
         else:
-            known = leaf.column in self.columns
-        if not known:
+            applies = leaf.column in self.columns
+        if not applies:
             return []
         return [form for form in forms(leaf) if self._is_known(form)]
 
@@ -92,9 +92,9 @@ class TableIndex:
         verdict = np.ones(int(parts.sum()), np.bool_)
         of_part = np.repeat(np.arange(len(files)), parts)
         for form in self._forms(leaf):
-            left = np.unique(of_part[verdict])
-            asked = np.isin(of_part, left)
-            verdict[asked] &= self._verdicts(form, files[left], parts[left])
+            remaining = np.unique(of_part[verdict])
+            selected = np.isin(of_part, remaining)
+            verdict[selected] &= self._verdicts(form, files[remaining], parts[remaining])
         return verdict
 
     def _verdicts(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
@@ -102,28 +102,32 @@ class TableIndex:
         int64[n].
         """
         verdict = np.ones(int(parts.sum()), np.bool_)
-        mine = np.flatnonzero(self.covered[files])
-        rows = ShardRows.of(self.work.snapshot, files[mine])
-        counts = parts[mine].tolist()
+        covered = np.flatnonzero(self.covered[files])
+        rows = ShardRows.of(self.work.snapshot, files[covered])
+        counts = parts[covered].tolist()
         of_shard = [counts[start:stop] for start, stop in pairwise(rows.start.tolist())]
 
         def question(shards: Sequence[tuple[Summary, int]]) -> list[BoolArray | None]:
-            found = [_parts(summary, rows.ranges[at], of_shard[at]) for summary, at in shards]
-            answers = self.index.prune(list(chain.from_iterable(found)), leaf, self._type())
-            if len(answers) != sum(map(len, found)):
+            parts_by_file = [
+                _parts(summary, rows.ranges[at], of_shard[at]) for summary, at in shards
+            ]
+            answers = self.index.prune(list(chain.from_iterable(parts_by_file)), leaf, self._type())
+            if len(answers) != sum(map(len, parts_by_file)):
                 raise ValueError(
-                    f"{self.index.name} gave {len(answers)} verdicts on {sum(map(len, found))}"
-                    " parts"
+                    f"{self.index.name} gave {len(answers)} verdicts on"
+                    f" {sum(map(len, parts_by_file))} parts"
                 )
-            return list(np.split(answers, np.cumsum([len(one) for one in found])[:-1]))
+            return list(
+                np.split(answers, np.cumsum([len(summaries) for summaries in parts_by_file])[:-1])
+            )
 
         answers = self._ask(rows.shards, question, None)
-        known = [
-            np.ones(sum(counts), np.bool_) if one is None else one
-            for one, counts in zip(answers, of_shard, strict=True)
+        verdicts = [
+            np.ones(sum(counts), np.bool_) if answer is None else answer
+            for answer, counts in zip(answers, of_shard, strict=True)
         ]
-        if known:
-            verdict[np.repeat(self.covered[files], parts)] = np.concatenate(known)
+        if verdicts:
+            verdict[np.repeat(self.covered[files], parts)] = np.concatenate(verdicts)
         return verdict
 
     def positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
@@ -133,25 +137,27 @@ class TableIndex:
         None also for a shard that is not covered or has an unreadable summary.
         """
 
-        def ask(said: Sequence[Leaf], left: list[int]) -> Rows:
-            return self._positions(said, shards[left], [within[at] for at in left])
+        def ask(form_tests: Sequence[Leaf], left: list[int]) -> Rows:
+            return self._positions(form_tests, shards[left], [within[at] for at in left])
 
-        ways = _rounds([self._forms(test) for test in tests])
-        return first_answers(len(shards), [partial(ask, said) for said in ways])
+        rounds = _rounds([self._forms(test) for test in tests])
+        return first_answers(len(shards), [partial(ask, form_tests) for form_tests in rounds])
 
     def _positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
-        found: Rows = [None] * len(shards)
-        mine = np.flatnonzero(self.work.snapshot.covered_shards(self.spec)[shards])
+        positions: Rows = [None] * len(shards)
+        covered = np.flatnonzero(self.work.snapshot.covered_shards(self.spec)[shards])
 
         def question(asked: Sequence[tuple[Summary, int]]) -> Rows:
-            among = [within[mine[at]] for _, at in asked]
+            among = [within[covered[at]] for _, at in asked]
             return self.index.rows_within(
                 [summary for summary, _ in asked], tests, self._type(), among
             )
 
-        for at, rows in zip(mine.tolist(), self._ask(shards[mine], question, None), strict=True):
-            found[at] = rows
-        return found
+        for at, rows in zip(
+            covered.tolist(), self._ask(shards[covered], question, None), strict=True
+        ):
+            positions[at] = rows
+        return positions
 
     def note(self) -> IndexNote:
         """Return a note on its effect."""
@@ -161,19 +167,20 @@ class TableIndex:
                 self.spec, False, covered, 0, "another_index", "another index answered"
             )
         if not self.asked:
-            why = "cheaper indexes left no file that it covers"
+            why = "cheaper indexes pruned all files that it covers"
             return IndexNote(self.spec, False, covered, 0, "nothing_left", why)
-        where = ""
+        location = ""
         if self.index.finds_rows:
-            where = self.work.where
+            location = self.work.where
         if self.damaged:
             detail = (
-                f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}{where}"
+                f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}"
+                f"{location}"
             )
             return IndexNote(
                 self.spec, True, covered, self.pruned, "damaged", detail, self.row_groups
             )
-        detail = f"tests on {', '.join(self.columns)}{where}"
+        detail = f"tests on {', '.join(self.columns)}{location}"
         return IndexNote(self.spec, True, covered, self.pruned, "used", detail, self.row_groups)
 
     def _type(self) -> pa.DataType:
@@ -230,4 +237,4 @@ def _parts(
 def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
     """Return the tests of each round. ``ways``: The forms of each test, at least one."""
     rounds = max(map(len, ways))
-    return [[way[min(n, len(way) - 1)] for way in ways] for n in range(rounds)]
+    return [[forms[min(n, len(forms) - 1)] for forms in ways] for n in range(rounds)]

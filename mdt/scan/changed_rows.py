@@ -174,10 +174,10 @@ class ChangedRows:
         """Return changes with their columns. Reads rows and, if needed, their keys together."""
         events = Events.of(commits)
         unknown = self._unknown(commits, events)
-        wanted = tuple(
+        columns_to_read = tuple(
             dict.fromkeys((*self.names, *((self._identity,) if len(unknown) else ())))
         ) or (RECORD_KEY,)
-        table = self._rows_of(events, wanted)
+        table = self._rows_of(events, columns_to_read)
         key = np.full(len(events), -1)
         if len(unknown):
             key[unknown] = self._numbered(
@@ -197,19 +197,19 @@ class ChangedRows:
             return changed, pa.table({})
         schema = with_meta(self.of.view.definition.schema)
         tested = () if self.predicate is None else top_levels(schema, columns(self.predicate))
-        wanted = tuple(dict.fromkeys((*self.names, *tested))) or (RECORD_KEY,)
-        table = self._rows_of(changed, wanted)
+        columns_to_read = tuple(dict.fromkeys((*self.names, *tested))) or (RECORD_KEY,)
+        table = self._rows_of(changed, columns_to_read)
         if self.predicate is not None and len(table):
-            found = bind(self.predicate, pa.schema([schema.field(name) for name in tested]))(
+            matches = bind(self.predicate, pa.schema([schema.field(name) for name in tested]))(
                 table.select(tested)
             )
-            table, changed = table.filter(found), changed.rows(np.flatnonzero(found))
+            table, changed = table.filter(matches), changed.rows(np.flatnonzero(matches))
         return changed, table.select(self.names)
 
     def _rows_of(self, of: Changed | Events, names: Sequence[str]) -> pa.Table:
         """Return columns of the rows of changes or events."""
-        where = KeyRows(of.file, of.position)
-        return rows_at(self.metadata, self.of.view, where, names, threads=self.threads)
+        places = KeyRows(of.file, of.position)
+        return rows_at(self.metadata, self.of.view, places, names, threads=self.threads)
 
     def labels(self, changed: Changed) -> list[pa.Array]:
         """Return the columns of CHANGE for ``changed``."""
@@ -224,9 +224,9 @@ class ChangedRows:
         """
         key = np.full(len(events), -1)
         if len(unknown):
-            some = events.rows(unknown)
-            table = self._rows_of(some, (self._identity,))
-            key[unknown] = self._numbered(some, table[self._identity])
+            selected = events.rows(unknown)
+            table = self._rows_of(selected, (self._identity,))
+            key[unknown] = self._numbered(selected, table[self._identity])
         return key
 
     @property
@@ -249,17 +249,17 @@ class ChangedRows:
 
     def _maybe(self) -> Maybe:
         """Return the rows that may match the predicate and the hint."""
-        asked = tuple(one for one in (self.predicate, self.hint) if one is not None)
-        if not asked:
+        tests = tuple(test for test in (self.predicate, self.hint) if test is not None)
+        if not tests:
             return None
-        found = plan(
+        scan_plan = plan(
             self.metadata,
             self.of.view,
-            And(asked),
+            And(tests),
             among=self.of.files(),
             uncovered=self.of.uncovered,
         )
-        return {scan.file: self._positions(scan) for scan in found.segments}
+        return {scan.file: self._positions(scan) for scan in scan_plan.segments}
 
     def _positions(self, scan: SegmentScan) -> BitMap | None:
         if scan.positions is not None or scan.row_groups is None:
@@ -269,8 +269,8 @@ class ChangedRows:
 
 def _codes(values: pa.ChunkedArray) -> Int64Array:
     """Return a number per value, int64[n], equal for equal values."""
-    found = pc.dictionary_encode(values.combine_chunks())
-    array = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    encoded = pc.dictionary_encode(values.combine_chunks())
+    array = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     return numbers(array.indices).astype(np.int64)
 
 
@@ -340,10 +340,12 @@ def net_after(events: Events, key: Int64Array) -> Changed:
     """
     first, last = _ends(events, key)
     before, after, seq = events.kind[first] != INSERT, ~events.died[last], events.seq[last]
-    gone, new = before & ~after, np.where(before, UPDATE_AFTER, INSERT)
-    deleted = np.full(np.count_nonzero(gone), DELETE)
+    deleted_keys, new_kind = before & ~after, np.where(before, UPDATE_AFTER, INSERT)
+    deleted = np.full(np.count_nonzero(deleted_keys), DELETE)
     return _by_place(
-        events, (deleted, last[gone], seq[gone]), (new[after], last[after], seq[after])
+        events,
+        (deleted, last[deleted_keys], seq[deleted_keys]),
+        (new_kind[after], last[after], seq[after]),
     )
 
 
@@ -370,12 +372,13 @@ def _within(changed: Changed, maybe: Mapping[int, BitMap | None]) -> BoolArray:
     maybe: The rows of each file that may match, None for all rows.
     """
     keep = np.isin(
-        changed.file, np.array([file for file, some in maybe.items() if some is None], np.int64)
+        changed.file,
+        np.array([file for file, positions in maybe.items() if positions is None], np.int64),
     )
     places = [
-        np.asarray(some.to_array()).astype(np.int64) | file << 32
-        for file, some in maybe.items()
-        if some
+        np.asarray(positions.to_array()).astype(np.int64) | file << 32
+        for file, positions in maybe.items()
+        if positions
     ]
     return keep | np.isin(
         changed.file << 32 | changed.position, np.concatenate([np.empty(0, np.int64), *places])

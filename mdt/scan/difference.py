@@ -17,16 +17,18 @@ def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, In
     Therefore a file in both snapshots with equal numbers of deleted rows is skipped.
     """
     numbers = state.live_numbers
-    there, dead = np.full((2, len(numbers)), -1, np.int64)
+    numbers_in_other, dead = np.full((2, len(numbers)), -1, np.int64)
     if other is not None:
-        there = _numbers_in(other, state.segment_ids[numbers])
-        dead[there >= 0] = other.dead_rows[there[there >= 0]]
+        numbers_in_other = _numbers_in(other, state.segment_ids[numbers])
+        dead[numbers_in_other >= 0] = other.dead_rows[numbers_in_other[numbers_in_other >= 0]]
     differs = np.flatnonzero(dead != state.dead_rows[numbers])
     parts = [np.empty(0, np.int64)]
-    for number, beside in zip(numbers[differs].tolist(), there[differs].tolist(), strict=True):
+    for number, number_in_other in zip(
+        numbers[differs].tolist(), numbers_in_other[differs].tolist(), strict=True
+    ):
         rows = BitMap(range(int(state.rows[number]))) - (state.vector(number) or BitMap())
-        if other is not None and beside >= 0:
-            rows &= other.vector(beside) or BitMap()
+        if other is not None and number_in_other >= 0:
+            rows &= other.vector(number_in_other) or BitMap()
         parts.append(np.asarray(rows.to_array()).astype(np.int64) | number << 32)
     places = np.concatenate(parts)
     return places >> 32, places & 0xFFFFFFFF
@@ -36,6 +38,6 @@ def _numbers_in(state: Snapshot, segments: Int64Array) -> Int64Array:
     """Return the number of the live file of each segment, int64[n], or -1."""
     if not len(state):
         return np.full(len(segments), -1, np.int64)
-    known = state.segment_ids[state.live_numbers]
-    at = np.minimum(np.searchsorted(known, segments), len(known) - 1)
-    return np.where(known[at] == segments, state.live_numbers[at], -1)
+    ids = state.segment_ids[state.live_numbers]
+    at = np.minimum(np.searchsorted(ids, segments), len(ids) - 1)
+    return np.where(ids[at] == segments, state.live_numbers[at], -1)

@@ -42,17 +42,17 @@ _GROWTH = 4
 
 def within(plan: ScanPlan, limit: int) -> ScanPlan:
     """Restrict a plan without a predicate to its first ``limit`` rows."""
-    assert plan.predicate is None, "how many rows match is not known"
+    assert plan.predicate is None, "the number of matching rows is unknown"
     snapshot = plan.snapshot
     ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[plan.files])
     last = int(np.searchsorted(ends, limit))
     if last == len(ends):
         return plan
-    kept = list(plan.segments[:last])
-    left = limit - (int(ends[last - 1]) if last else 0)
-    if left:
-        kept.append(_first_rows(snapshot, plan.segments[last], left))
-    return replace(plan, segments=tuple(kept))
+    segments = list(plan.segments[:last])
+    remaining = limit - (int(ends[last - 1]) if last else 0)
+    if remaining:
+        segments.append(_first_rows(snapshot, plan.segments[last], remaining))
+    return replace(plan, segments=tuple(segments))
 
 
 def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentScan:
@@ -80,19 +80,19 @@ def first_matches(
 
     progress: Called with the number of completed segments and of all segments.
     """
-    assert limit, "nothing is looked for"
-    left, size, done = limit, max(limit, _ROWS_FIRST), 0
+    assert limit, "limit must be positive"
+    remaining, size, completed = limit, max(limit, _ROWS_FIRST), 0
     for row_groups in _chunks(plan, np.arange(len(plan.segments))):
         for picked in _rounds(row_groups, np.arange(len(row_groups)), size, threads):
             size *= _GROWTH
             for table in read(metadata, row_groups.plan(plan, picked), names, threads=threads):
-                yield table[:left]
-                left -= len(table)
-                if left <= 0:
+                yield table[:remaining]
+                remaining -= len(table)
+                if remaining <= 0:
                     _tell(progress, plan, len(plan.segments))
                     return
-        done += len(row_groups.scans)
-        _tell(progress, plan, done)
+        completed += len(row_groups.scans)
+        _tell(progress, plan, completed)
 
 
 def _tell(progress: Progress | None, plan: ScanPlan, done: int) -> None:
@@ -134,7 +134,7 @@ def best(
     progress: Called with the number of segments that have been read or skipped, and of all
     segments.
     """
-    assert limit, "nothing is looked for"
+    assert limit, "limit must be positive"
     return _Search(metadata, plan, names, keys, limit, threads).run(progress).select(names)
 
 
@@ -179,14 +179,14 @@ class _RowGroups:
         lists = plan.snapshot.files.take(("row_group_rows",), files)["row_group_rows"]
         sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
         starts = np.cumsum(sizes) - sizes
-        of = np.repeat(np.arange(len(scans)), sizes)
-        row_group = np.arange(len(of)) - np.repeat(starts, sizes)
-        is_read = np.ones(len(of), np.bool_)
+        segment = np.repeat(np.arange(len(scans)), sizes)
+        row_group = np.arange(len(segment)) - np.repeat(starts, sizes)
+        is_read = np.ones(len(segment), np.bool_)
         for scan, start, size in zip(scans, starts.tolist(), sizes.tolist(), strict=True):
             if scan.row_groups is not None:
                 is_read[start : start + size] = np.isin(np.arange(size), scan.row_groups)
         rows = np.asarray(pc.list_flatten(lists)).astype(np.int64)
-        return cls(scans, of[is_read], row_group[is_read], rows[is_read])
+        return cls(scans, segment[is_read], row_group[is_read], rows[is_read])
 
     def plan(self, plan: ScanPlan, picked: Int64Array) -> ScanPlan:
         """Restrict ``plan`` to the row groups ``picked``."""
@@ -216,8 +216,10 @@ class _RowGroups:
             )
             place = np.searchsorted(self.row_group[start:end], np.asarray(part["row_group"]))
             place = np.minimum(place, end - start - 1)
-            mine = np.flatnonzero(self.row_group[start:end][place] == np.asarray(part["row_group"]))
-            at[start + place[mine]] = first + mine
+            matches = np.flatnonzero(
+                self.row_group[start:end][place] == np.asarray(part["row_group"])
+            )
+            at[start + place[matches]] = first + matches
             parts.append(part.select(STATS_SCHEMA.names))
             first += len(part)
         return pa.concat_tables(parts).take(pa.array(at))
@@ -250,8 +252,8 @@ def _rounds(
 ) -> Iterator[Int64Array]:
     """Yield the row groups in ``order`` in growing rounds. The first has at least ``size`` rows."""
     while len(order):
-        wanted = min(size, 2 * threads * UNIT_ROWS)
-        count = int(np.searchsorted(np.cumsum(row_groups.rows[order]), wanted)) + 1
+        rows_min = min(size, 2 * threads * UNIT_ROWS)
+        count = int(np.searchsorted(np.cumsum(row_groups.rows[order]), rows_min)) + 1
         yield order[:count]
         order, size = order[count:], size * _GROWTH
 
@@ -283,18 +285,22 @@ class _Search:
         snapshot, first = self._plan.snapshot, self._keys[0]
         rows = self._plan.files
         stats = _file_stats(snapshot, first.column, rows)
-        left, size, wanted = _best_first(stats, first), _FILES_FIRST, max(self._limit, _ROWS_FIRST)
-        while len(left := left[self._may_hold(stats)[left]]):
-            row_groups = _RowGroups.of_segments(self._plan, left[:size])
-            left, size = left[size:], min(2 * size, _FILES_MAX)
+        remaining, size, round_rows = (
+            _best_first(stats, first),
+            _FILES_FIRST,
+            max(self._limit, _ROWS_FIRST),
+        )
+        while len(remaining := remaining[self._may_hold(stats)[remaining]]):
+            row_groups = _RowGroups.of_segments(self._plan, remaining[:size])
+            remaining, size = remaining[size:], min(2 * size, _FILES_MAX)
             bounds = row_groups.stats(snapshot, first.column)
             order = _best_first(bounds, first)
             while len(order := order[self._may_hold(bounds)[order]]):
-                picked = next(_rounds(row_groups, order, wanted, self._threads))
-                order, wanted = order[len(picked) :], wanted * _GROWTH
+                picked = next(_rounds(row_groups, order, round_rows, self._threads))
+                order, round_rows = order[len(picked) :], round_rows * _GROWTH
                 self._read(row_groups.plan(self._plan, picked))
-            if len(left):
-                _tell(progress, self._plan, len(rows) - len(left))
+            if len(remaining):
+                _tell(progress, self._plan, len(rows) - len(remaining))
         if len(rows):
             _tell(progress, self._plan, len(rows))
         return self._found
@@ -373,7 +379,7 @@ def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:
     else:
         is_first = is_unknown
     rank = pc.if_else(is_first, 0, pc.if_else(only_nulls, 2, 1))
-    ways = [("rank", "ascending"), ("bound", "descending" if key.descending else "ascending")]
+    sort_keys = [("rank", "ascending"), ("bound", "descending" if key.descending else "ascending")]
     return np.asarray(
-        pc.sort_indices(pa.table({"rank": rank, "bound": bound}), sort_keys=ways)
+        pc.sort_indices(pa.table({"rank": rank, "bound": bound}), sort_keys=sort_keys)
     ).astype(np.int64)

@@ -101,11 +101,11 @@ class Events:
         """Return the rows of commits, oldest first, with the deleted rows of each commit first."""
         parts = [(commit.seq, part) for commit in commits for part in commit.parts]
         sizes = [len(part.rows) for _, part in parts]
-        found = [np.asarray(part.rows.to_array()).astype(np.int64) for _, part in parts]
+        positions = [np.asarray(part.rows.to_array()).astype(np.int64) for _, part in parts]
         return cls(
             np.repeat(np.array([seq for seq, _ in parts], np.int64), sizes),
             np.repeat(np.array([part.file for _, part in parts], np.int64), sizes),
-            np.concatenate([_NO_ROWS, *found]),
+            np.concatenate([_NO_ROWS, *positions]),
             np.repeat(np.array([part.kind for _, part in parts], np.int8), sizes),
             np.repeat(np.array([part.told for _, part in parts], np.bool_), sizes),
         )
@@ -150,17 +150,17 @@ class HistoryRange:
 
     def files(self) -> BoolArray:
         """Return a mask of the files of the view with inserted or deleted rows, bool[numbered]."""
-        found = np.zeros(self.view.numbered, np.bool_)
-        found[[part.file for commit in self.commits for part in commit.parts]] = True
-        return found
+        has_changes = np.zeros(self.view.numbered, np.bool_)
+        has_changes[[part.file for commit in self.commits for part in commit.parts]] = True
+        return has_changes
 
     def instants(self, seqs: Int64Array) -> pa.Array:
         """Return the instants of the commits ``seqs`` (int64[n]), which have changed rows, as
         string[n].
         """
-        known = np.array([commit.seq for commit in self.commits], np.int64)
+        seqs_of_range = np.array([commit.seq for commit in self.commits], np.int64)
         texts = pa.array([commit.instant for commit in self.commits], pa.string())
-        return texts.take(pa.array(np.searchsorted(known, seqs)))
+        return texts.take(pa.array(np.searchsorted(seqs_of_range, seqs)))
 
 
 def history_range(
@@ -176,19 +176,19 @@ def history_range(
     oldest = snapshot = metadata.at(since, newest=newest)
     if since < min(until, newest.retention.horizon):
         raise newest.expired(
-            f"what happened after commit {since} was cleaned, a tag keeps the state alone"
+            f"the changes after commit {since} were cleaned, a tag retains only the snapshot"
         )
-    told, built = [], [_NO_ROWS]
+    changes, built_shards = [], [_NO_ROWS]
     with metadata.reading(oldest):
         for record in metadata.records(since + 1, until):
             snapshot = apply(snapshot, record)
-            told.append(_Told.by(record))
-            built.append(numbers(record.table("covers")["shard"]))
+            changes.append(_Told.by(record))
+            built_shards.append(numbers(record.table("covers")["shard"]))
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
-    commits = (one.numbered(view, rows) for one in told)
+    commits = (change.numbered(view, rows) for change in changes)
     shards = snapshot.shards
-    is_built = np.isin(shards.number, np.concatenate(built))[shards.of_file]
+    is_built = np.isin(shards.number, np.concatenate(built_shards))[shards.of_file]
     uncovered = is_built & ~snapshot.has_rows
     return HistoryRange(
         oldest, until, view, tuple(commit for commit in commits if commit.rows), uncovered
@@ -213,14 +213,16 @@ class _Told:
 
     @classmethod
     def by(cls, record: CommitRecord) -> _Told:
-        vectors, fresh, files = (
+        vectors, inserted, files = (
             record.table("vectors"),
             record.table("fresh"),
             record.table("files"),
         )
-        moved = dict(zip(fresh["segment"].to_pylist(), fresh["positions"].to_pylist(), strict=True))
+        fresh_positions = dict(
+            zip(inserted["segment"].to_pylist(), inserted["positions"].to_pylist(), strict=True)
+        )
         first = record.seq * SEGMENTS_PER_COMMIT_MAX
-        came = [(first + n, moved.get(n)) for n in files["segment"].to_pylist()]
+        came = [(first + n, fresh_positions.get(n)) for n in files["segment"].to_pylist()]
         died = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
         counts = (files[name].to_numpy() for name in ("inserts", "updates", "deletes"))
         return cls(record.seq, record.instant, tuple(died), tuple(came), *counts)
@@ -230,10 +232,10 @@ class _Told:
         view.
         """
         died, came = (self._placed(view, rows, part) for part in (self.died, self.came))
-        told = self._kinds(view, died, came)
+        kinds = self._kinds(view, died, came)
         parts = [
-            RowsOfFile(file, found, *one)
-            for (file, found), one in zip([*died, *came], told, strict=True)
+            RowsOfFile(file, rows_of_file, *kind)
+            for (file, rows_of_file), kind in zip([*died, *came], kinds, strict=True)
         ]
         return CommitRows(self.seq, self.instant, tuple(part for part in parts if part.rows))
 
@@ -261,8 +263,8 @@ class _Told:
         is_told = ~np.isin(old_group, group[is_mixed])
         before = np.where(is_told, UPDATE_BEFORE, DELETE)
         after = np.where(~is_mixed & (self.updates > 0), UPDATE_AFTER, INSERT)
-        kinds, told = np.concatenate([before, after]), np.concatenate([is_told, ~is_mixed])
-        return list(zip(kinds.tolist(), told.tolist(), strict=True))
+        kinds, known = np.concatenate([before, after]), np.concatenate([is_told, ~is_mixed])
+        return list(zip(kinds.tolist(), known.tolist(), strict=True))
 
     def _placed(
         self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]
@@ -270,16 +272,16 @@ class _Told:
         """Return file numbers with positions, in the order of ``told``."""
         segments = np.array([segment for segment, _ in told], np.int64)
         files = np.searchsorted(view.segment_ids, segments)
-        path, placed = paths.commit(self.seq), []
+        path, located = paths.commit(self.seq), []
         for (segment, data), file in zip(told, files.tolist(), strict=True):
             if file == view.numbered or view.segment_ids[file] != segment:
                 raise Corrupt(
-                    "a commit record changes a segment that was not live",
+                    "a commit record changes a file that is not live",
                     path=path,
                     got=str(segment),
                 )
             size = int(rows[file])
-            placed.append(
+            located.append(
                 (file, BitMap(range(size)) if data is None else positions(data, size, path=path))
             )
-        return placed
+        return located

@@ -35,24 +35,24 @@ _NOT_NULL = frozenset(("is not null",))
 
 def counts_of(metadata: Metadata, plan: ScanPlan) -> Counts:
     """Return the usage counts of a query. Samples each tested column once per checkpoint."""
-    snapshot, now = plan.snapshot, metadata.storage.now_us()
-    told, spared = explain(plan), _bytes_not_in_blocks(plan)
-    mean = told.bytes_total // max(1, told.files_total)
-    found = Counts(
+    snapshot, now_us = plan.snapshot, metadata.storage.now_us()
+    explanation, skipped = explain(plan), _bytes_not_in_blocks(plan)
+    mean = explanation.bytes_total // max(1, explanation.files_total)
+    counts = Counts(
         queries=1, indexes={spec: IndexUse(queries=1) for spec in snapshot.definition.indexes}
     )
-    now_read = without = told.bytes_read - spared
+    now_read = without = explanation.bytes_read - skipped
     for spec, count in plan.used_indexes().items():
         index = index_of(spec)[1]
         by_rows = not isinstance(index, str) and index.finds_rows
-        saved = count * mean + spared * by_rows
-        found.indexes[spec].add(IndexUse(0, 1, count, now, saved))
+        saved = count * mean + skipped * by_rows
+        counts.indexes[spec].add(IndexUse(0, 1, count, now_us, saved))
         without = max(without, now_read + saved)
     for column, kind, use in _uses(
-        metadata, snapshot, list(_tests(plan.predicate)), now_read, without, told.bytes_total
+        metadata, snapshot, list(_tests(plan.predicate)), now_read, without, explanation.bytes_total
     ):
-        getattr(found.columns.setdefault(column, ColumnUse()), kind).add(use)
-    return found
+        getattr(counts.columns.setdefault(column, ColumnUse()), kind).add(use)
+    return counts
 
 
 def bytes_read(plan: ScanPlan) -> int:
@@ -65,22 +65,24 @@ def _bytes_not_in_blocks(plan: ScanPlan) -> int:
 
     A block is skipped if none of its rows may match. O(files that are read).
     """
-    length, known = (
+    length, with_positions = (
         plan.snapshot.files.numpy("block_length"),
         [s for s in plan.segments if s.positions is not None],
     )
-    files = np.array([scan.file for scan in known], np.int64)
+    files = np.array([scan.file for scan in with_positions], np.int64)
     saved = 0
-    for scan, mine in zip(known, plan.snapshot.files.values("row_group_rows", files), strict=True):
+    for scan, row_counts in zip(
+        with_positions, plan.snapshot.files.values("row_group_rows", files), strict=True
+    ):
         assert scan.positions is not None
         positions = np.asarray(scan.positions.to_array())
-        read = (
-            sum(mine)
+        rows_read = (
+            sum(row_counts)
             if scan.row_groups is None
-            else sum(mine[row_group] for row_group in scan.row_groups)
+            else sum(row_counts[row_group] for row_group in scan.row_groups)
         )
-        spared = read - BLOCK_ROWS * len(np.unique(positions // BLOCK_ROWS))
-        saved += int(length[scan.file]) * max(0, spared) // max(1, sum(mine))
+        rows_skipped = rows_read - BLOCK_ROWS * len(np.unique(positions // BLOCK_ROWS))
+        saved += int(length[scan.file]) * max(0, rows_skipped) // max(1, sum(row_counts))
     return saved
 
 
@@ -89,14 +91,14 @@ def _tests(predicate: Predicate | None) -> Iterator[tuple[str, str, Predicate]]:
 
     Spark adds "is not null" for each compared column. It does not count as a test of its own.
     """
-    found = []
+    tests_by_column = []
     for condition in () if predicate is None else conjuncts_of(predicate):
         tests = list(leaves(condition))
         columns = {test.column for test in tests if not isinstance(test, Call)}
         if len(columns) == 1 and not any(isinstance(test, Call) for test in tests):
-            found.append((columns.pop(), frozenset(test.op for test in tests), condition))
-    compared = {column for column, operators, _ in found if operators != _NOT_NULL}
-    for column, operators, condition in found:
+            tests_by_column.append((columns.pop(), frozenset(test.op for test in tests), condition))
+    compared = {column for column, operators, _ in tests_by_column if operators != _NOT_NULL}
+    for column, operators, condition in tests_by_column:
         if operators == _NOT_NULL and column in compared:
             continue
         kind = "range"
@@ -165,9 +167,9 @@ def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
     All columns use the same rows until the next checkpoint.
     """
     key = snapshot.checkpoint.seq, column
-    known = metadata.usage.samples.get(key)
-    if known is not None:
-        return known
+    cached = metadata.usage.samples.get(key)
+    if cached is not None:
+        return cached
     places = _places(metadata, snapshot)
     table = read_places(metadata, snapshot, places, (column,), threads=1)
     return metadata.usage.samples.put(key, table.column(0).combine_chunks())
@@ -176,9 +178,9 @@ def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
 def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
     """Return the places of the sampled rows: file number << 32 | position, ascending int64[n]."""
     key = snapshot.checkpoint.seq, ""
-    known = metadata.usage.samples.get(key)
-    if known is not None:
-        return np.asarray(known)
+    cached = metadata.usage.samples.get(key)
+    if cached is not None:
+        return np.asarray(cached)
     files = snapshot.live_numbers[snapshot.has_rows[snapshot.live_numbers]]
     ends = np.cumsum(snapshot.rows[files])
     at = (
@@ -186,12 +188,12 @@ def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
         if len(files)
         else np.empty(0, np.int64)
     )
-    of = np.searchsorted(ends, at, side="right")
-    first = (at - ends[of] + snapshot.rows[files[of]]) // BLOCK_ROWS * BLOCK_ROWS
+    file_index = np.searchsorted(ends, at, side="right")
+    first = (at - ends[file_index] + snapshot.rows[files[file_index]]) // BLOCK_ROWS * BLOCK_ROWS
     places = [np.empty(0, np.int64)]
-    for file in np.unique(of).tolist():
+    for file in np.unique(file_index).tolist():
         number = int(files[file])
-        positions = (np.unique(first[of == file])[:, None] + np.arange(BLOCK_ROWS)).ravel()
+        positions = (np.unique(first[file_index == file])[:, None] + np.arange(BLOCK_ROWS)).ravel()
         live = live_mask(int(snapshot.rows[number]), snapshot.vector(number), 0)
         positions = positions[positions < int(snapshot.rows[number])]
         places.append((number << 32) | (positions if live is None else positions[live[positions]]))

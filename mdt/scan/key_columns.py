@@ -124,7 +124,7 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
     try:
         return pa.table(dict(columns))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise Invalid(f"the keys are no table: {error}") from error
+        raise Invalid(f"the keys cannot be converted to a table: {error}") from error
 
 
 def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
@@ -140,7 +140,7 @@ def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
     repeated = [name for name in names if table.column_names.count(name) > 1]
     if repeated:
         raise Invalid(
-            f"the table of keys has several columns {', '.join(repeated)}", hint=_hint(definition)
+            f"the table of keys has repeated columns: {', '.join(repeated)}", hint=_hint(definition)
         )
     return _stored(table.select(names), definition)
 
@@ -179,13 +179,15 @@ def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
 
 
 def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
-    given = list(dict.fromkeys(name for row in rows for name in row))
-    odd = [name for name in given if not isinstance(name, str)]
+    names_given = list(dict.fromkeys(name for row in rows for name in row))
+    odd = [name for name in names_given if not isinstance(name, str)]
     if odd:
         raise Invalid(f"{odd[0]!r} is not the name of a column", hint=_hint(definition))
-    own = dict(zip(given, own_names(given, definition.schema.names), strict=True))
-    rows = [{own[name]: value for name, value in row.items()} for row in rows]
-    names = set(own.values())
+    table_names = dict(
+        zip(names_given, own_names(names_given, definition.schema.names), strict=True)
+    )
+    rows = [{table_names[name]: value for name, value in row.items()} for row in rows]
+    names = set(table_names.values())
     columns = {
         name: [row.get(name) for row in rows]
         for name in (*definition.key, *definition.partition_by)
@@ -194,12 +196,13 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) ->
     missing = [name for name in definition.key if name not in columns]
     if missing:
         raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
-    named = [all(name in row for name in definition.partition_by) for row in rows]
-    if definition.partition_by and any(named) and not all(named):
+    has_partition = [all(name in row for name in definition.partition_by) for row in rows]
+    if definition.partition_by and any(has_partition) and not all(has_partition):
         raise Invalid(
-            f"the key {named.index(False)} names no partition, others do", hint=_hint(definition)
+            f"key {has_partition.index(False)} has no partition, but other keys have one",
+            hint=_hint(definition),
         )
-    if not all(named):
+    if not all(has_partition):
         columns = {name: columns[name] for name in definition.key}
     return _stored(_typed(columns, definition), definition)
 
@@ -212,12 +215,12 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
             arrays.append(pa.array(values, type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise Invalid(
-                f"key column {name!r} is {type}: {error}", hint=_hint(definition)
+                f"key column {name!r} has type {type}: {error}", hint=_hint(definition)
             ) from error
         cut = first_cut(values, type)
         if cut is not None:
             raise Invalid(
-                f"key column {name!r} is {type}, and {values[cut]!r} is none",
+                f"key column {name!r} has type {type}, which cannot hold {values[cut]!r}",
                 hint=_hint(definition),
             )
     return pa.table(arrays, names=list(columns))

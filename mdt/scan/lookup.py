@@ -61,31 +61,31 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
         partition = np.array(names, np.object_)[codes]
     file, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
     hashes = definition.key_hash.hash(keys)
-    asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
-    hits = find(metadata, snapshot, asked, hashes, partition)
+    lookup_keys = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
+    hits = find(metadata, snapshot, lookup_keys, hashes, partition)
     if not definition.key_hash.is_keyed and sum(len(hit.key) for hit in hits) > 1:
         hits = [_with_texts(metadata, snapshot, keys, hit) for hit in hits]
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
-        twice = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
-        where, hint = "rows", "scan() returns all rows of a key"
+        repeated = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
+        scope, hint = "rows", "scan() returns all rows of a key"
         if not definition.keys_repeat:
             columns = ", ".join(definition.partition_by)
-            where = "partitions"
+            scope = "partitions"
             hint = f"give the partition columns, too ({columns}), in a dict or table"
         raise Invalid(
-            f"{len(twice)} keys live in several {where}: {_named(keys, twice)}", hint=hint
+            f"{len(repeated)} keys exist in several {scope}: {_named(keys, repeated)}", hint=hint
         )
     return KeyRows(file, position)
 
 
 def _with_texts(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hits: Hits) -> Hits:
     """Return the ``hits`` whose rows have the same key, not just the same hash."""
-    where = KeyRows(hits.file, hits.position)
-    rows = rows_at(metadata, snapshot, where, snapshot.definition.key, threads=1)
-    right = np.flatnonzero(_are_same(snapshot, rows, keys, hits.key))
-    return Hits(hits.key[right], hits.file[right], hits.position[right], hits.ordering[right])
+    places = KeyRows(hits.file, hits.position)
+    rows = rows_at(metadata, snapshot, places, snapshot.definition.key, threads=1)
+    same = np.flatnonzero(_are_same(snapshot, rows, keys, hits.key))
+    return Hits(hits.key[same], hits.file[same], hits.position[same], hits.ordering[same])
 
 
 def _are_same(snapshot: Snapshot, rows: pa.Table, keys: pa.Array, at: Int64Array) -> BoolArray:
@@ -104,18 +104,18 @@ def rows_of_keys(
     """
     definition = snapshot.definition
     compares = set(definition.key) <= set(names) or not definition.key_hash.is_keyed
-    found = key_rows(metadata, snapshot, table)
-    wanted = (*names, *definition.key) if compares else names
-    read = tuple(dict.fromkeys(wanted)) or definition.key[:1]
-    rows = rows_at(metadata, snapshot, found.those_found(), read, threads=threads)
+    places = key_rows(metadata, snapshot, table)
+    needed = (*names, *definition.key) if compares else names
+    columns_to_read = tuple(dict.fromkeys(needed)) or definition.key[:1]
+    rows = rows_at(metadata, snapshot, places.those_found(), columns_to_read, threads=threads)
     if not compares:
-        return found, rows
-    live = np.flatnonzero(found.file >= 0)
-    same = _are_same(snapshot, rows, record_keys(table, definition.key), live)
-    if not same.all():
-        found.file[live[~same]] = -1
-        rows = rows.filter(pa.array(same))
-    return found, rows
+        return places, rows
+    live = np.flatnonzero(places.file >= 0)
+    is_same = _are_same(snapshot, rows, record_keys(table, definition.key), live)
+    if not is_same.all():
+        places.file[live[~is_same]] = -1
+        rows = rows.filter(pa.array(is_same))
+    return places, rows
 
 
 def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
@@ -162,10 +162,10 @@ def _is_key(metadata: Metadata, snapshot: Snapshot, text: str) -> bool:
 
 def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:
     """Raise Invalid with the first absent keys unless every key exists."""
-    gone = np.flatnonzero(found.file < 0)
-    if len(gone):
+    absent = np.flatnonzero(found.file < 0)
+    if len(absent):
         keys = record_keys(table, snapshot.definition.key)
-        raise Invalid(f"{len(gone)} keys are not in the table: {_named(keys, gone)}")
+        raise Invalid(f"{len(absent)} keys are not in the table: {_named(keys, absent)}")
 
 
 def _named(keys: pa.Array, rows: Int64Array) -> str:
@@ -176,6 +176,6 @@ def rows_at(
     metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int
 ) -> pa.Table:
     """Return columns ``names`` of the rows at ``where``, in order, with nulls for absent keys."""
-    found = where.those_found()
-    wanted = found.file << 32 | found.position
-    return with_nulls(read_places(metadata, snapshot, wanted, names, threads=threads), where)
+    existing = where.those_found()
+    places = existing.file << 32 | existing.position
+    return with_nulls(read_places(metadata, snapshot, places, names, threads=threads), where)

@@ -55,16 +55,16 @@ def matching_of(
 ) -> list[FileRows]:
     """Return the matching live rows of ``scans``, by file. ``predicate`` must be simplified."""
     if predicate == And(()):
-        found = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
+        matches = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
     else:
         together = _together(snapshot, scans)
-        found = [
+        matches = [
             places
             for part in together
             for places in _tested(metadata, snapshot, predicate, part, threads)
         ]
     of_file: dict[int, list[Int64Array]] = {}
-    for file, positions in found:
+    for file, positions in matches:
         if len(positions):
             of_file.setdefault(file, []).append(positions)
     return [(file, np.concatenate(parts)) for file, parts in of_file.items()]
@@ -91,12 +91,12 @@ def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list
     for scan in scans:
         positions = _candidates(snapshot, scan)
         for start in range(0, len(positions), _TOGETHER_ROWS):
-            some = positions[start : start + _TOGETHER_ROWS]
-            if rows + len(some) > _TOGETHER_ROWS and part:
+            batch = positions[start : start + _TOGETHER_ROWS]
+            if rows + len(batch) > _TOGETHER_ROWS and part:
                 yield part
                 part, rows = [], 0
-            part.append((scan.file, some))
-            rows += len(some)
+            part.append((scan.file, batch))
+            rows += len(batch)
     if part:
         yield part
 

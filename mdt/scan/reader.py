@@ -60,10 +60,10 @@ def read(
     progress: Called with the number of completed tasks and of all tasks.
     """
     reader = _Reader(metadata, plan, tuple(names))
-    work = reader.cut(threads)
+    tasks = reader.cut(threads)
     yield from (
         table
-        for _, table in counted(_run(reader, work, threads), len(work), progress)
+        for _, table in counted(_run(reader, tasks, threads), len(tasks), progress)
         if len(table)
     )
 
@@ -79,27 +79,27 @@ def read_at(
     """Return columns ``names`` of live rows, and their places: file number << 32 | position,
     int64[n].
     """
-    known = with_meta(snapshot.definition.schema)
+    all_fields = with_meta(snapshot.definition.schema)
     columns = frozenset(names)
-    schema = pa.schema([known.field(name) for name in columns])
+    schema = pa.schema([all_fields.field(name) for name in columns])
     pages, scans = list[Wanted](), list[SegmentScan]()
     segments = [snapshot.segment(number) for number, _ in rows]
     metadata.objects.read_page_maps(segment.page_map for segment in segments)
     for (number, positions), segment in zip(rows, segments, strict=True):
         form = form_of(snapshot.definition, segment.id, schema)
-        found = placed(metadata, number, segment, positions, segment.rows, columns, form)
-        if found is None:
+        request = placed(metadata, number, segment, positions, segment.rows, columns, form)
+        if request is None:
             scans.append(_scan(number, positions, segment))
         else:
-            pages.append(found)
+            pages.append(request)
     reader = _Reader(metadata, ScanPlan(snapshot, None, tuple(scans), ()), tuple(names))
-    work = [*(reader.cut(threads) if scans else ()), *batches(pages, threads)]
-    done = [(table, _places(task)) for task, table in _run(reader, work, threads)]
-    if len(done) == 1:
-        return done[0]
+    tasks = [*(reader.cut(threads) if scans else ()), *batches(pages, threads)]
+    results = [(table, _places(task)) for task, table in _run(reader, tasks, threads)]
+    if len(results) == 1:
+        return results[0]
     tables, places = [reader.schema.empty_table()], [np.empty(0, np.int64)]
-    return pa.concat_tables([*tables, *(table for table, _ in done)]), np.concatenate(
-        [*places, *(place for _, place in done)]
+    return pa.concat_tables([*tables, *(table for table, _ in results)]), np.concatenate(
+        [*places, *(place for _, place in results)]
     )
 
 
@@ -129,11 +129,11 @@ def read_places(
     places = wanted
     if not bool((np.diff(wanted) > 0).all()):
         places = np.unique(wanted)
-    table, found = read_at(metadata, snapshot, list(by_file(places)), names, threads=threads)
-    if np.array_equal(found, wanted):
+    table, places_read = read_at(metadata, snapshot, list(by_file(places)), names, threads=threads)
+    if np.array_equal(places_read, wanted):
         return table
-    order = np.argsort(found, kind="stable")  # it consists of a few sorted runs
-    return _runs_taken(table, order[np.searchsorted(found, wanted, sorter=order)])
+    order = np.argsort(places_read, kind="stable")  # it consists of a few sorted runs
+    return _runs_taken(table, order[np.searchsorted(places_read, wanted, sorter=order)])
 
 
 def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
@@ -148,24 +148,24 @@ def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
 
 def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
     """Return the scan of the row groups that contain ``positions`` of a file."""
-    wanted = BitMap(positions.tolist())
-    hit = row_groups_with(wanted, np.array(segment.row_groups, np.int64))
+    bitmap = BitMap(positions.tolist())
+    hit = row_groups_with(bitmap, np.array(segment.row_groups, np.int64))
     if hit is None:
-        return SegmentScan(number, None, wanted)
-    return SegmentScan(number, tuple(np.flatnonzero(hit).tolist()), wanted)
+        return SegmentScan(number, None, bitmap)
+    return SegmentScan(number, tuple(np.flatnonzero(hit).tolist()), bitmap)
 
 
 def _places(task: RowGroups | Rows) -> Int64Array:
     """Return the places of the rows of a task, as in :func:`read_at`."""
     if isinstance(task, Rows):
-        return np.concatenate([wanted.positions | (wanted.file << 32) for wanted in task.wanted])
-    assert task.scan.positions is not None, "positions are named"
-    wanted = np.asarray(task.scan.positions.to_array()).astype(np.int64)
+        return np.concatenate([request.positions | (request.file << 32) for request in task.wanted])
+    assert task.scan.positions is not None, "positions are set"
+    positions = np.asarray(task.scan.positions.to_array()).astype(np.int64)
     starts = np.array([first for first, _ in task.starts])
     ends = np.array([first + rows for first, rows in task.starts])
-    group = np.searchsorted(starts, wanted, side="right") - 1
-    inside = (group >= 0) & (wanted < ends[group])
-    return wanted[inside] | (task.scan.file << 32)
+    group = np.searchsorted(starts, positions, side="right") - 1
+    inside = (group >= 0) & (positions < ends[group])
+    return positions[inside] | (task.scan.file << 32)
 
 
 def _run(
@@ -181,11 +181,11 @@ def _run(
             for task in work:
                 running.append((task, pool.submit(reader.run, task)))
                 if len(running) > 2 * threads:
-                    done, table = running.popleft()
-                    yield done, table.result()
+                    task_done, table = running.popleft()
+                    yield task_done, table.result()
             while running:
-                done, table = running.popleft()
-                yield done, table.result()
+                task_done, table = running.popleft()
+                yield task_done, table.result()
         finally:
             for _, future in running:
                 future.cancel()
@@ -207,8 +207,8 @@ class _Reader:
             self._tested, self._test = pa.schema([]), None
         else:
             tested = top_levels(schema, columns(plan.predicate))
-            kept = tested | set(names)
-            self._schema = pa.schema([f for f in schema if f.name in kept])
+            needed = tested | set(names)
+            self._schema = pa.schema([f for f in schema if f.name in needed])
             self._tested = pa.schema([f for f in self._schema if f.name in tested])
             self._rest = pa.schema([f for f in self._schema if f.name not in tested])
             self._test = _tested(plan.predicate, self._tested)
@@ -256,16 +256,21 @@ class _Reader:
 
         Page maps of older versions lack nested columns, which are read by row groups.
         """
-        form, known = wanted[0].form, wanted[0].page_map.names
+        form, mapped = wanted[0].form, wanted[0].page_map.names
         stored = schema if form is None else form.stored
-        lacking = pa.schema([field for field in stored if field.name not in known])
+        unmapped = pa.schema([field for field in stored if field.name not in mapped])
         table = read_pages(
-            self._storage, wanted, pa.schema([field for field in stored if field.name in known])
+            self._storage, wanted, pa.schema([field for field in stored if field.name in mapped])
         )
-        if len(lacking):
-            rest = pa.concat_tables(self._pages_lack(one, lacking) for one in wanted)
+        if len(unmapped):
+            from_row_groups = pa.concat_tables(
+                self._pages_lack(selection, unmapped) for selection in wanted
+            )
             columns = [
-                (rest if field.name in rest.schema.names else table)[field.name] for field in stored
+                (from_row_groups if field.name in from_row_groups.schema.names else table)[
+                    field.name
+                ]
+                for field in stored
             ]
             table = pa.table(columns, schema=stored)
         if form is None:
@@ -317,13 +322,15 @@ class _Reader:
         passed = np.flatnonzero(mask)
         if not len(passed):
             return self._schema.empty_table().select(self._names)
-        wanted = self._cutter.some(task, passed, self._rest)
-        if wanted is None:
-            rest = self._groups(task, self._rest, mask)
+        request = self._cutter.some(task, passed, self._rest)
+        if request is None:
+            other_columns = self._groups(task, self._rest, mask)
         else:
-            rest = self._pages([wanted], self._rest)
-        found = [*tested.filter(matching).columns, *rest.columns]
-        return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
+            other_columns = self._pages([request], self._rest)
+        result_columns = [*tested.filter(matching).columns, *other_columns.columns]
+        return pa.table(result_columns, schema=pa.schema([*self._tested, *self._rest])).select(
+            self._names
+        )
 
     def _mask(self, task: RowGroups) -> BoolArray | None:
         dead = self._plan.snapshot.vector(task.scan.file)
@@ -353,7 +360,7 @@ def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any
             return test(table)
         except FunctionFailed as error:
             raise Invalid(
-                str(error), hint="mend the function, or leave it out of the filter"
+                str(error), hint="fix the function, or remove it from the filter"
             ) from error
 
     return run

@@ -40,25 +40,25 @@ class Samples:
         """
         scans = _scans(snapshot)
         key = _ids(snapshot, scans), column
-        known = self._distinct.get(key)
-        if known is None:
+        counted = self._distinct.get(key)
+        if counted is None:
             values = self._rows(snapshot, scans, column).column(column).drop_null()
             counts = pc.value_counts(values).field("counts").to_numpy()
-            known = self._distinct.put(
+            counted = self._distinct.put(
                 key, (int(counts.sum()), len(counts), int((counts == 1).sum()))
             )
-        sampled, values_in, once = known
+        sampled, values_in, once = counted
         rows = int((snapshot.rows - snapshot.dead_rows).sum())
         return min(
             rows, round(once * math.sqrt(max(1.0, rows / max(1, sampled)))) + values_in - once
         )
 
     def _rows(self, snapshot: Snapshot, scans: tuple[SegmentScan, ...], column: str) -> pa.Table:
-        found = list(
+        tables = list(
             read(self._metadata, ScanPlan(snapshot, None, scans, ()), (column,), threads=1)
         )
-        if found:
-            return pa.concat_tables(found)
+        if tables:
+            return pa.concat_tables(tables)
         return pa.table({column: pa.array([], pa.null())})
 
 

@@ -74,8 +74,8 @@ class Cutter:
         self._plan = plan
         self._schema = schema
         self._names = frozenset(schema.names)
-        found = plan.snapshot.files.segments(plan.files)
-        self._files: dict[int, Segment] = dict(zip(plan.files.tolist(), found, strict=True))
+        segments = plan.snapshot.files.segments(plan.files)
+        self._files: dict[int, Segment] = dict(zip(plan.files.tolist(), segments, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the tasks for ``threads`` threads."""
@@ -84,18 +84,18 @@ class Cutter:
         single: list[Wanted] = []
         for scan in self._plan.segments:
             file = self._files[scan.file]
-            wanted = self._wanted(scan, file)
-            if wanted is None:
+            request = self._wanted(scan, file)
+            if request is None:
                 runs += _runs(scan, file.row_groups)
-            elif len(wanted.positions):
-                single.append(wanted)
+            elif len(request.positions):
+                single.append(request)
         return [*runs, *batches(single, threads)]
 
     def _read_page_maps(self) -> None:
         """Load all page maps for :meth:`_wanted` at once."""
         files = ((scan, self._files[scan.file]) for scan in self._plan.segments)
-        wanted = (file.page_map for scan, file in files if self._may_be_by_pages(scan, file))
-        self._metadata.objects.read_page_maps(wanted)
+        page_maps = (file.page_map for scan, file in files if self._may_be_by_pages(scan, file))
+        self._metadata.objects.read_page_maps(page_maps)
 
     def _may_be_by_pages(self, scan: SegmentScan, file: Segment) -> bool:
         return len(self._schema) > 0 and (scan.positions is not None or file.rows <= SMALL_ROWS)
@@ -104,12 +104,12 @@ class Cutter:
         """Return the rows of a segment to read by page, or None if row groups are faster."""
         if not self._may_be_by_pages(scan, file):
             return None
-        dead, some = self._plan.snapshot.vector(scan.file), scan.positions
-        if some and scan.row_groups is None and some.max() < file.rows:
-            return self._placed(scan.file, live_positions(some, dead), file.rows, self._schema)
+        dead, positions = self._plan.snapshot.vector(scan.file), scan.positions
+        if positions and scan.row_groups is None and positions.max() < file.rows:
+            return self._placed(scan.file, live_positions(positions, dead), file.rows, self._schema)
         rows = rows_in(file.row_groups, scan.row_groups)
-        some = rows if some is None else rows & some
-        return self._placed(scan.file, live_positions(some, dead), len(rows), self._schema)
+        positions = rows if positions is None else rows & positions
+        return self._placed(scan.file, live_positions(positions, dead), len(rows), self._schema)
 
     def some(self, task: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
         """Return the rows ``numbers`` (ascending) of ``task`` to read by page, or None if row
@@ -154,8 +154,8 @@ def placed(
     if not _are_few(positions, rows, page_map):
         return None
     offset, length = file.block_offset, file.block_length
-    whole = metadata.objects.data_files.get(file.path, file.size) if len(positions) else None
-    parquet = None if whole is None else whole.slice(offset, length)
+    file_bytes = metadata.objects.data_files.get(file.path, file.size) if len(positions) else None
+    parquet = None if file_bytes is None else file_bytes.slice(offset, length)
     return Wanted(file.path, offset, length, parquet, page_map, positions, number, form)
 
 
@@ -164,21 +164,21 @@ def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
     it.
     """
     try:
-        found = None if file.page_map is None else metadata.objects.page_map(file.page_map)
+        page_map = None if file.page_map is None else metadata.objects.page_map(file.page_map)
     except Corrupt:
         return None
-    if found is None:
+    if page_map is None:
         return None
-    if found.rows == file.rows:
-        return found
+    if page_map.rows == file.rows:
+        return page_map
     return None
 
 
 def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
     """Return the rows to read by page as tasks, enough for ``threads`` threads."""
     together: dict[object, list[Wanted]] = {}
-    for one in wanted:
-        together.setdefault((one.page_map.columns, one.form), []).append(one)
+    for request in wanted:
+        together.setdefault((request.page_map.columns, request.form), []).append(request)
     return [rows for group in together.values() for rows in _batches(group, threads)]
 
 
@@ -215,8 +215,8 @@ def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
     batch: list[Wanted] = []
     filled = 0
-    for whole, size in zip(wanted, sizes, strict=True):
-        for part in _parts(whole, limit) if size > limit else (whole,):
+    for request, size in zip(wanted, sizes, strict=True):
+        for part in _parts(request, limit) if size > limit else (request,):
             if batch and filled + min(size, limit) > limit:
                 yield Rows(tuple(batch))
                 batch, filled = [], 0
@@ -238,10 +238,10 @@ def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
 
 def _runs(scan: SegmentScan, row_group_rows: Sequence[int]) -> Iterator[RowGroups]:
     starts = np.concatenate([[0], np.cumsum(row_group_rows)]).tolist()
-    wanted = range(len(row_group_rows)) if scan.row_groups is None else scan.row_groups
+    row_groups = range(len(row_group_rows)) if scan.row_groups is None else scan.row_groups
     run: list[int] = []
     rows = 0
-    for row_group in wanted:
+    for row_group in row_groups:
         run.append(row_group)
         rows += row_group_rows[row_group]
         if rows >= UNIT_ROWS:

@@ -84,18 +84,18 @@ def warm(
 
     specs: Indexes whose summaries to load.
     """
-    work = [kind for kind in _kinds(metadata, snapshot, specs) if kind.name in kinds]
-    total = sum(len(kind.wanted) for kind in work)
+    selected = [kind for kind in _kinds(metadata, snapshot, specs) if kind.name in kinds]
+    total = sum(len(kind.wanted) for kind in selected)
     counts: dict[str, int] = {}
     size = before = 0
     with ThreadPoolExecutor(threads) as pool:
-        for kind in work:
-            done = before
-            for loaded in _loaded(pool, kind):
-                counts[kind.name] = counts.get(kind.name, 0) + sum(map(bool, loaded))
-                size, done = size + sum(loaded), done + len(loaded)
+        for kind in selected:
+            completed = before
+            for sizes in _loaded(pool, kind):
+                counts[kind.name] = counts.get(kind.name, 0) + sum(map(bool, sizes))
+                size, completed = size + sum(sizes), completed + len(sizes)
                 if progress is not None:
-                    progress(done, total)
+                    progress(completed, total)
             before += len(kind.wanted)
     counts.pop("files", None)
     return WarmResult(snapshot.seq, bytes=size, **counts)
@@ -126,9 +126,9 @@ def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iter
     """
     objects, summaries = metadata.objects, metadata.summaries
     for spec in specs:
-        index, found = summaries_of(snapshot, spec)
+        index, refs = summaries_of(snapshot, spec)
         if index is not None:
-            yield _Kind("summaries", found, _head_reader(metadata, index), summaries.opened)
+            yield _Kind("summaries", refs, _head_reader(metadata, index), summaries.opened)
     newest = np.flatnonzero(snapshot.has_rows)[::-1][:SEGMENTS_CACHED_MAX]
     segments = snapshot.files.segments(newest)
 
@@ -148,9 +148,9 @@ def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iter
             ).metadata.serialized_size
         )
 
-    page_maps = [found.page_map for found in segments if found.page_map is not None]
+    page_maps = [segment.page_map for segment in segments if segment.page_map is not None]
     yield _Kind("page_maps", page_maps, page_map, objects.page_maps)
-    key_maps = [found.key_map for found in segments if found.key_map is not None]
+    key_maps = [segment.key_map for segment in segments if segment.key_map is not None]
     yield _Kind("key_maps", key_maps, key_map, objects.key_maps)
     yield _Kind("footers", _with_footers(snapshot).tolist(), footer, objects.footers)
 
@@ -163,8 +163,8 @@ def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iter
 
 def _with_footers(snapshot: Snapshot) -> npt.NDArray[np.int64]:
     """Return the numbers of base files whose footers scans read, newest first."""
-    wanted = (snapshot.kind == BASE) & (snapshot.rows > np.maximum(snapshot.dead_rows, SMALL_ROWS))
-    return np.flatnonzero(wanted)[::-1]
+    is_read = (snapshot.kind == BASE) & (snapshot.rows > np.maximum(snapshot.dead_rows, SMALL_ROWS))
+    return np.flatnonzero(is_read)[::-1]
 
 
 def summaries_of(
@@ -177,9 +177,11 @@ def summaries_of(
     _, index = index_of(spec)
     if isinstance(index, str):
         return None, []
-    asked = snapshot.covered(spec) & (snapshot.has_rows if files is None else files)
-    shards = snapshot.shards.of_files(np.flatnonzero(asked))
-    return index, [found for found in snapshot.index_summaries(spec, shards) if found is not None]
+    selected = snapshot.covered(spec) & (snapshot.has_rows if files is None else files)
+    shards = snapshot.shards.of_files(np.flatnonzero(selected))
+    return index, [
+        summary for summary in snapshot.index_summaries(spec, shards) if summary is not None
+    ]
 
 
 def _head_reader(metadata: Metadata, index: SkippingIndex) -> Callable[[SummaryRef], int]:
@@ -193,11 +195,11 @@ def read_heads(
     """Open the summaries of an index for ``files`` (bool[numbered]). Return their number and bytes
     read.
     """
-    index, found = summaries_of(snapshot, spec, files)
+    index, summaries = summaries_of(snapshot, spec, files)
     if index is None:
         return 0, 0
-    read, size = _head_reader(metadata, index), 0
-    for summary in found:
+    read_head, size = _head_reader(metadata, index), 0
+    for summary in summaries:
         with suppress(Corrupt):
-            size += read(summary)
-    return len(found), size
+            size += read_head(summary)
+    return len(summaries), size

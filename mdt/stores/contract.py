@@ -175,8 +175,8 @@ class Storage(ABC):
         By default ``act`` runs immediately, and its errors are raised here. A storage with slow
         operations runs it in another thread.
         """
-        found = act()
-        return lambda: found
+        result = act()
+        return lambda: result
 
     def begin_storing(self, act: Callable[[], T]) -> Callable[[], T]:
         """Start ``act``, which stores objects, like :meth:`begin`.
@@ -199,9 +199,9 @@ class Storage(ABC):
 
         On a remote storage they run in concurrent batches, elsewhere one at a time.
         """
-        waiting = iter(acts)
-        while some := [*islice(waiting, OPERATIONS_AT_ONCE_MAX if self.is_remote else 1)]:
-            yield from self.together(*some)
+        remaining = iter(acts)
+        while batch := [*islice(remaining, OPERATIONS_AT_ONCE_MAX if self.is_remote else 1)]:
+            yield from self.together(*batch)
 
     def __reduce__(self) -> Any:
         """Pickle the storage if another process can open the same root.
@@ -209,7 +209,7 @@ class Storage(ABC):
         Raises ``errors.Unsupported`` otherwise.
         """
         raise errors.Unsupported(
-            f"the storage {self.url} lives in this process only, so it and its tables cannot be"
+            f"the storage {self.url} exists in this process only, so it and its tables cannot be"
             " pickled",
             hint="keep the table on a disk or in an object store",
         )
@@ -274,7 +274,7 @@ class Storage(ABC):
         """
         if not self.conditional_put:
             raise errors.Unsupported(
-                f"the storage {self.url} cannot put an object only if it is absent, so commits"
+                f"the storage {self.url} does not support conditional puts, so concurrent commits"
                 " could overwrite each other",
                 hint="write to a local disk, S3, GCS or Azure; reading works everywhere",
             )
@@ -288,16 +288,16 @@ def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
     >>> awaited([lambda: 1, lambda: 2])
     [1, 2]
     """
-    found: list[T] = []
-    failed: BaseException | None = None
+    results: list[T] = []
+    first_error: BaseException | None = None
     for wait in waiting:
         try:
-            found.append(wait())
+            results.append(wait())
         except BaseException as error:  # noqa: BLE001 - wait for the rest first
-            failed = failed or error
-    if failed is not None:
-        raise failed
-    return found
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+    return results
 
 
 def check_path(path: str, *, root_allowed: bool = False) -> str:
@@ -327,7 +327,7 @@ def check_range(path: str, offset: int, length: int | None, size: int) -> int:
     Raises ``errors.Corrupt`` if the object is too short.
     """
     if offset < 0 or (length is not None and length < 0):
-        raise errors.Internal(f"a read of {path} from byte {offset}, {length} bytes long")
+        raise errors.Internal(f"invalid range of {path}: offset {offset}, length {length}")
     end = offset if length is None else offset + length
     if end > size:
         raise errors.Corrupt(
@@ -393,12 +393,12 @@ def temporary_name(path: str, token: str) -> str:
 def missing(path: str) -> errors.Missing:
     """Return the error for an absent object."""
     hint = (
-        "if a table refers to it, somebody has removed it: mdt check PATH names all that is"
-        " missing; restore them from a copy or from the bucket's older versions"
+        "if a table refers to it, somebody has deleted it: mdt check PATH lists all missing"
+        " objects; restore them from a backup or from older versions in the bucket"
     )
     return errors.Missing("there is no such object", path=path, hint=hint)
 
 
 def name_taken(path: str) -> errors.Internal:
     """Return the error for a new name that already exists."""
-    return errors.Internal(f"the new object {path} exists already; its name was to be unique")
+    return errors.Internal(f"the new object {path} already exists, but its name must be unique")

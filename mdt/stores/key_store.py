@@ -79,12 +79,12 @@ class _MemoryView:
         self.entries = entries
 
     def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
-        found = []
+        entries = []
         for key in self.entries.irange(prefix):
             if not key.startswith(prefix):
                 break
-            found.append((key, self.entries[key]))
-        return found
+            entries.append((key, self.entries[key]))
+        return entries
 
     def put(self, key: bytes, data: Buffer) -> None:
         self.entries[key] = bytes(data)
@@ -98,14 +98,14 @@ class _LmdbView:
         self._txn = txn
 
     def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
-        found: list[tuple[bytes, Buffer]] = []
+        entries: list[tuple[bytes, Buffer]] = []
         with self._txn.cursor() as cursor:
             if cursor.set_range(prefix):
                 for key, data in cursor:
                     if not bytes(key).startswith(prefix):
                         break
-                    found.append((bytes(key), data))
-        return found
+                    entries.append((bytes(key), data))
+        return entries
 
     def put(self, key: bytes, data: Buffer) -> None:
         self._txn.put(key, data)
@@ -158,6 +158,6 @@ def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
 
     "" means a directory in the user's cache directory. Raises StoreFailed.
     """
-    where = os.path.abspath(directory or user_directory("keys-2"))
+    path = os.path.abspath(directory or user_directory("keys-2"))
     with _open_stores() as stores:
-        return stores.made(where, lambda: LmdbStore(where, durable=durable))
+        return stores.made(path, lambda: LmdbStore(path, durable=durable))

@@ -68,8 +68,8 @@ def identity(directory: str) -> tuple[int, int]:
 
     Raises OSError if there is no file.
     """
-    told = os.stat(os.path.join(directory, _DATA))
-    return told.st_dev, told.st_ino
+    status = os.stat(os.path.join(directory, _DATA))
+    return status.st_dev, status.st_ino
 
 
 def remove(directory: str, holding: int) -> None:
@@ -94,7 +94,7 @@ def _fill_up(env: lmdb.Environment, path: str) -> None:
     if os.stat(path).st_size >= size:
         return
     if size > info["map_size"]:
-        raise lmdb.CorruptedError(f"{path} says that it has {size} bytes")
+        raise lmdb.CorruptedError(f"{path} claims a size of {size} bytes")
     with env.begin(write=True):  # excludes other writers
         if os.stat(path).st_size < size:
             os.truncate(path, size)

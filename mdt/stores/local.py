@@ -73,10 +73,10 @@ _NO_FILE = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.ENODE
 _HINTS = {
     errno.ENOSPC: "free some space on the disk",
     errno.EDQUOT: "free some space, or ask for a larger quota",
-    errno.EACCES: "check the rights of this user on the table's directory",
-    errno.EPERM: "check the rights of this user on the table's directory",
+    errno.EACCES: "check this user's permissions on the table's directory",
+    errno.EPERM: "check this user's permissions on the table's directory",
     errno.EROFS: "the file system is mounted read-only",
-    errno.EIO: "the disk reports a failure; look at the system's log",
+    errno.EIO: "the disk reported an error; check the system log",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 
@@ -131,7 +131,9 @@ class LocalStorage(Storage):
                 file = pa.memory_map(self._absolute(path))
                 if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):
                     file.close()
-                    raise errors.Corrupt("the object was exchanged while it was opened", path=path)
+                    raise errors.Corrupt(
+                        "the object was replaced while it was being opened", path=path
+                    )
                 return file
             finally:
                 os.close(descriptor)
@@ -217,10 +219,10 @@ class LocalStorage(Storage):
     ) -> Listing:
         """See :class:`Storage`. Skips the stat call for files that are filtered out."""
         with _translated(prefix):
-            found = self._walk(
+            infos = self._walk(
                 check_directory(prefix), recursive=False, after=after, before=before, known=known
             )
-            return sorted(found, key=lambda info: info.path)
+            return sorted(infos, key=lambda info: info.path)
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
@@ -393,7 +395,7 @@ class LocalStorage(Storage):
                 os.makedirs(self._root, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
                 raise errors.Invalid(
-                    f"{self._root} cannot be a directory: a file is in the way",
+                    f"the directory {self._root} cannot be created: a file is in the way",
                     hint="choose another path",
                 ) from None
             descriptor = os.open(os.path.dirname(self._root), _DIRECTORY)
@@ -467,19 +469,19 @@ def _require_file(path: str, status: os.stat_result) -> os.stat_result:
 
 def _no_file(path: str, kind: str) -> errors.Corrupt:
     return errors.Corrupt(
-        "this is no file, and links are not followed below the table's root",
+        "this is not a regular file, and links are not followed below the table's root",
         path=path,
         expected="a file",
         got=kind,
-        hint="mdt makes nothing of the kind: find out who did, and put the file itself there",
+        hint="mdt does not create it: find out who did, and put the file itself there",
     )
 
 
 def _read_exactly(path: str, file: io.FileIO, count: int) -> bytes:
     """Return ``count`` bytes, usually with one system call (Linux reads at most 2 GiB per call)."""
     data = file.read(count) or b""
-    while len(data) < count and (more := file.read(count - len(data))):
-        data += more
+    while len(data) < count and (rest := file.read(count - len(data))):
+        data += rest
     if len(data) < count:
         raise errors.Corrupt("the object shrank while it was read", path=path, offset=file.tell())
     return data

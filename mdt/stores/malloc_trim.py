@@ -28,5 +28,5 @@ def _trim() -> Callable[[int], int] | None:
     """Return ``malloc_trim`` of the GNU C library, or None with another C library."""
     if not sys.platform.startswith("linux"):
         return None
-    found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return found
+    function: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return function

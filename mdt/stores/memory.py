@@ -56,13 +56,13 @@ class MemoryStorage(Storage):
         """Return an independent storage in the same state, including clock and randomness.
         O(objects).
         """
-        other = MemoryStorage()
+        clone = MemoryStorage()
         with self._lock:
-            other._objects = dict(self._objects)
-            other._stamps, other._changes = dict(self._stamps), self._changes
-            other._now_us = self._now_us
-            other._random.setstate(self._random.getstate())
-        return other
+            clone._objects = dict(self._objects)
+            clone._stamps, clone._changes = dict(self._stamps), self._changes
+            clone._now_us = self._now_us
+            clone._random.setstate(self._random.getstate())
+        return clone
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See :class:`Storage`."""
@@ -113,13 +113,13 @@ class MemoryStorage(Storage):
         directory = check_directory(prefix)
         start = directory + "/" if directory else ""
         with self._lock:
-            found = [
+            entries = [
                 (path, *entry) for path, entry in self._objects.items() if path.startswith(start)
             ]
         return sorted(
             (
                 ObjectInfo(path, len(data), modified)
-                for path, data, modified in found
+                for path, data, modified in entries
                 if not is_temporary(path)
             ),
             key=lambda info: info.path,
@@ -130,10 +130,10 @@ class MemoryStorage(Storage):
     ) -> Listing:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
-        found = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
+        infos = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
         return [
             info
-            for info in found
+            for info in infos
             if is_between(info.path, after, before) and info.path not in known
         ]
 

@@ -77,12 +77,12 @@ class ObjectStorage(Storage):
         scheme = url.partition(":")[0]
         if store is None:
             refuse_secrets(scheme, url)
-        given = parse_store_options(scheme, options, os.environ)
+        parsed = parse_store_options(scheme, options, os.environ)
         self.public_options = (
-            dict(given.public) if store is None else _public_options(scheme, store)
+            dict(parsed.public) if store is None else _public_options(scheme, store)
         )
-        self._place = Place(self.url, given.secrets)
-        self._store = _made(url, given, self._place) if store is None else store
+        self._place = Place(self.url, parsed.secrets)
+        self._store = _made(url, parsed, self._place) if store is None else store
         self._conditional_put: bool | None = None
         self._lock = threading.Lock()
         self._at_once = AtOnce()
@@ -123,9 +123,9 @@ class ObjectStorage(Storage):
     def read_whole(self, path: str, bytes_max: int) -> bytes:
         """See :class:`Storage`. One request; the size is checked before the body is read."""
         with self._translated(path):
-            found = obstore.get(self._store, check_path(path))
-            check_size(path, int(found.meta["size"]), bytes_max)
-            return found.bytes().to_bytes()
+            response = obstore.get(self._store, check_path(path))
+            check_size(path, int(response.meta["size"]), bytes_max)
+            return response.bytes().to_bytes()
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`. Each read is one request, so use ``pre_buffer``."""
@@ -177,21 +177,23 @@ class ObjectStorage(Storage):
         directory = check_directory(prefix)
         with self._translated(prefix):
             if not after:
-                found = _infos(
+                infos = _infos(
                     obstore.list_with_delimiter(self._store, directory or None)["objects"]
                 )
             else:
                 pages = obstore.list(self._store, directory or None, offset=after, chunk_size=1000)
-                wanted = takewhile(lambda page: not before or page[0]["path"] < before, pages)
-                found = _infos(
+                pages_in_range = takewhile(
+                    lambda page: not before or page[0]["path"] < before, pages
+                )
+                infos = _infos(
                     entry
-                    for page in wanted
+                    for page in pages_in_range
                     for entry in page
                     if _is_direct(entry["path"], directory)
                 )
         return [
             info
-            for info in found
+            for info in infos
             if is_between(info.path, after, before) and info.path not in known
         ]
 
@@ -199,8 +201,8 @@ class ObjectStorage(Storage):
         """See :class:`Storage`."""
         directory = check_directory(prefix)
         with self._translated(prefix):
-            found = obstore.list_with_delimiter(self._store, directory or None)
-        paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
+            listing = obstore.list_with_delimiter(self._store, directory or None)
+        paths = [*listing["common_prefixes"], *(entry["path"] for entry in listing["objects"])]
         return sorted(path.rpartition("/")[2] for path in paths if not is_temporary(path))
 
     def size(self, path: str) -> int | None:
@@ -229,8 +231,8 @@ class ObjectStorage(Storage):
         try:
             yield
         except (exceptions.BaseError, OSError, NotImplementedError) as error:
-            hidden = isinstance(error, FileNotFoundError) or shows_secrets(error, self._place)
-            raise explained(error, path, self._place) from (None if hidden else error)
+            hides_cause = isinstance(error, FileNotFoundError) or shows_secrets(error, self._place)
+            raise explained(error, path, self._place) from (None if hides_cause else error)
 
     def _put(self, path: str, data: Data, mode: Any) -> bool:
         content = joined(data)
@@ -249,7 +251,7 @@ class ObjectStorage(Storage):
                     if not says_conflict(error):
                         return False
         raise errors.Unavailable(
-            f"the store refused writing {path!r} again and again: it tells of another put under way"
+            f"the store rejected every attempt to write {path!r} because of a concurrent write"
         )
 
     def _probe(self) -> bool:
@@ -333,7 +335,7 @@ def store_url(store: Any) -> str:
     }.get(kind, ("", ""))
     if not scheme:
         raise errors.Unsupported(
-            f"a store of the type {kind} cannot hold a table",
+            f"a store of type {kind} cannot contain a table",
             hint="give an S3Store, GCSStore, AzureStore, or a path or URL",
         )
     if scheme == "memory":
@@ -368,10 +370,10 @@ def _public_options(scheme: str, store: Any) -> dict[str, str]:
     service = SERVICES.get(scheme)
     if service is None or not hasattr(store, "config"):
         return {}
-    found = {**store.config, **(store.client_options or {})}
+    settings = {**store.config, **(store.client_options or {})}
     texts = {
         name: str(value)
-        for name, value in found.items()
+        for name, value in settings.items()
         if name in service.public or name == "allow_http"
     }
     return {name: text for name, text in texts.items() if is_without_secrets(text)}

@@ -178,22 +178,22 @@ def refuse_secrets(scheme: str, url: str) -> None:
     >>> refuse_secrets("s3", "s3://bucket/trips")
     >>> refuse_secrets("s3", "s3://key:secret@bucket/trips")
     Traceback (most recent call last):
-    ...
-    mdt.errors.Invalid: the URL of the table has a user or password in it...
+        ...
+    mdt.errors.Invalid: the URL of the table contains a user or password...
     """
-    found = _AUTHORITY.match(url)
-    user, at, _ = (found[1] if found is not None else "").rpartition("@")
-    what = ""
+    match = _AUTHORITY.match(url)
+    user, at, _ = (match[1] if match is not None else "").rpartition("@")
+    secret_part = ""
     if ":" in user or (at and scheme not in _WITH_CONTAINER):
-        what = "a user or password"
+        secret_part = "a user or password"
     elif "?" in url or "#" in url:
-        what = "a query or fragment (? or #)"
-    if what:
+        secret_part = "a query or fragment (? or #)"
+    if secret_part:
         raise Invalid(
-            f"the URL of the table has {what} in it",
+            f"the URL of the table contains {secret_part}",
             hint=(
                 "give credentials in storage_options, such as {'sas_token': …}, or in the"
-                " environment; ? and # in names are written %3F and %23"
+                " environment; write ? and # in names as %3F and %23"
             ),
         )
 
@@ -204,8 +204,8 @@ def is_without_secrets(text: str) -> bool:
     >>> is_without_secrets("https://minio:9000"), is_without_secrets("https://u:p@minio:9000")
     (True, False)
     """
-    found = _AUTHORITY.match(text)
-    return found is None or ("@" not in found[1] and "?" not in text and "#" not in text)
+    match = _AUTHORITY.match(text)
+    return match is None or ("@" not in match[1] and "?" not in text and "#" not in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +247,14 @@ def parse_store_options(
     texts: dict[str, str] = {}
     typed: dict[str, Any] = {}
     for name, value in given.items():
-        known, kind = _known(name, services)
+        option, kind = _known(name, services)
         text = _text(name, value)
-        if texts.setdefault(known, text) != text:
+        if texts.setdefault(option, text) != text:
             raise Invalid(
-                f"the storage option {known} is given twice, with different values",
+                f"the storage option {option} is given twice, with different values",
                 hint=f"{name} is one of them",
             )
-        typed[known] = _parsed(name, text, kind)
+        typed[option] = _parsed(name, text, kind)
     if scheme not in SERVICES:
         return StoreOptions()
     return _sorted(SERVICES[scheme], texts, typed, environment)
@@ -281,25 +281,25 @@ def _sorted(
     }
     if config.get("endpoint", "").lower().startswith("http:") and "allow_http" not in client:
         raise Invalid(
-            "the endpoint has no encryption: its address begins with http:",
+            "the endpoint is not encrypted: its address begins with http:",
             hint="use https, or allow it: storage_options={'allow_http': 'true', …}",
         )
-    known = {
+    public_texts = {
         name: text for name, text in texts.items() if name in service.public or name in _NOT_SECRET
     }
-    for name, text in known.items():
+    for name, text in public_texts.items():
         if not is_without_secrets(text):
             raise Invalid(
-                f"the storage option {name} has a user, a password or a query in its address",
+                f"the address in the storage option {name} contains a user, a password or a query",
                 hint=(
                     "give credentials under their own names, such as access_key_id and"
                     " secret_access_key"
                 ),
             )
-    secrets = {text for name, text in texts.items() if name not in known} | _secrets_in(
+    secrets = {text for name, text in texts.items() if name not in public_texts} | _secrets_in(
         service, environment
     )
-    public = {name: text for name, text in known.items() if text not in secrets}
+    public = {name: text for name, text in public_texts.items() if text not in secrets}
     return StoreOptions(
         config, client, retry, public, tuple(sorted(secrets, key=len, reverse=True))
     )
@@ -309,13 +309,13 @@ def _secrets_in(service: Service, environment: Mapping[str, str]) -> set[str]:
     """Return secrets in the environment that the store reads itself, so that messages can hide
     them.
     """
-    names = {name for name, own in service.names.items() if own not in service.public}
-    given = (
+    names = {name for name, option in service.names.items() if option not in service.public}
+    values = (
         environment.get((prefix + name).upper(), "")
         for prefix in service.prefixes
         for name in names
     )
-    return set(filter(None, given))
+    return set(filter(None, values))
 
 
 def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -335,7 +335,7 @@ def _known(name: object, services: tuple[Service, ...]) -> tuple[str, type]:
             for short in _without_prefix(name.lower(), service.prefixes):
                 if short in _ADDRESS:
                     raise Invalid(
-                        f"the storage option {name!r} has no use: the URL says where the table is"
+                        f"the storage option {name!r} is not needed: the URL specifies the location"
                     )
                 if short in _CLIENT or short in _RETRY:
                     return short, {**_CLIENT, **_RETRY}[short]
@@ -349,20 +349,20 @@ def _without_prefix(name: str, prefixes: tuple[str, ...]) -> list[str]:
 
 
 def _refuse(name: object, services: tuple[Service, ...]) -> NoReturn:
-    asked = str(name)
-    known: list[str] = []
+    text = str(name)
+    valid_names: list[str] = []
     for service in services:
-        known += service.names
-        known += [service.prefixes[0] + name for name in service.names]
-    known += [*_CLIENT, *_RETRY]
+        valid_names += service.names
+        valid_names += [service.prefixes[0] + name for name in service.names]
+    valid_names += [*_CLIENT, *_RETRY]
     kinds = " and ".join(service.name for service in services)
-    hint = f"{kinds} take {', '.join(known[:6])} …"
-    near = difflib.get_close_matches(asked.lower(), known, n=2, cutoff=0.5)
-    if asked.isupper():
-        near = [name.upper() for name in near]
-    if near:
-        hint = f"did you mean {' or '.join(near)}?"
-    raise Invalid(f"unknown storage option {asked[:80]!r} for {kinds}", hint=hint)
+    hint = f"{kinds} take {', '.join(valid_names[:6])} …"
+    close_names = difflib.get_close_matches(text.lower(), valid_names, n=2, cutoff=0.5)
+    if text.isupper():
+        close_names = [name.upper() for name in close_names]
+    if close_names:
+        hint = f"did you mean {' or '.join(close_names)}?"
+    raise Invalid(f"unknown storage option {text[:80]!r} for {kinds}", hint=hint)
 
 
 def _text(name: str, value: object) -> str:
@@ -388,14 +388,14 @@ def _parsed(name: str, text: str, kind: type) -> Any:
     """
     if kind is bool and text.lower() not in ("true", "false"):
         raise Invalid(
-            f"the storage option {name} is neither true nor false", hint=f"give {name}='true'"
+            f"the storage option {name} must be true or false", hint=f"give {name}='true'"
         )
     if kind is bool:
         return text.lower() == "true"
     if kind is int:
         if not re.fullmatch(r"[0-9]{1,3}", text):
             raise Invalid(
-                f"the storage option {name} is no number from 0 to 999", hint=f"give {name}='3'"
+                f"the storage option {name} must be a number from 0 to 999", hint=f"give {name}='3'"
             )
         return int(text) if name.lower().endswith("retries") else text
     if kind is timedelta:
@@ -416,9 +416,10 @@ _UNITS = {
 
 
 def _duration(name: str, text: str) -> timedelta:
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([a-z]*)", text.strip())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([a-z]*)", text.strip())
+    if match is None or match[2] not in _UNITS:
         raise Invalid(
-            f"the storage option {name} is no duration", hint=f"give {name}='30s', '500ms' or '2m'"
+            f"the storage option {name} must be a duration",
+            hint=f"give {name}='30s', '500ms' or '2m'",
         )
-    return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])

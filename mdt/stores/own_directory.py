@@ -33,7 +33,7 @@ def claim(directory: str, kind: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     if os.path.islink(directory):
-        raise NotOurs(f"{directory} is a symbolic link; name the directory itself")
+        raise NotOurs(f"{directory} is a symbolic link; give the path of the directory itself")
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         names = set(os.listdir(folder))
@@ -77,14 +77,13 @@ def _require_ours(folder: str) -> None:
 def _check_directory(directory: str, status: os.stat_result, names: set[str]) -> None:
     if names and MARK not in names:
         raise NotOurs(
-            f"{directory} has files of another program; name an empty directory, or one that is not"
-            " there yet"
+            f"{directory} contains files of another program; choose an empty or a new directory"
         )
     if not is_ours(status):
-        raise NotOurs(f"{directory} belongs to another user; name a directory of your own")
+        raise NotOurs(f"{directory} belongs to another user; choose a directory of your own")
     if not is_ours_alone(status):
         raise NotOurs(
-            f"{directory} can be reached by other users; make it private: chmod 700 {directory}"
+            f"{directory} is accessible to other users; make it private: chmod 700 {directory}"
         )
 
 
@@ -101,7 +100,7 @@ def _check_mark(directory: str, folder: int, mark: bytes, *, may_write: bool) ->
         )
     except OSError as error:
         raise NotOurs(
-            f"{directory} has no readable mark of mdt: {error.strerror}; name another directory"
+            f"{directory} has no readable file {MARK}: {error.strerror}; choose another directory"
         ) from error
     try:
         _check_content(directory, descriptor, mark, may_write=may_write)
@@ -116,5 +115,5 @@ def _check_content(directory: str, descriptor: int, mark: bytes, *, may_write: b
         os.pwrite(descriptor, mark, 0)
     elif not is_plain or content != mark:
         raise NotOurs(
-            f"the file {MARK} in {directory} is not the mark of this store; name another directory"
+            f"the file {MARK} in {directory} is not from this store; choose another directory"
         )

@@ -76,18 +76,18 @@ class PageCache:
 
     def get(self, key: bytes) -> bytes | None:
         """Return a page, unverified, or None if it is not cached."""
-        found, env = None, self._env
+        page, env = None, self._env
         if env is not None:
             try:
                 with env.begin(db=self._pages) as txn:
-                    found = txn.get(key)
+                    page = txn.get(key)
             except DAMAGED:
                 self._give_up()
             except lmdb.Error:
                 pass
-        self.hits += found is not None
-        self.misses += found is None
-        return found
+        self.hits += page is not None
+        self.misses += page is None
+        return page
 
     def put(self, key: bytes, data: Buffer) -> None:
         """Cache a page if possible."""
@@ -122,8 +122,8 @@ class PageCache:
                 remove(self._directory, holding)
 
     def _total(self, txn: lmdb.Transaction) -> int:
-        found = txn.get(_TOTAL, db=self._state)
-        return 0 if found is None else int(_AGE.unpack(found)[0])
+        packed = txn.get(_TOTAL, db=self._state)
+        return 0 if packed is None else int(_AGE.unpack(packed)[0])
 
     def _newest(self, txn: lmdb.Transaction) -> int:
         with txn.cursor(db=self._ages) as cursor:
@@ -154,6 +154,6 @@ def open_page_cache(directory: str, bytes_max: int) -> PageCache:
 
     "" means a directory in the user's cache directory.
     """
-    where = os.path.abspath(directory or user_directory("pages-2"))
+    path = os.path.abspath(directory or user_directory("pages-2"))
     with _open_caches() as caches:
-        return caches.made(where, lambda: PageCache(where, bytes_max))
+        return caches.made(path, lambda: PageCache(path, bytes_max))

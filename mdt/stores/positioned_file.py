@@ -45,9 +45,9 @@ class RangeFile(PositionedFile):
 
     def read(self, count: int | None = None) -> bytes:
         """Return up to ``count`` bytes from the current position, or all remaining bytes."""
-        left = max(self.size - self.at, 0)
+        remaining = max(self.size - self.at, 0)
         data = self._storage.read(
-            self._path, self.at, left if count is None or count < 0 else min(count, left)
+            self._path, self.at, remaining if count is None or count < 0 else min(count, remaining)
         )
         self.at += len(data)
         return data

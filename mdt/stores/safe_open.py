@@ -56,11 +56,11 @@ def _kernel_call() -> Callable[[int, str, int, int], int] | None:
     size = ctypes.c_size_t(ctypes.sizeof(_How))
 
     def call(at: int, path: str, flags: int, mode: int) -> int:
-        how = _How(flags | os.O_CLOEXEC, mode, _NO_SYMLINKS)
+        options = _How(flags | os.O_CLOEXEC, mode, _NO_SYMLINKS)
         while True:
-            found = int(syscall(_OPENAT2, at, os.fsencode(path), ctypes.byref(how), size))
-            if found >= 0:
-                return found
+            descriptor = int(syscall(_OPENAT2, at, os.fsencode(path), ctypes.byref(options), size))
+            if descriptor >= 0:
+                return descriptor
             code = ctypes.get_errno()
             if code != errno.EINTR:
                 raise OSError(code, os.strerror(code), path)
@@ -78,15 +78,15 @@ def _walk(at: int, path: str, flags: int, mode: int) -> int:
     descriptor.
     """
     *directories, name = path.split("/")
-    here = os.dup(at)
+    current = os.dup(at)
     try:
         for directory in directories:
-            below = _open_at(here, directory, SEARCH, 0)
-            os.close(here)
-            here = below
-        return _open_at(here, name, flags, mode)
+            below = _open_at(current, directory, SEARCH, 0)
+            os.close(current)
+            current = below
+        return _open_at(current, name, flags, mode)
     finally:
-        os.close(here)
+        os.close(current)
 
 
 def _open_at(at: int, name: str, flags: int, mode: int) -> int:

@@ -30,17 +30,17 @@ class Scratch:
 
         Raises Invalid if the file cannot be created.
         """
-        where = os.path.abspath(directory or tempfile.gettempdir())
+        folder = os.path.abspath(directory or tempfile.gettempdir())
         try:
-            number, path = tempfile.mkstemp(prefix="mdt-", dir=where)
+            number, path = tempfile.mkstemp(prefix="mdt-", dir=folder)
             os.unlink(path)
         except OSError as error:
             raise Invalid(
-                f"no scratch file can be made in {where}: {error.strerror}",
-                hint="mdt.write.spill.dir names another directory",
+                f"a scratch file cannot be created in {folder}: {error.strerror}",
+                hint="set mdt.write.spill.dir to another directory",
             ) from error
         self._file = number
-        self._where = where
+        self._where = folder
         self._lock = threading.Lock()
         self._end = 0
         self.close = weakref.finalize(self, os.close, number)
@@ -61,27 +61,27 @@ class Scratch:
     def put(self, at: int, data: bytes | memoryview | pa.Buffer) -> None:
         """Write ``data`` at a reserved offset. Raises Unavailable if the disk is full."""
         # after Arrow has shrunk a buffer, its view keeps the old size
-        rest = memoryview(data)[: len(data)]
-        while len(rest):
+        remaining = memoryview(data)[: len(data)]
+        while len(remaining):
             try:
-                done = os.pwrite(self._file, rest, at)
+                written = os.pwrite(self._file, remaining, at)
             except OSError as error:
                 raise Unavailable(
-                    f"rows cannot be put aside in {self._where}: {error.strerror}",
+                    f"rows cannot be written to a scratch file in {self._where}: {error.strerror}",
                     hint=(
-                        "nothing was committed; mdt.write.spill.dir names a directory with more"
+                        "nothing was committed; set mdt.write.spill.dir to a directory with more"
                         " space"
                     ),
                 ) from error
-            rest, at = rest[done:], at + done
+            remaining, at = remaining[written:], at + written
 
     def read(self, start: int, size: int) -> pa.Buffer:
         """Return ``size`` written bytes from ``start``."""
         data = os.pread(self._file, size, start)
         while len(data) < size:
-            more = os.pread(self._file, size - len(data), start + len(data))
-            assert more, "a scratch file holds what was appended to it"
-            data += more
+            chunk = os.pread(self._file, size - len(data), start + len(data))
+            assert chunk, "a scratch file contains all appended bytes"
+            data += chunk
         return pa.py_buffer(data)
 
     def mapped(self, *, to_change: bool = False) -> pa.Buffer:

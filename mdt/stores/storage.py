@@ -78,24 +78,24 @@ def open_storage(
     if isinstance(place, Storage) or type(place).__module__.partition(".")[0] == "obstore":
         if arguments.mapping("storage_options", storage_options):
             raise errors.Invalid(
-                "storage_options and a ready store are given",
-                hint="give the store its options, or give a URL",
+                "storage_options cannot be combined with a ready store",
+                hint="configure the store itself, or give a URL",
             )
         return place if isinstance(place, Storage) else _of_ready_store(place, durable)
     text = _path_text(place)
     # At least two letters, because C:/ is a path on a drive.
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
-    scheme = found[1].lower() if found else "file"
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    scheme = match[1].lower() if match else "file"
     if scheme != "file":
         refuse_secrets(scheme, text)
     if scheme != "file" and scheme not in _SCHEMES:
         raise errors.Unsupported(
-            f"storage of the kind {scheme!r} is not supported: {text}",
-            hint=f"use a local path, file, {', '.join(sorted(_SCHEMES))}",
+            f"the URL scheme {scheme!r} is not supported: {text}",
+            hint=f"use a local path, or a URL with file, {', '.join(sorted(_SCHEMES))}",
         )
     if scheme == "file":
         parse_store_options("", storage_options)
-        return LocalStorage(_path_of_file_url(text) if found else text, durable=durable)
+        return LocalStorage(_path_of_file_url(text) if match else text, durable=durable)
     return object_store.ObjectStorage(
         "s3" + text[3:] if scheme == "s3a" else text, None, storage_options
     )
@@ -109,13 +109,13 @@ def hadoop_path(text: str) -> str:
     >>> hadoop_path("file:/tables/a%20b"), hadoop_path("s3a://bucket/a%20b")
     ('/tables/a%20b', 's3a://bucket/a%2520b')
     """
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(?=/)", text)
-    if found is None:
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(?=/)", text)
+    if match is None:
         return text
-    rest = text[found.end() :]
-    if found[1].lower() == "file" and found[2] in (None, "//"):
-        return rest
-    return found[0] + quote(rest, safe="/=")
+    path = text[match.end() :]
+    if match[1].lower() == "file" and match[2] in (None, "//"):
+        return path
+    return match[0] + quote(path, safe="/=")
 
 
 def _path_text(path: Any) -> str:
@@ -126,7 +126,7 @@ def _path_text(path: Any) -> str:
         text = None
     if not isinstance(text, str):
         raise errors.Invalid(
-            f"the path of a table is of type {type(path).__name__}",
+            f"the path of a table cannot be of type {type(path).__name__}",
             hint="give text, a pathlib.Path, a URL or an obstore store",
         )
     if not text:
@@ -135,12 +135,13 @@ def _path_text(path: Any) -> str:
         os.fsencode(text)
     except UnicodeEncodeError as error:
         raise errors.Invalid(
-            f"the path {text!r} is not Unicode: {error.reason}",
-            hint="no file system knows such a name",
+            f"the path {text!r} is not valid Unicode: {error.reason}",
+            hint="file systems do not support such names",
         ) from None
     if "\0" in text:
         raise errors.Invalid(
-            f"the path {text!r} has a NUL in it", hint="no file system knows such a name"
+            f"the path {text!r} contains a NUL character",
+            hint="file systems do not support such names",
         )
     return text
 
@@ -155,12 +156,13 @@ def _of_ready_store(store: Any, durable: bool) -> Storage:
 
 def _path_of_file_url(url: str) -> str:
     """Return the path in ``file:/p``, ``file:///p`` or ``file://localhost/p``."""
-    rest = url[len("file:") :]
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
+    remainder = url[len("file:") :]
+    if remainder.startswith("//"):
+        host, slash, path = remainder[2:].partition("/")
         if host not in ("", "localhost"):
             raise errors.Invalid(
-                f"the URL {url} names the machine {host!r}", hint="write file:///absolute/path"
+                f"the URL {url} refers to another machine, {host!r}",
+                hint="write file:///absolute/path",
             )
-        rest = slash + path
-    return unquote(rest)
+        remainder = slash + path
+    return unquote(remainder)

@@ -116,7 +116,7 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
 
 def _nowhere(error: BaseException, path: str, place: Place) -> MdtError:
     return Unavailable(
-        f"the store found no place to write {path!r} to: {said(error, place)}",
+        f"the store found no destination for {path!r}: {said(error, place)}",
         hint=(
             f"the bucket {place.bucket!r} may not exist: check its name, the account and the"
             " endpoint"
@@ -126,26 +126,32 @@ def _nowhere(error: BaseException, path: str, place: Place) -> MdtError:
 
 def _refused(error: BaseException, path: str, place: Place) -> MdtError:
     text = str(error)
-    act = next((word for word, known in _ACTS.items() if known.search(text)), "")
+    act = next((name for name, pattern in _ACTS.items() if pattern.search(text)), "")
     needed = f": {act} needs {place.service.rights[act]}" if act else ""
-    absent = " (who may not list it is refused what is absent, too)" if act == "reading" else ""
+    absent = (
+        " (without the permission to list, absent objects are refused, too)"
+        if act == "reading"
+        else ""
+    )
     hint = (
-        f"check the rights on the bucket{needed}{absent}; without credentials:"
+        f"check the permissions on the bucket{needed}{absent}; without credentials:"
         f" {place.service.credentials}"
     )
     if _KEY_REFUSED.search(text):
-        hint = "check the credentials and their rights on the bucket"
+        hint = "check the credentials and their permissions on the bucket"
     elif _NO_REASON.search(text):
-        hint = "check the credentials, which may have expired: the store tells no reason here"
-    what = f"{act} {path or '/'!r}" if act else repr(path or "/")
-    return Unavailable(f"the store refused {what}: {said(error, place)}", hint=hint)
+        hint = (
+            "check the credentials, which may have expired: the store gives no reason in this case"
+        )
+    target = f"{act} {path or '/'!r}" if act else repr(path or "/")
+    return Unavailable(f"the store refused {target}: {said(error, place)}", hint=hint)
 
 
 def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
     text = str(error)
     if _NO_TLS in text:
         return Invalid(
-            f"the endpoint {_address(text, place)} has no encryption",
+            f"the endpoint {_address(text, place)} is not encrypted",
             hint="use https, or allow it: storage_options={'allow_http': 'true', …}",
         )
     if _NO_ANSWER.search(text):
@@ -160,11 +166,11 @@ def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
 
 
 def _wrong_region(text: str, place: Place) -> MdtError:
-    found = _REGION.search(text)
-    region = (found[1] or found[2]) if found else ""
+    match = _REGION.search(text)
+    region = (match[1] or match[2]) if match else ""
     return Invalid(
-        f"the bucket {place.bucket!r} is in another region than the one that was asked"
-        + (f": {region}" if region else ""),
+        f"the bucket {place.bucket!r} is not in the requested region"
+        + (f", but in {region}" if region else ""),
         hint=f"storage_options={{'region': {region or '…'!r}}}, or AWS_REGION in the environment",
     )
 
@@ -177,7 +183,7 @@ def refused_options(error: BaseException, place: Place) -> MdtError:
             f"credentials are incomplete: {said(error, place)}", hint=place.service.credentials
         )
     return Invalid(
-        f"no store can be made for {place.url}: {said(error, place)}",
+        f"the store for {place.url} cannot be created: {said(error, place)}",
         hint="check storage_options and the environment",
     )
 
@@ -208,12 +214,12 @@ def shows_secrets(error: BaseException, place: Place) -> bool:
 
 
 def _address(text: str, place: Place) -> str:
-    found = _ADDRESS.search(text)
-    return found[1] if found else place.service.name
+    match = _ADDRESS.search(text)
+    return match[1] if match else place.service.name
 
 
 def _reason(text: str) -> str:
-    found = _REASON.search(text)
-    if found is None:
+    match = _REASON.search(text)
+    if match is None:
         return "the request could not be sent"
-    return (found[1] or found[2] or "no answer in time").lower()
+    return (match[1] or match[2] or "no answer in time").lower()

@@ -42,8 +42,8 @@ def cache_root() -> str:
     working directory would have its own cache. The result is relative only if there is no home
     directory.
     """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")
+    path = os.environ.get("XDG_CACHE_HOME", "")
+    return path if os.path.isabs(path) else os.path.join(os.path.expanduser("~"), ".cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class OwnFiles:
                 name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
             )
             with os.fdopen(descriptor, "rb") as file:
-                told = os.fstat(descriptor)
-                if not stat.S_ISREG(told.st_mode) or not is_ours_alone(told):
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or not is_ours_alone(status):
                     return None
-                found = file.read(OWN_FILE_BYTES_MAX + 1)
-            if len(found) > OWN_FILE_BYTES_MAX or found[:_DIGEST_BYTES] != _digest(
-                name, found[_DIGEST_BYTES:]
+                content = file.read(OWN_FILE_BYTES_MAX + 1)
+            if len(content) > OWN_FILE_BYTES_MAX or content[:_DIGEST_BYTES] != _digest(
+                name, content[_DIGEST_BYTES:]
             ):
                 return None
             with suppress(OSError):
                 os.utime(name, dir_fd=folder, follow_symlinks=False)  # mark as recently used
-            return found[_DIGEST_BYTES:]
+            return content[_DIGEST_BYTES:]
         return None
 
     def put(self, name: str, data: bytes) -> None:
@@ -122,20 +122,20 @@ class OwnFiles:
             raise FileNotFoundError(root)
         if make:
             self._make_root(root)
-        opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        descriptors = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
-            _require(is_ours(os.fstat(opened[-1])), root)
+            _require(is_ours(os.fstat(descriptors[-1])), root)
             for name in ("mdt", self.folder):
                 if make:
                     with suppress(FileExistsError):
-                        os.mkdir(name, 0o700, dir_fd=opened[-1])
-                way = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                opened.append(os.open(name, way, dir_fd=opened[-1]))
-                _require(is_ours(os.fstat(opened[-1])), name)
-            _require(is_ours_alone(os.fstat(opened[-1])), self.folder)
-            yield opened[-1]
+                        os.mkdir(name, 0o700, dir_fd=descriptors[-1])
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                descriptors.append(os.open(name, flags, dir_fd=descriptors[-1]))
+                _require(is_ours(os.fstat(descriptors[-1])), name)
+            _require(is_ours_alone(os.fstat(descriptors[-1])), self.folder)
+            yield descriptors[-1]
         finally:
-            for descriptor in opened:
+            for descriptor in descriptors:
                 os.close(descriptor)
 
     def _tidy(self, folder: int, newest: str) -> None:
@@ -145,12 +145,12 @@ class OwnFiles:
         now, used = time.time(), []
         for name in set(os.listdir(folder)) - {newest}:
             with suppress(OSError):
-                told = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 if name.startswith(_UNFINISHED):
-                    if abs(now - told.st_mtime) > _UNFINISHED_SECONDS:
+                    if abs(now - status.st_mtime) > _UNFINISHED_SECONDS:
                         os.unlink(name, dir_fd=folder)
-                elif stat.S_ISREG(told.st_mode) and _NAME.fullmatch(name):
-                    used.append((told.st_mtime_ns, name))
+                elif stat.S_ISREG(status.st_mode) and _NAME.fullmatch(name):
+                    used.append((status.st_mtime_ns, name))
         used.sort()
         for _, name in used[: max(0, len(used) + 1 - self.files_max)]:
             with suppress(OSError):

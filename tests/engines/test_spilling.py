@@ -255,7 +255,7 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch):
         return write(*of)
 
     monkeypatch.setattr(os, "pwrite", full)
-    why = r"rows cannot be put aside in .*No space left(.|\n)*mdt.write.spill.dir"
+    why = r"rows cannot be written to a scratch file in .*No space left(.|\n)*mdt.write.spill.dir"
     with pytest.raises(Unavailable, match=why):
         table.upsert(data(5).to_reader(max_chunksize=4))
     assert table.scan().count() == 0
@@ -264,7 +264,7 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch):
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     table = created(options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")})
-    with pytest.raises(Invalid, match=r"no scratch file can be made(.|\n)*mdt.write.spill.dir"):
+    with pytest.raises(Invalid, match=r"a scratch file cannot be created(.|\n)*mdt.write.spill.dir"):
         table.upsert(data(5).to_reader(max_chunksize=4))
 
 

@@ -84,7 +84,7 @@ def test_warming_stops_when_the_cache_is_full_and_leaves_damaged_files_to_their_
     table.storage.replace(_data_files(table)[0], b"not Parquet")
     again = mdt.open(table.storage)
     again.warm()
-    with pytest.raises(Corrupt, match="another size"):
+    with pytest.raises(Corrupt, match="wrong size"):
         again.scan().to_arrow()
 
 
@@ -95,7 +95,7 @@ def _data_files(table):
 @pytest.mark.parametrize(
     ("damaged", "why"),
     [
-        (lambda data: data[: len(data) // 2], "another size"),
+        (lambda data: data[: len(data) // 2], "wrong size"),
         (lambda data: bytes(len(data)), "not as it was written"),
         (lambda data: data[:-8] + bytes(4) + data[-4:], "not as it was written"),
         (lambda data: None, ""),

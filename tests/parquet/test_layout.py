@@ -117,12 +117,12 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
 
 def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch):
     def unknown(*_, **__):
-        raise ValueError("something else stands behind the offset indexes")
+        raise ValueError("unexpected bytes after the offset indexes")
 
     table = mdt.create("memory:///t", pa.schema({"id": "int64", "n": "int64"}), ["id"])
     monkeypatch.setattr(page_map, "build", unknown)
     with pytest.warns(
-        LayoutWarning, match=f"pyarrow {pa.__version__} .*something else stands behind"
+        LayoutWarning, match=f"pyarrow {pa.__version__} .*unexpected bytes after"
     ):
         table.insert(pa.table({"id": [1, 2], "n": [3, 4]}))
     assert table.scan("n = 4").to_arrow()["id"].to_pylist() == [2]

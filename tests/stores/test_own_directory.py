@@ -35,8 +35,8 @@ def test_a_mark_that_a_dead_process_has_begun_is_completed(rest, tmp_path):
     ("name", "content", "message"),
     [
         ("data.mdb", "theirs", "files of another program"),
-        (MARK, "mdt store 1: keys\n", "not the mark of this store"),
-        (MARK, "mdt store 1: pages and more\n", "not the mark of this store"),
+        (MARK, "mdt store 1: keys\n", "not from this store"),
+        (MARK, "mdt store 1: pages and more\n", "not from this store"),
     ],
 )
 def test_a_directory_with_other_files_or_another_mark_is_refused_and_left_as_it_is(

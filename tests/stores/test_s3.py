@@ -141,7 +141,7 @@ def test_a_put_whose_reply_is_lost_and_which_the_store_tries_again_is_no_error(e
     t = opened(options(endpoint), URL + name)
     assert t.scan().count() == 10 and t.check().ok
     path = ".hoodie/hoodie.properties"
-    refused("exists already", t.storage.create, path, b"another", kind=mdt.errors.Internal)
+    refused("already exists", t.storage.create, path, b"another", kind=mdt.errors.Internal)
 
 
 def refused(said, act, *given, **more):
@@ -195,13 +195,13 @@ ANSWERS: dict[str, tuple[int, str, type[MdtError], str]] = {
         301,
         s3.fault("PermanentRedirect", "use the endpoint"),
         Invalid,
-        "another region … hint: … region",
+        "not in the requested region … hint: … region",
     ),
     "a wrong signature scope": (
         400,
         SCOPE,
         Invalid,
-        "another region than the one that was asked: eu-west-3 … 'region': 'eu-west-3'",
+        "not in the requested region, but in eu-west-3 … 'region': 'eu-west-3'",
     ),
     "an unknown key": (
         403,
@@ -209,12 +209,12 @@ ANSWERS: dict[str, tuple[int, str, type[MdtError], str]] = {
         Unavailable,
         "InvalidAccessKeyId: the key *** does not exist … hint: … check the credentials",
     ),
-    "no rights": (403, DENIED, Unavailable, "AccessDenied … hint: … rights on the bucket"),
+    "no rights": (403, DENIED, Unavailable, "AccessDenied … hint: … permissions on the bucket"),
     "no rights to list, as Azure says it": (
         403,
         UNAUTHORIZED,
         Unavailable,
-        "the store refused … hint: … rights on the bucket",
+        "the store refused … hint: … permissions on the bucket",
     ),
     "a busy store": (
         503,
@@ -247,15 +247,15 @@ def test_which_right_lacks_is_said_for_every_kind_of_request():
             ("listing 'd'", "s3:ListBucket", storage.list_dir, "d"),
             ("listing '/'", "s3:ListBucket", storage.list, ""),
         ):
-            hint = f"rights on the bucket: {text.partition(' ')[0]} needs {right}"
+            hint = f"permissions on the bucket: {text.partition(' ')[0]} needs {right}"
             refused(f"refused {text}: AccessDenied … hint: … {hint}", act, *given)
-        refused("refused reading 'f' … hint: … (who may not list it", storage.size, "f")
+        refused("refused reading 'f' … hint: … (without the permission to list", storage.size, "f")
 
 
 def test_deletes_that_are_refused_one_by_one_in_an_answer_of_success_are_refusals():
     body = "<DeleteResult><Error><Key>t/f</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>"
     with answered(200, body) as storage:
-        refused("refused deleting 'f' … hint: … rights on the bucket", storage.delete, "f")
+        refused("refused deleting 'f' … hint: … permissions on the bucket", storage.delete, "f")
 
 
 def test_a_conflict_that_a_store_tells_of_any_request_is_unavailable():
@@ -270,7 +270,7 @@ def test_a_conflict_that_a_store_tells_of_any_request_is_unavailable():
         ):
             refused("OperationAborted", act, *given)
         refused("409 Conflict", storage.size, "f")
-        refused("another put under way", storage.put_if_absent, "f", b"")
+        refused("concurrent write", storage.put_if_absent, "f", b"")
 
 
 def test_a_put_that_meets_itself_under_way_is_made_again(endpoint, given):
@@ -310,7 +310,7 @@ def test_a_container_and_a_bucket_of_other_services_are_named_too(scheme, code, 
 def test_a_put_for_which_the_store_finds_no_place_says_that_the_bucket_may_not_exist():
     with answered(404, "<html>not here</html>") as storage:
         for act in (storage.create, storage.replace, storage.put_if_absent):
-            said = "write 'f' … hint: … bucket 'trips-bucket' may not exist"
+            said = "destination for 'f' … hint: … bucket 'trips-bucket' may not exist"
             refused(said, act, "f", b"1")
         said = "there is no such object … hint: … mdt check"
         refused(said, storage.read, "f", kind=Missing)
@@ -328,7 +328,7 @@ def test_an_endpoint_at_which_nothing_listens_or_nothing_answers_is_named():
 def test_an_endpoint_without_encryption_needs_leave(endpoint, monkeypatch):
     given = options(endpoint)
     del given["AWS_ALLOW_HTTP"]
-    said = "no encryption … hint: … allow_http"
+    said = "not encrypted … hint: … allow_http"
     refused(said, opened, given, kind=Invalid)
     monkeypatch.setenv("AWS_ENDPOINT_URL", str(given.pop("AWS_ENDPOINT_URL")))
     refused(said, opened, given, kind=Invalid)

@@ -89,7 +89,7 @@ def test_one_of_many_threads_wins_each_put(storage):
 
 def test_creating_a_name_twice_is_our_own_mistake(storage):
     storage.create("x", b"1")
-    refused("exists already", storage.create, "x", b"2", kind=errors.Internal)
+    refused("already exists", storage.create, "x", b"2", kind=errors.Internal)
     assert storage.read("x") == b"1"
 
 
@@ -307,7 +307,7 @@ def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(tmp
         return mapped(name)
 
     monkeypatch.setattr(pa, "memory_map", exchanged)
-    refused("exchanged", storage.open, "x", kind=errors.Corrupt)
+    refused("replaced while", storage.open, "x", kind=errors.Corrupt)
 
 
 def test_directories_that_hold_nothing_go_and_no_object_does(storage):

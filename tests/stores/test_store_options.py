@@ -118,7 +118,7 @@ def test_options_of_http_come_from_the_environment_too():
     assert found.public == {"endpoint": "http://x", "timeout": "7s"}
     assert parse_store_options("s3", {}, environment).client["timeout"] == timedelta(seconds=5)
     maybe = {"AWS_ALLOW_HTTP": "maybe"}
-    refused("AWS_ALLOW_HTTP is neither", parse_store_options, "s3", {}, maybe)
+    refused("AWS_ALLOW_HTTP must be", parse_store_options, "s3", {}, maybe)
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {
@@ -138,11 +138,11 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a value of no use": ("s3", {"region": None}, "region is of type NoneType … hint: … text"),
     "bytes": ("s3", {"secret_access_key": SECRET.encode()}, "of type bytes … hint: … text"),
     "two values": ("s3", {"AWS_REGION": "a", "region": "b"}, "region is given twice"),
-    "a bucket": ("s3", {"aws_bucket": "b"}, "the URL says"),
-    "no bool": ("s3", {"allow_http": SECRET}, "allow_http is neither true nor false … 'true'"),
-    "no duration": ("s3", {"timeout": SECRET}, "timeout is no duration … hint: … 30s"),
-    "no number": ("s3", {"max_retries": SECRET}, "max_retries is no number … hint: … 3"),
-    "no encryption": ("s3", {"endpoint": "http://x"}, "no encryption … hint: … allow_http"),
+    "a bucket": ("s3", {"aws_bucket": "b"}, "the URL specifies"),
+    "no bool": ("s3", {"allow_http": SECRET}, "allow_http must be true or false … 'true'"),
+    "no duration": ("s3", {"timeout": SECRET}, "timeout must be a duration … hint: … 30s"),
+    "no number": ("s3", {"max_retries": SECRET}, "max_retries must be a number … hint: … 3"),
+    "no encryption": ("s3", {"endpoint": "http://x"}, "not encrypted … hint: … allow_http"),
     "an unknown name for a local path": ("", {"regoin": "x"}, "'regoin' … hint: … region"),
 }
 
@@ -162,13 +162,13 @@ def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path):
     ("url", "given", "text"),
     [
         ("s3://b/t", {"access_key_id": SECRET}, "incomplete"),
-        ("s3://b/t", {"conditional_put": SECRET}, "no store can be made"),
+        ("s3://b/t", {"conditional_put": SECRET}, "cannot be created"),
         (
             "gs://b/t",
             {"service_account_key": f'{{"private_key": "{SECRET}"}}'},
-            "no store can be made",
+            "cannot be created",
         ),
-        ("az://b/t", {"account_name": "x", "sas_token": SECRET}, "no store can be made"),
+        ("az://b/t", {"account_name": "x", "sas_token": SECRET}, "cannot be created"),
         ("az://b/t", {}, "Account must be specified"),
     ],
 )
@@ -198,7 +198,7 @@ def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url):
         lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"]),
     ]
     for make in [*makers, *([] if url.startswith("https") else [ObjectStorage])]:
-        error = refused("the URL of the table has … hint: ", make, url)
+        error = refused("the URL of the table contains … hint: ", make, url)
         whole = "".join(traceback.format_exception(error))
         assert SECRET not in whole.replace(repr(url), "")
         assert SECRET not in str(error)
@@ -215,7 +215,7 @@ def test_the_container_before_an_account_is_no_user():
     [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"],
 )
 def test_secrets_in_an_endpoint_are_refused_and_not_shown(address):
-    said = "endpoint has a user, a password or a query"
+    said = "endpoint contains a user, a password or a query"
     given = {"endpoint": address}
     assert SECRET not in str(refused(said, open_storage, "s3://b/t", storage_options=given))
     ready = ObjectStorage("s3://b/t", S3Store("b", endpoint=address, region="r"))

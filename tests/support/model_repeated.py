@@ -178,7 +178,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         asked = {name: row[name] for name in self.shape.located_by}
         there = [r for r in known if self.shape.partition(r) == self.shape.partition(row)]
         if len(there) > 1:
-            with pytest.raises(Invalid, match="1 keys live in several rows"):
+            with pytest.raises(Invalid, match="1 keys exist in several rows"):
                 self.table.get(asked)
         else:
             assert self._bag([self.table.get(asked)]) == self._bag(there)

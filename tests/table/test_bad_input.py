@@ -419,9 +419,9 @@ def test_storage_without_conditional_put_is_read_but_never_written(root):
     storage = WithoutConditionalPut(root / "t", durable=False)
     table = mdt.open(storage)
     assert table.scan().count() == 2
-    said = f"{storage.url} … only if it is absent … hint: … reading works"
+    said = f"{storage.url} … does not support conditional puts … hint: … reading works"
     for change in (lambda: table.upsert(rows()), lambda: table.delete(rows()), table.compact):
         refused(said, change, kind=Unsupported)
     new = WithoutConditionalPut(root / "new", durable=False)
-    said = "only if it is absent … hint: … S3"
+    said = "does not support conditional puts … hint: … S3"
     refused(said, mdt.create, new, SCHEMA, ["id"], kind=Unsupported)

@@ -92,7 +92,7 @@ def test_plans_are_told_at_debug_only(table, caplog):
     caplog.set_level(logging.DEBUG, "mdt")
     table.scan("v > 5").count()
     told = lines(caplog, "mdt.plan", logging.DEBUG)
-    assert told[0] == "trips: plan at seq 1: 0 of 1 files left"
+    assert told[0] == "trips: plan at seq 1: 0 of 1 files remain"
     assert any(
         "column_stats pruned 1 of 1 files (used): min, max and counts of v" in line for line in told
     )

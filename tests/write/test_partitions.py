@@ -173,7 +173,7 @@ def test_composite_keys_keep_commas_and_colons_apart(table_type, tmp_path):
 def test_a_composite_key_that_reads_as_another_is_refused(tmp_path):
     table = trees.create(tmp_path / "t", COMPOSITE, ["a", "b"])
     before = trees.tree(tmp_path)
-    with pytest.raises(Invalid, match="'a' holds the name of the next key field") as caught:
+    with pytest.raises(Invalid, match="'a' contains the name of the next key field") as caught:
         table.upsert(rows_of(COMPOSITE, "fine z 1", "x,b:y z 2"))
     assert "row 1" in caught.value.message
     assert trees.tree(tmp_path) == before

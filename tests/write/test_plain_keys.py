@@ -74,9 +74,9 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path):
 @pytest.mark.parametrize(
     "keys, refusal",
     [
-        (1.5, "key column 'id' is int64, and 1.5 is none"),
-        (["a"], "key column 'id' is int64"),
-        ([(1, 2)], "key column 'id' is int64"),
+        (1.5, "key column 'id' has type int64, which cannot hold 1.5"),
+        (["a"], "key column 'id' has type int64"),
+        ([(1, 2)], "key column 'id' has type int64"),
         (None, "data of type NoneType cannot be written"),
         ([1, {"id": 2}], "data of type list with an item of type int"),
         ([None], "data of type list with an item of type NoneType"),

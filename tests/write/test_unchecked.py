@@ -96,7 +96,7 @@ def test_a_merge_changes_each_row_of_a_key_but_moves_none(tmp_path, kind):
 def test_what_asks_for_one_row_of_a_key_is_told_that_there_are_several(tmp_path):
     table = made(tmp_path)
     assert table.scan("id = 'k0'").count() == 3
-    with pytest.raises(Invalid, match=r"1 keys live in several rows: 'k0'"):
+    with pytest.raises(Invalid, match=r"1 keys exist in several rows: 'k0'"):
         table.get({"id": "k0", "city": "x"})
     with pytest.raises(Invalid, match="takes new keys only"):
         table.insert(rows([0], 9, 9.0))

@@ -159,7 +159,7 @@ def test_a_range_that_was_cleaned_has_expired_in_a_worker_that_knew_the_table_an
 def test_a_table_in_memory_is_in_no_worker(counted: list[CountingStorage]) -> None:
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     put(table, 1)
-    with pytest.raises(Unsupported, match="lives in this process only"):
+    with pytest.raises(Unsupported, match="exists in this process only"):
         Query(table, 0)
 
 
