@@ -29,7 +29,10 @@ _COMMITS = frozenset(("commit", "deltacommit"))
 
 
 def next_path(known: Iterable[str]) -> str:
-    """Return the path for the next archive file. ``known``: existing paths in the archive folder.
+    """Return the path for the next archive file.
+
+    Args:
+        known: Existing paths in the archive folder.
 
     >>> next_path([]), next_path([f"{FOLDER}/.commits_.archive.7_1-0-1"])
     ('.hoodie/archived/.commits_.archive.1_1-0-1', '.hoodie/archived/.commits_.archive.8_1-0-1')

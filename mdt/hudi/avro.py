@@ -29,7 +29,11 @@ def optional(name: str, type: Any) -> dict[str, Any]:
 
 
 def record(name: str, *fields: Mapping[str, Any], **more: str) -> dict[str, Any]:
-    """Return a record type. ``more``: Further attributes, e.g. its namespace."""
+    """Return a record type.
+
+    Args:
+        more: Further attributes, e.g. its namespace.
+    """
     return {"type": "record", "name": name, **more, "fields": list(fields)}
 
 
@@ -51,7 +55,8 @@ def mapping(values: Any) -> dict[str, Any]:
 def one_record(schema: Any, record: Mapping[str, Any], sync: bytes) -> bytes:
     """Return an Avro file that contains only ``record``.
 
-    sync: Its 16-byte sync marker, fixed to make the encoding deterministic.
+    Args:
+        sync: Its 16-byte sync marker, fixed to make the encoding deterministic.
     """
     out = BytesIO()
     fastavro.writer(out, schema, [record], sync_marker=sync)

@@ -37,10 +37,14 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     """Return ``stored(schema)`` as the JSON text of an Avro record.
 
-    name: Name of the table. meta_fields: True to put Hudi's five meta columns in front. A nullable
-    field has the type ``["null", T]`` with default null, a required field ``T``. Names that Avro
-    does not allow are replaced by :func:`mdt.schema.names.avro_name`. Raises Invalid like
-    :func:`mdt.schema.declared.stored`.
+    A nullable field has the type ``["null", T]`` with default null, a required field ``T``. Names
+    that Avro does not allow are replaced by :func:`mdt.schema.names.avro_name`.
+
+    Args:
+        name: Name of the table.
+        meta_fields: True to put Hudi's five meta columns in front.
+
+    Raises Invalid like :func:`mdt.schema.declared.stored`.
 
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
     [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]

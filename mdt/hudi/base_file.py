@@ -130,8 +130,12 @@ def meta_columns(
 ) -> list[pa.Array]:
     """Return the five meta columns of ``n`` new rows, in the order of META_FIELDS.
 
-    keys: string[n]. Constant columns are dictionary<int32, string> arrays, which take 4 bytes per
-    row in memory and almost nothing in the file.
+    Constant columns are dictionary<int32, string> arrays, which take 4 bytes per row in memory and
+    almost nothing in the file.
+
+    Args:
+        task: Number of the task, a part of ``_hoodie_commit_seqno``.
+        keys: string[n], the record keys.
     """
     assert len(keys) == n, (len(keys), n)
     if n == 1:
@@ -214,9 +218,12 @@ def encode(
     empty row group. A small table has a single page per column chunk and no page index. The footer
     contains digests of all column chunks (:mod:`mdt.parquet.digests`).
 
-    avro_schema: Includes the meta columns. min_key, max_key: Bounds of the record keys, or None.
-    bloom: Returns Hudi's Bloom filter of the record keys in base64, of the kind ``bloom_type``.
-    Called after the rows are encoded. page_bytes: Target page size, multiplied for zstd.
+    Args:
+        avro_schema: Includes the meta columns.
+        min_key, max_key: Bounds of the record keys, or None.
+        bloom: Returns Hudi's Bloom filter of the record keys in base64, of the kind ``bloom_type``.
+            Called after the rows are encoded.
+        page_bytes: Target page size, multiplied for zstd.
     """
     table = as_in_files(table)
     sink = pa.BufferOutputStream()
@@ -251,10 +258,14 @@ def encode_groups(
 ) -> pq.FileMetaData:
     """Write row groups, at least one, as Parquet to the file object ``sink``. Return the footer.
 
-    See :func:`encode`. unbounded: Result of :func:`without_bounds` for all rows. said: Returns
-    ``min_key``, ``max_key`` and the Bloom filter; called after all rows are written. The caller
-    fills in the digests (:func:`mdt.parquet.digests.fill`). The first row group determines the
-    encodings.
+    See :func:`encode`. The first row group determines the encodings. The caller fills in the
+    digests (:func:`mdt.parquet.digests.fill`).
+
+    Args:
+        rows: Total number of rows.
+        unbounded: Result of :func:`without_bounds` for all rows.
+        said: Returns ``min_key``, ``max_key`` and the Bloom filter. Called after all rows are
+            written.
     """
     footers: list[pq.FileMetaData] = []
     remaining = map(as_in_files, groups)

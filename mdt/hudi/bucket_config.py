@@ -14,8 +14,9 @@ _VERSION = 1
 def encode(expressions: str, buckets: int) -> bytes:
     """Return the content of the file.
 
-    expressions: Rules in Hudi's form, ``regex,buckets;regex,buckets``. buckets: Bucket count of all
-    other partitions.
+    Args:
+        expressions: Rules in Hudi's form, ``regex,buckets;regex,buckets``.
+        buckets: Bucket count of all other partitions.
 
     >>> json.loads(encode("-06-,16", 4))["expressions"]
     '-06-,16'

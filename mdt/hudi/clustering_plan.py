@@ -31,11 +31,14 @@ CLUSTER = "CLUSTER"
 
 
 def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> bytes:
-    """Return the plan of the ``operation`` (Hudi's name); for a clustering it contains ``units``.
+    """Return the plan of an operation that replaces file groups.
 
-    Each unit has ``slices`` and ``outputs``, the ids of the new file groups. A slice is a file
-    slice with the keys ``dataFilePath`` (path of the base file in the table, or None),
-    ``deltaFilePaths`` (paths of log files), ``fileId`` and ``partitionPath``.
+    Args:
+        units: Units of a clustering. Each has ``slices`` and ``outputs``, the ids of the new file
+            groups. A slice is a file slice with the keys ``dataFilePath`` (path of the base file in
+            the table, or None), ``deltaFilePaths`` (paths of log files), ``fileId`` and
+            ``partitionPath``.
+        operation: Hudi's operation type. Only a clustering contains units.
     """
     groups: list[dict[str, Any]] = [
         {

@@ -66,9 +66,12 @@ partition.
 class CommitMetadata:
     """The metadata of a completed instant.
 
-    files: A table with the columns WRITTEN, and optionally more. schema_json: Avro schema without
-    meta columns. operation: Hudi's operation type, e.g. ``UPSERT``. extra: Private entries stored
-    next to the schema. replaced: Partition -> ids of the file groups that the commit replaces.
+    Attributes:
+        files: A table with the columns WRITTEN, and optionally more.
+        schema_json: Avro schema without meta columns.
+        operation: Hudi's operation type, e.g. ``UPSERT``.
+        extra: Private entries stored next to the schema.
+        replaced: Partition -> ids of the file groups that the commit replaces.
     """
 
     files: pa.Table
@@ -83,8 +86,11 @@ class CommitMetadata:
 class Cleaned:
     """A cleaning.
 
-    time: Its instant. policy: Hudi's name of the policy. earliest, action: Instant and action of
-    the oldest retained snapshot, or "". files: Partition path -> names of the deleted data files.
+    Attributes:
+        time: Its instant.
+        policy: Hudi's name of the policy.
+        earliest, action: Instant and action of the oldest retained snapshot, or "".
+        files: Partition path -> names of the deleted data files.
     """
 
     time: str

@@ -27,9 +27,10 @@ _SYNC = b"mdt.compaction/1"
 def encode(operations: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the plan of a compaction.
 
-    Each operation has the keys ``baseInstantTime``, ``fileId``, ``partitionPath``, ``dataFilePath``
-    (the base file's name, or None), ``deltaFilePaths`` (log file names, oldest first) and
-    optionally ``metrics`` (name -> float).
+    Args:
+        operations: Dicts with the keys ``baseInstantTime``, ``fileId``, ``partitionPath``,
+            ``dataFilePath`` (the base file's name, or None), ``deltaFilePaths`` (log file names,
+            oldest first) and optionally ``metrics`` (name -> float).
     """
     plan = {
         "operations": [

@@ -20,7 +20,11 @@ LOG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BaseFileName:
-    """The parts of a base file's name. ``token``: ``<task>-<stage>-<attempt>``, three numbers."""
+    """The parts of a base file's name.
+
+    Attributes:
+        token: ``<task>-<stage>-<attempt>``, three numbers.
+    """
 
     file_id: str
     token: str
@@ -31,8 +35,9 @@ class BaseFileName:
 class LogFileName:
     """The parts of a log file's name.
 
-    instant: Depends on the layout, see :meth:`mdt.hudi.layout.Layout.log_instant`. token: "" in old
-    tables.
+    Attributes:
+        instant: Depends on the layout, see :meth:`mdt.hudi.layout.Layout.log_instant`.
+        token: "" in old tables.
     """
 
     file_id: str

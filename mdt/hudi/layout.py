@@ -23,12 +23,14 @@ from mdt.schema.definition import TableDefinition
 class Layout(Protocol):
     """One table version of Hudi. Paths are relative to the table.
 
-    version: Value of ``hoodie.table.version``. archive: Directory of Hudi's archive of instants.
-    timeline: Directory of the instants. Names of instants begin with their time, so a listing is in
-    order; other names in that directory begin with a letter or a dot.
-
-    Arguments: ``time`` is the time of an instant, 17 digits. ``action`` is Hudi's name of the
+    In all methods, ``time`` is the time of an instant, 17 digits. ``action`` is Hudi's name of the
     pending action: commit, deltacommit, compaction or replacecommit.
+
+    Attributes:
+        version: Value of ``hoodie.table.version``.
+        archive: Directory of Hudi's archive of instants.
+        timeline: Directory of the instants. Names of instants begin with their time, so a listing
+            is in order. Other names in that directory begin with a letter or a dot.
     """
 
     version: int
@@ -87,10 +89,13 @@ class Layout(Protocol):
     ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files to write after a commit, in this order.
 
-        The first one is at :meth:`completed_path` and makes the commit visible. told: The metadata
-        of the commit; for log files they contain the slice's base file and all its log files so
-        far. plan: The plan of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
-        :mod:`mdt.hudi.clustering_plan`.
+        The first one is at :meth:`completed_path` and makes the commit visible.
+
+        Args:
+            told: The metadata of the commit. For log files they contain the slice's base file and
+                all its log files so far.
+            plan: The plan of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
+                :mod:`mdt.hudi.clustering_plan`.
         """
         ...
 
@@ -100,7 +105,9 @@ class Layout(Protocol):
         """Return (path, content) of a new file of Hudi's archive for instants that leave the
         timeline.
 
-        known: Existing paths in the folder ``archive``. instants: Completed instants, oldest first.
+        Args:
+            known: Existing paths in the folder ``archive``.
+            instants: Completed instants, oldest first.
         """
         ...
 
@@ -117,8 +124,11 @@ class Layout(Protocol):
     ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of a savepoint on the commit ``time``, in the order of writing.
 
-        A savepoint protects the snapshot from Hudi's services. at_ms: Creation time in milliseconds
-        since 1970. files: Partition path -> names of the snapshot's data files.
+        A savepoint protects the snapshot from Hudi's services.
+
+        Args:
+            at_ms: Creation time in milliseconds since 1970.
+            files: Partition path -> names of the snapshot's data files.
         """
         ...
 
@@ -126,7 +136,8 @@ class Layout(Protocol):
         """Return (path, content) of the files written next to the commit ``time`` of a restore, in
         order.
 
-        to: Instant of the restored snapshot.
+        Args:
+            to: Instant of the restored snapshot.
         """
         ...
 

@@ -51,7 +51,10 @@ class Block:
     """A block and its location: offset and length, in bytes of the file, of the block and its
     content.
 
-    kind: COMMAND to CDC. header: Key -> text. content: A view without a copy.
+    Attributes:
+        kind: COMMAND to CDC.
+        header: Key -> text.
+        content: A view without a copy.
     """
 
     kind: int
@@ -66,7 +69,8 @@ class Block:
 def name(file_id: str, instant: str, version: int, token: str) -> str:
     """Return the name of log file number ``version`` (from 1) of its slice.
 
-    instant: See :meth:`mdt.hudi.layout.Layout.log_instant`.
+    Args:
+        instant: See :meth:`mdt.hudi.layout.Layout.log_instant`.
 
     >>> name("6f2c-0", "20240229120000123", 2, "3-77-0")
     '.6f2c-0_20240229120000123.log.2_3-77-0'
@@ -89,8 +93,10 @@ def data_block(
 ) -> tuple[bytes, int]:
     """Return a data block with Parquet content, and the offset of the content in the block.
 
-    avro_schema: Includes the meta columns. positions: The rows of the base file ``base_instant``
-    that the block replaces, one per row and in the same order; None if any row is new.
+    Args:
+        avro_schema: Includes the meta columns.
+        positions: The rows of the base file ``base_instant`` that the block replaces, one per row
+            and in the same order. None if any row is new.
     """
     return _block(
         PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet)
@@ -111,11 +117,16 @@ def delete_block(
     positions: BitMap64 | BitMap | None,
     base_instant: str | None,
 ) -> bytes:
-    """Return a block that deletes ``keys`` (string[n]) in ``partitions`` (one for all, or
-    string[n]).
+    """Return a block that deletes record keys.
 
-    The deletes ignore ordering values (commit-time ordering in Hudi). positions: See
-    :func:`data_block`. Raises Invalid for null keys.
+    The deletes ignore ordering values (commit-time ordering in Hudi).
+
+    Args:
+        keys: string[n].
+        partitions: Their partition path, or string[n].
+        positions: See :func:`data_block`.
+
+    Raises Invalid for null keys.
     """
     if keys.null_count:
         raise Invalid("a null key cannot be deleted")

@@ -58,9 +58,10 @@ def partition_paths(
     Row i is in ``paths[codes[i]]``, and every path is used. The codes are read-only. Levels are
     joined by ``/``, and nulls become NULL_PARTITION. Without ``fields`` the only path is "".
 
-    hive_style: ``column=value`` instead of ``value``, with the column's name in Hudi's files.
-    Columns may be strings, integers, booleans or dates. With ``time_path`` there is one column, a
-    time.
+    Args:
+        fields: Partition columns: strings, integers, booleans or dates.
+        hive_style: ``column=value`` instead of ``value``, with the column's name in Hudi's files.
+        time_path: Form of the path if the partition column is a time.
 
     Raises Invalid with the values for an empty string, a value that reads as null, a reserved or
     overlong name, and for another type.

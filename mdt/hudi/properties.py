@@ -115,7 +115,8 @@ def verify(properties: Mapping[str, str]) -> None:
 def partition_metadata(instant: str, depth: int) -> bytes:
     """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``.
 
-    depth: Number of directory levels below the table.
+    Args:
+        depth: Number of directory levels below the table.
 
     >>> decode(partition_metadata("20240229120000123", 2))
     {'commitTime': '20240229120000123', 'partitionDepth': '2'}

@@ -29,8 +29,11 @@ def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True
     """Return the record key of each row as string[n] without nulls.
 
     Strings are unchanged, integers decimal, booleans ``true`` and ``false``, dates ISO, and
-    timestamps microseconds since 1970. numbered: True if row numbers are meaningful to the caller;
-    otherwise messages contain only values.
+    timestamps microseconds since 1970.
+
+    Args:
+        numbered: True if row numbers are meaningful to the caller. Otherwise messages contain only
+            values.
 
     Raises Invalid with the first ten rows for a null or an empty string. With several fields,
     raises Invalid for a value that contains the beginning of the next field. Also raises it for

@@ -29,13 +29,21 @@ _SYNC = b"mdt.restoring/1."
 
 
 def encode_plan(to: str) -> bytes:
-    """Return the content of a requested restore. ``to``: Instant of the snapshot to restore."""
+    """Return the content of a requested restore.
+
+    Args:
+        to: Instant of the snapshot to restore.
+    """
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
     return one_record(_PLAN, plan, _SYNC)
 
 
 def encode_metadata(time: str) -> bytes:
-    """Return the content of a completed restore. ``time``: Its instant."""
+    """Return the content of a completed restore.
+
+    Args:
+        time: Time of its instant.
+    """
     metadata: dict[str, Any] = {
         "startRestoreTime": time,
         "timeTakenInMillis": 0,

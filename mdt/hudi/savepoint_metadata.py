@@ -16,8 +16,10 @@ _SYNC = b"mdt.savepoint/1."
 def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]) -> bytes:
     """Return the content of a completed savepoint.
 
-    by: User. at_ms: Creation time in milliseconds since 1970. files: Partition path -> names of the
-    snapshot's data files.
+    Args:
+        by: User.
+        at_ms: Creation time in milliseconds since 1970.
+        files: Partition path -> names of the snapshot's data files.
     """
     partitions = {
         partition: {"partitionPath": partition, "savepointDataFile": list(names)}

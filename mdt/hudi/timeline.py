@@ -45,7 +45,9 @@ _TIME = re.compile(r"[0-9]{17}|[0-9]{14}")
 class Instant:
     """A state of an action.
 
-    time: 17 digits, or 14 in old tables. state: requested, inflight or completed.
+    Attributes:
+        time: 17 digits, or 14 in old tables.
+        state: requested, inflight or completed.
     """
 
     time: str

@@ -213,9 +213,12 @@ def table_properties(
 ) -> dict[str, str]:
     """Return the properties of a new version 6 table, including the checksum.
 
-    ordering: The ordering field (event-time ordering: the larger value wins), or None (commit-time
-    ordering: the later commit wins). schema_json: Avro schema without meta columns. Raises Invalid
-    for an empty, overlong or unprintable name.
+    Args:
+        ordering: The ordering field (event-time ordering: the larger value wins), or None
+            (commit-time ordering: the later commit wins).
+        schema_json: Avro schema without meta columns.
+
+    Raises Invalid for an empty, overlong or unprintable name.
     """
     if (
         not name.isprintable()

@@ -58,7 +58,8 @@ def reserved(chunks: int) -> str:
 def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
     """Replace the placeholder from :func:`reserved` by the digests of all column chunks, in place.
 
-    metadata: The footer of ``parquet``.
+    Args:
+        metadata: The footer of ``parquet``.
     """
     starts, sizes = _ranges(metadata)
     placeholder = reserved(len(starts))
@@ -88,8 +89,10 @@ def _ranges(metadata: pq.FileMetaData) -> tuple[Int64Array, Int64Array]:
 
 
 def place_of(column: Any) -> tuple[int, int]:
-    """Return the offset and the size in bytes of a column chunk. ``column``: Its pyarrow
-    metadata.
+    """Return the offset and the size in bytes of a column chunk.
+
+    Args:
+        column: Its pyarrow metadata.
     """
     first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     return first, column.total_compressed_size
@@ -99,8 +102,11 @@ def place_of(column: Any) -> tuple[int, int]:
 class Footer:
     """A parsed footer: pyarrow's metadata, and the non-empty column chunks.
 
-    starts: Offsets of the chunks, ascending, int64[chunks]. sizes: Their bytes, int64[chunks].
-    digests: uint32[chunks]. few: Columns with few distinct strings.
+    Attributes:
+        starts: Offsets of the chunks, ascending, int64[chunks].
+        sizes: Their bytes, int64[chunks].
+        digests: uint32[chunks].
+        few: Columns with few distinct strings.
     """
 
     metadata: Any

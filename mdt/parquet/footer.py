@@ -55,8 +55,10 @@ Int64Array = npt.NDArray[np.int64]
 class Locations:
     """Pages of many chunks, chunk by chunk.
 
-    offset, size: Bytes, including the header, int64[pages]. row: First row of the page in its row
-    group, int64[pages]. pages: Number of pages per chunk, int64[chunks].
+    Attributes:
+        offset, size: Bytes, including the header, int64[pages].
+        row: First row of the page in its row group, int64[pages].
+        pages: Number of pages per chunk, int64[chunks].
     """
 
     offset: Int64Array
@@ -69,8 +71,10 @@ class Locations:
 class Leaf:
     """A column with a single leaf, as described in a footer.
 
-    elements: Thrift bytes of its schema elements, outermost first. type: Physical type. path: Names
-    of the elements.
+    Attributes:
+        elements: Thrift bytes of its schema elements, outermost first.
+        type: Physical type.
+        path: Names of the elements.
     """
 
     elements: tuple[bytes, ...]
@@ -82,9 +86,13 @@ class Leaf:
 class Chunks:
     """n chunks for a new footer, at most one per column and row group. Each field is int64[n].
 
-    column, group: Column and row group. rows: Number of rows. values: Number of values, which
-    differs for lists. offset, size: Byte range in the file. dictionary: Size of the dictionary
-    page, 0 without. codec: Parquet's number of the codec.
+    Attributes:
+        column, group: Column and row group.
+        rows: Number of rows.
+        values: Number of values, which differs for lists.
+        offset, size: Byte range in the file.
+        dictionary: Size of the dictionary page, 0 without.
+        codec: Parquet's number of the codec.
     """
 
     column: Int64Array
@@ -184,8 +192,10 @@ def _numbers(data: npt.NDArray[np.uint8], at: Int64Array) -> tuple[Int64Array, I
 
 @dataclass(slots=True)
 class _Tokens:
-    """A parser of offset indexes as a sequence of varints. ``ends``: Positions of their last
-    bytes.
+    """A parser of offset indexes as a sequence of varints.
+
+    Attributes:
+        ends: Positions of their last bytes.
     """
 
     data: bytes
@@ -402,8 +412,10 @@ def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
 def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
     """Return n sequences of I64 fields with _FIELD_BYTES bytes each.
 
-    fields: (difference to the previous field id, values int64[n] >= 0). Varints are padded to equal
-    length with zero bits, which all readers accept.
+    Varints are padded to equal length with zero bits, which all readers accept.
+
+    Args:
+        fields: (difference to the previous field id, values int64[n] >= 0).
     """
     out = np.empty((len(fields[0][1]), len(fields), _FIELD_BYTES), np.uint8)
     for place, (step, values) in enumerate(fields):

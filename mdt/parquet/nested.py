@@ -29,8 +29,12 @@ _KEY, _VALUE = "key", "value"
 class LeafColumn:
     """A leaf of a column.
 
-    path: In Parquet's notation. column: Number of the column in its schema. number: Number of the
-    leaf in its column. type: Type of its values. chain: The column reduced to this leaf.
+    Attributes:
+        path: In Parquet's notation.
+        column: Number of the column in its schema.
+        number: Number of the leaf in its column.
+        type: Type of its values.
+        chain: The column reduced to this leaf.
     """
 
     path: str
@@ -149,8 +153,10 @@ def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
 
 
 def _fields(fields: Sequence[pa.Field], chains: Sequence[pa.Array]) -> list[pa.Array]:
-    """Return the values of ``fields``. ``chains``: A single-field struct array per leaf of these
-    fields.
+    """Return the values of ``fields``.
+
+    Args:
+        chains: A single-field struct array per leaf of these fields.
     """
     values, remaining = [], iter(chains)
     for field in fields:

@@ -71,17 +71,22 @@ class LayoutWarning(UserWarning):
 class PageMap:
     """The pages of one segment.
 
-    columns: Paths of the leaf columns; a flat column has its name. rows: Rows of the segment.
-    groups: Number of row groups.
+    Chunks are ordered by column, then by row group. Pages are ordered by chunk.
 
-    Per chunk, by column, then row group: codec: Parquet's number of the codec, uint8. start:
-    Offset, int64. dictionary: Size of the dictionary page, int64. first: Number of its first page,
-    int64. dictionary_digest: Digest of the dictionary page, uint32.
-
-    Per page, chunk by chunk: keys: Column number << 32 | first row, ascending, int64[p]. before:
-    Total bytes of all earlier pages, including headers, int64[p + 1]. digest: Digest including the
-    header, uint32[p]. values: Number of values, or 0 if it equals the number of rows, int64[p];
-    None if it is 0 for all pages.
+    Attributes:
+        columns: Paths of the leaf columns. A flat column has its name.
+        codec: Parquet's number of each chunk's codec, uint8[chunks].
+        rows: Rows of the segment.
+        groups: Number of row groups.
+        start: Offset of each chunk, int64[chunks].
+        dictionary: Size of each chunk's dictionary page, int64[chunks].
+        first: Number of each chunk's first page, int64[chunks].
+        keys: Column number << 32 | first row of each page, ascending, int64[p].
+        before: Total bytes of all earlier pages, including headers, int64[p + 1].
+        dictionary_digest: Digest of each chunk's dictionary page, uint32[chunks].
+        digest: Digest of each page, including its header, uint32[p].
+        values: Number of values in each page, or 0 if it equals the number of rows, int64[p]. None
+            if it is 0 for all pages.
     """
 
     columns: tuple[str, ...]
@@ -188,9 +193,12 @@ class PageMap:
     ) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the pages of ``columns`` that contain any of ``positions``.
 
-        positions: Ascending and not empty. The result is three arrays with an item per page,
-        ordered by column as given, then by row: page number, index of its column in ``columns``,
-        and number of ``positions`` in it. O(c n log p), or O(p log n) if that is less.
+        The result is three arrays with an item per page, ordered by column as given, then by row:
+        page number, index of its column in ``columns``, and number of ``positions`` in it. O(c n
+        log p), or O(p log n) if that is less.
+
+        Args:
+            positions: Ascending and not empty.
         """
         if self.count == len(self.columns):
             return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
@@ -257,8 +265,9 @@ def build(
     """Return the page map of Parquet bytes from :func:`mdt.hudi.base_file.encode`, with at least
     one row.
 
-    metadata: Their footer. Read if None. nested: False to skip nested columns, as older versions
-    did.
+    Args:
+        metadata: Their footer. Read if None.
+        nested: False to skip nested columns, as older versions did.
 
     A file without offset indexes has a single page per chunk. Raises an error of `UNKNOWN_LAYOUT`
     if the offset indexes are not at parquet-cpp's usual place.
@@ -351,9 +360,12 @@ def _indexed(
     """Return the page count of each chunk, and the size, first row in the row group and values per
     page.
 
-    taken: Leaf columns to include. lists: True for chunks of leaves in lists. For other pages the
-    number of values is 0. parquet-cpp may write a page without values before the last row of lists.
-    It is merged into the page before it.
+    parquet-cpp may write a page without values before the last row of lists. It is merged into the
+    page before it.
+
+    Args:
+        taken: Leaf columns to include.
+        lists: True for chunks of leaves in lists. For other pages the number of values is 0.
     """
     page_locations = locations(parquet, groups * leaves)
     order = (np.arange(groups)[None, :] * leaves + taken[:, None]).ravel()

@@ -79,10 +79,14 @@ _CODEC_BITS = 8
 class Wanted:
     """Selected rows of a segment.
 
-    path, offset, length: The file and the byte range of its Parquet data. parquet: That data, or
-    None if the storage reads ranges. positions: Strictly ascending int64[n], n > 0. file: Number of
-    the file in the snapshot, for callers that need the origin of rows. form: Conversion from the
-    segment's columns to the requested columns, or None. All segments of one read share it.
+    Attributes:
+        path, offset, length: The file and the byte range of its Parquet data.
+        parquet: That data, or None if the storage reads ranges.
+        page_map: Page map of the segment.
+        positions: Strictly ascending int64[n], n > 0.
+        file: Number of the file in the snapshot, for callers that need the origin of rows.
+        form: Conversion from the segment's columns to the requested columns, or None. All segments
+            of one read share it.
     """
 
     path: str
@@ -99,8 +103,11 @@ class Wanted:
 class _Request:
     """The leaves of the requested columns.
 
-    first: Number of each column's first leaf, followed by the number of leaves. schema: The leaves
-    as columns, named by numbers. described: Their footer descriptions.
+    Attributes:
+        leaves: The leaves.
+        first: Number of each column's first leaf, followed by the number of leaves.
+        schema: The leaves as columns, named by numbers.
+        described: Their footer descriptions.
     """
 
     leaves: tuple[LeafColumn, ...]
@@ -111,13 +118,17 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """Distinct pages, ordered by leaf column, segment and row.
+    """Distinct pages, ordered by leaf column, segment and row. Arrays have one item per page.
 
-    Per page: column: Number of the leaf in the request. segment: Number of the segment. info: See
-    :meth:`PageMap.info`. wanted: Number of selected rows in it. order: Order in which the pages are
-    copied: by column, pages without dictionary first, then by codec. start: Index of the page's
-    first row among the decoded rows of its column, counted separately for pages with and without
-    dictionary.
+    Attributes:
+        column: Number of the leaf in the request.
+        segment: Number of the segment in the request.
+        info: See :meth:`PageMap.info`.
+        wanted: Number of selected rows in the page.
+        order: Order in which the pages are copied: by column, pages without dictionary first, then
+            by codec.
+        start: Index of the page's first row among the decoded rows of its column, counted
+            separately for pages with and without dictionary.
     """
 
     column: Int64Array
@@ -229,8 +240,10 @@ def _footer(
 ) -> tuple[bytes, list[tuple[list[int], list[int]]]]:
     """Return the footer of the Parquet file of copied ``pages``, and the row groups of each column.
 
-    before: Bytes of dictionary before each page, or -1 if the page continues a chunk. The row
-    groups of a column are two lists: without and with a dictionary.
+    The row groups of a column are two lists: without and with a dictionary.
+
+    Args:
+        before: Bytes of dictionary before each page, or -1 if the page continues a chunk.
     """
     info = pages.info[pages.order]
     sizes = info[:, SIZE] + np.maximum(before, 0)
@@ -335,7 +348,8 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
 class _ColumnReader:
     """Decodes the leaf columns of a file of copied pages.
 
-    position: Positions of the selected rows in their segments, int64[n].
+    Args:
+        position: Positions of the selected rows in their segments, int64[n].
     """
 
     def __init__(

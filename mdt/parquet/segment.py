@@ -18,15 +18,19 @@ from mdt.stores.object_range import ObjectRange
 class Segment:
     """A base file, or a log file with at most one data block, as recorded by its commit.
 
-    id: ``seq << 20 | ordinal`` of the commit that added it. It never changes. path: Relative to the
-    table. size, crc: Bytes and CRC-32 of the whole file. kind: BASE or LOG of
-    :mod:`mdt.metadata.files.file_group`. file_id, base_instant, log_version, instant: The parts of
-    its name in Hudi. deletes: Number of record keys in its delete blocks.
-
-    rows: Number of rows, including deleted rows. block_offset, block_length: Byte range of the
-    Parquet data. row_groups: Rows in each row group. footer_length, footer_crc: Size and CRC-32 of
-    the footer at the end of the Parquet data. first_row: Position of its first row in its shard.
-    key_map, page_map: Their locations, or None.
+    Attributes:
+        id: ``seq << 20 | ordinal`` of the commit that added it. It never changes.
+        path: Relative to the table.
+        size, crc: Bytes and CRC-32 of the whole file.
+        kind: BASE or LOG of :mod:`mdt.metadata.files.file_group`.
+        file_id, base_instant, log_version, instant: The parts of its name in Hudi.
+        deletes: Number of record keys in its delete blocks.
+        rows: Number of rows, including deleted rows.
+        block_offset, block_length: Byte range of the Parquet data.
+        row_groups: Rows in each row group.
+        footer_length, footer_crc: Size and CRC-32 of the footer at the end of the Parquet data.
+        first_row: Position of its first row in its shard.
+        key_map, page_map: Their locations, or None.
     """
 
     id: int

@@ -57,7 +57,8 @@ columns), and 24 KB for 2.6 KB (1 row group).
 class _Chunks(PositionedFile):
     """The file object that pyarrow decodes. It only returns whole, verified column chunks.
 
-    source: The Parquet data, which begins at ``offset`` of the file ``path``.
+    Args:
+        source: The Parquet data, which begins at ``offset`` of the file ``path``.
     """
 
     def __init__(self, source: Any, footer: Footer, path: str, offset: int) -> None:
@@ -111,7 +112,11 @@ class _Chunks(PositionedFile):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Open Parquet data. ``far``: The storage if each read costs a request, else None."""
+    """Parquet data opened for reading.
+
+    Attributes:
+        far: The storage if each read costs a request, else None.
+    """
 
     parquet: pq.ParquetFile
     chunks: _Chunks
@@ -129,8 +134,10 @@ def open_segment(
 ) -> pq.ParquetFile:
     """Open the Parquet data of ``segment`` for access to its footer.
 
-    footers: Cache of footers. Raises Missing, or Corrupt if the data has changed since it was
-    written.
+    Args:
+        footers: Cache of footers.
+
+    Raises Missing, or Corrupt if the data has changed since it was written.
     """
     return _opened(storage, segment, pa.schema([]), footers).parquet
 
@@ -140,9 +147,11 @@ def _opened(
 ) -> _Opened:
     """Open the Parquet data of ``segment``.
 
-    schema: Columns to read. Columns with few distinct strings get a dictionary
-    (:mod:`mdt.parquet.decoded`). Later reads verify the digests in the footer and raise Corrupt on
-    a mismatch.
+    Later reads verify the digests in the footer and raise Corrupt on a mismatch.
+
+    Args:
+        schema: Columns to read. Columns with few distinct strings get a dictionary
+            (:mod:`mdt.parquet.decoded`).
     """
     path, offset = segment.path, segment.block_offset
     source = _source(storage, segment)
@@ -192,7 +201,11 @@ def _is_near(storage: Storage, segment: Segment) -> bool:
 
 
 def _footer(segment: Segment, source: Any) -> Footer:
-    """Return the verified footer of ``segment``. ``source``: Its Parquet data."""
+    """Return the verified footer of ``segment``.
+
+    Args:
+        source: Its Parquet data.
+    """
     path, offset = segment.path, segment.footer_offset
     source.seek(source.size() - segment.footer_length)
     tail = source.read_buffer(segment.footer_length)
@@ -229,6 +242,9 @@ def _require_footer(tail: bytes | pa.Buffer, segment: Segment) -> None:
 def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.bool_] | None:
     """Return a mask of the live rows among ``rows`` positions from ``first``, or None if all are
     live.
+
+    >>> live_mask(3, BitMap([11]), first=10).tolist()
+    [True, False, True]
     """
     if dead is None or dead.range_cardinality(first, first + rows) == 0:
         return None
@@ -250,9 +266,12 @@ def read_rows(
 ) -> pa.Table:
     """Return the columns ``schema`` of ``segment``, including deleted rows.
 
-    row_groups: Row groups to read, or None for all. wanted: Mask of the rows to return, or None for
-    all, bool[rows in these row groups]. footers: Cache of footers. Raises Missing, or Corrupt if
-    the data has changed since it was written.
+    Args:
+        row_groups: Row groups to read, or None for all.
+        wanted: Mask of the rows to return, or None for all, bool[rows in these row groups].
+        footers: Cache of footers.
+
+    Raises Missing, or Corrupt if the data has changed since it was written.
     """
     reader = _opened(storage, segment, schema, footers)
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
@@ -279,7 +298,11 @@ def _decoded(
     use_threads: bool,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Table:
-    """Return the rows of ``row_groups``. ``wanted``: Mask of rows, or None for all."""
+    """Return the rows of ``row_groups``.
+
+    Args:
+        wanted: Mask of rows, or None for all.
+    """
     table = opened.read(row_groups, schema.names, use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:

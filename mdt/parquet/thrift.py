@@ -69,8 +69,10 @@ def skip(data: bytes, at: int, kind: int) -> int:
 
 
 def _number(data: bytes, at: int, number: int) -> tuple[int, int]:
-    """Return the field id and value position for the field header at ``at``. ``number``: previous
-    id.
+    """Return the field id and value position for the field header at ``at``.
+
+    Args:
+        number: Id of the previous field.
     """
     if data[at] >> 4:
         return number + (data[at] >> 4), at + 1
@@ -121,7 +123,8 @@ def varint(value: int) -> bytes:
 def integer(step: int, kind: int, value: int) -> bytes:
     """Encode a field of type I16, I32 or I64 with ``value`` >= 0.
 
-    step: Difference between its id and the id of the previous field.
+    Args:
+        step: Difference between its id and the id of the previous field.
     """
     return bytes((step << 4 | kind,)) + varint(value << 1)
 

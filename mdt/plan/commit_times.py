@@ -24,7 +24,8 @@ from mdt.plan.plan_state import PlanState
 def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
     """Return the test for rows written by commits after ``since``, up to and including ``until``.
 
-    history: Table with the ``seq`` and ``instant`` of all commits.
+    Args:
+        history: Table with the ``seq`` and ``instant`` of all commits.
 
     >>> history = pa.table({"seq": [1, 2, 3], "instant": ["t1", "t2", "t3"]})
     >>> committed_within(history, since=1, until=3).value

@@ -46,10 +46,14 @@ Distinct = Callable[[str], int | None]
 class ColumnEstimate:
     """Statistics of a column in the rows of a scan.
 
-    distinct: Approximate upper limit of distinct values, or None if unknown. low, high: Bounds as
-    numbers (days, microseconds, 0 and 1), or None for strings, binaries and unknown bounds. nulls:
-    Number of rows. bytes_mean: Mean size of a value in memory. edges: Bounds of bins with equal row
-    counts, if requested, float64[bins + 1]. height: Rows per bin.
+    Attributes:
+        distinct: Approximate upper limit of distinct values, or None if unknown.
+        low, high: Bounds as numbers (days, microseconds, 0 and 1), or None for strings, binaries
+            and unknown bounds.
+        nulls: Number of rows.
+        bytes_mean: Mean size of a value in memory.
+        edges: Bounds of bins with equal row counts, if requested, float64[bins + 1].
+        height: Rows per bin.
     """
 
     distinct: int | None
@@ -83,8 +87,9 @@ class ColumnEstimate:
 class TableEstimate:
     """Estimated rows and bytes of a scan, its number of ``files``, and column statistics by name.
 
-    spread: Join keys whose values prune no files. Most files cover almost the whole range of such a
-    key, and no index covers it.
+    Attributes:
+        spread: Join keys whose values prune no files. Most files cover almost the whole range of
+            such a key, and no index covers it.
     """
 
     rows: int
@@ -105,8 +110,11 @@ def estimate(
     """Estimate the result of a plan before its predicate is tested, or of a scan of a whole
     snapshot.
 
-    columns: Column names or field paths. Columns without statistics are left out. keys: Join keys
-    to test for ``spread``. O(files + (columns + keys) × files of the scan).
+    Args:
+        columns: Column names or field paths. Columns without statistics are left out.
+        keys: Join keys to test for ``spread``.
+
+    O(files + (columns + keys) × files of the scan).
     """
     if isinstance(found, Snapshot):
         selection = Kept.everything(found)

@@ -20,10 +20,14 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 class IndexNote:
     """The effect of an index on a plan.
 
-    used: True if the index was consulted. covered: Number of segments with a summary. pruned:
-    Number of segments that it proved empty. If several indexes answered a condition together, each
-    counts them. reason: A code. detail: A sentence. row_groups: Number of row groups that it proved
-    empty in remaining segments.
+    Attributes:
+        used: True if the index was consulted.
+        covered: Number of segments with a summary.
+        pruned: Number of segments that it proved empty. If several indexes answered a condition
+            together, each counts them.
+        reason: A code.
+        detail: A sentence.
+        row_groups: Number of row groups that it proved empty in remaining segments.
     """
 
     index: str
@@ -39,9 +43,11 @@ class IndexNote:
 class PlanState:
     """The state of a plan.
 
-    maybe: The segments that may match, bool[numbered]. positions: File number -> the only positions
-    that may match. row_groups: File number -> the row groups that may match, bool[row groups], if
-    an index restricts them.
+    Attributes:
+        maybe: The segments that may match, bool[numbered].
+        positions: File number -> the only positions that may match.
+        row_groups: File number -> the row groups that may match, bool[row groups], if an index
+            restricts them.
     """
 
     metadata: Metadata

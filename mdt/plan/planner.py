@@ -44,8 +44,12 @@ SETTLED_ROWS_MAX = 1_024
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """A file to read, by number. ``row_groups``, ``positions``: Restrict the rows to read, unless
-    None.
+    """A file to read.
+
+    Attributes:
+        file: Number of the file.
+        row_groups: Row groups to read, or None for all.
+        positions: The only rows that may match, or None for any.
     """
 
     file: int
@@ -55,7 +59,11 @@ class SegmentScan:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A named metric of a plan. ``unit``: "bytes", or "" for a count."""
+    """A named metric of a plan.
+
+    Attributes:
+        unit: "bytes", or "" for a count.
+    """
 
     name: str
     number: int
@@ -66,10 +74,14 @@ class Figure:
 class Explanation:
     """Counts of the data that a plan reads and skips.
 
-    rows_read: Rows that may match. If an index knows their positions, only these count. bytes_read:
-    Parquet bytes of all columns in their row groups. Reading single rows by page takes less.
-    indexes: Effect of each index. caches: Name -> (hits, misses) of this process and table so far.
-    order_by, limit: As requested. stops: The condition under which reading ends early.
+    Attributes:
+        rows_read: Rows that may match. If an index knows their positions, only these count.
+        bytes_read: Parquet bytes of all columns in their row groups. Reading single rows by page
+            takes less.
+        indexes: Effect of each index.
+        caches: Name -> (hits, misses) of this process and table so far.
+        order_by, limit: As requested.
+        stops: The condition for ending early, if any.
     """
 
     seq: int
@@ -180,7 +192,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """The data to read. ``predicate``: The filter for the rows that are read, or None."""
+    """The data to read.
+
+    Attributes:
+        predicate: The filter for the rows that are read, or None.
+    """
 
     snapshot: Snapshot
     predicate: Predicate | None
@@ -213,10 +229,14 @@ def plan(
 ) -> ScanPlan:
     """Return a plan for reading the rows of ``snapshot`` that match ``predicate`` (None: all rows).
 
-    Reads no data files. remote: Tests large summaries outside this process. among: The only files
-    to read, bool[numbered]. They must have rows but need not be current, and the key index, which
-    only covers current rows, is not used. uncovered: Files that indexes may not cover although they
-    cover their shards, bool[numbered].
+    Reads no data files.
+
+    Args:
+        remote: Tests large summaries outside this process.
+        among: The only files to read, bool[numbered]. They must have rows but need not be current,
+            and the key index, which only covers current rows, is not used.
+        uncovered: Files that indexes may not cover although they cover their shards,
+            bool[numbered].
     """
     files = among
     if files is None:
@@ -480,8 +500,11 @@ def _row_group_verdicts(
 ) -> dict[int, BoolArray]:
     """Return which of the row groups of each file may match, as bool[row groups] by file number.
 
-    counts: Number of row groups in each file. The statistics of all files are combined into one
-    table per column, with nulls for row groups without statistics.
+    The statistics of all files are combined into one table per column, with nulls for row groups
+    without statistics.
+
+    Args:
+        counts: Number of row groups in each file.
     """
     stats = [work.snapshot.row_group_stats(i) for i in files]
     table = pa.concat_tables(stats)
@@ -520,7 +543,9 @@ def explain(
 ) -> Explanation:
     """Return an explanation of the data that a plan reads and skips. O(files).
 
-    where: The filter as text. caches: Name -> (hits, misses) of this process so far.
+    Args:
+        where: The filter as text.
+        caches: Name -> (hits, misses) of this process so far.
     """
     snapshot = found.snapshot
     counts = numbers(pc.list_value_length(snapshot.files.column("row_group_rows")))

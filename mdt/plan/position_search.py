@@ -39,9 +39,10 @@ Indexes = Sequence[TableIndex]
 class Answer:
     """The result of the second round for a share of the segments.
 
-    left: Numbers of the files that may match. positions: Serialized positions of these files, as in
-    :class:`PlanState`. used: Index -> (consulted, number of pruned segments, errors of unreadable
-    summaries).
+    Attributes:
+        left: Numbers of the files that may match.
+        positions: Serialized positions of these files, as in :class:`PlanState`.
+        used: Index -> (consulted, number of pruned segments, errors of unreadable summaries).
     """
 
     left: Int64Array
@@ -232,8 +233,10 @@ def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
 def _verdict(
     indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]
 ) -> BoolArray:
-    """Return MAYBE or NO for n segments or row groups, bool[n]. ``ask``: Gets the verdicts of an
-    index.
+    """Return MAYBE or NO for n segments or row groups, bool[n].
+
+    Args:
+        ask: Gets the verdicts of an index.
     """
     return verdicts(
         predicate, n, lambda leaf: (ask(index, leaf) for index in indexes if index.can_test(leaf))
@@ -245,7 +248,8 @@ def _narrow(
 ) -> None:
     """Intersect the positions ``found`` in each shard with the answers of ``ask``.
 
-    ask: Takes shards and their relevant positions. Shards without remaining rows are skipped.
+    Args:
+        ask: Takes shards and their relevant positions. Shards without remaining rows are skipped.
     """
     live, before, among = [], [], []
     for n, rows in enumerate(found):

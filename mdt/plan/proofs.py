@@ -26,7 +26,9 @@ from mdt.plan.planner import ScanPlan
 class Kept:
     """The files of a snapshot that a query reads.
 
-    predicate: The filter, or None. files: Numbers of the files that may contain a match, int64[n].
+    Attributes:
+        predicate: The filter, or None.
+        files: Numbers of the files that may contain a match, int64[n].
     """
 
     snapshot: Snapshot
@@ -53,8 +55,10 @@ class Kept:
 class Totals:
     """Totals over the matching rows of a plan.
 
-    rows: Number of matching rows. nulls, least, most: Null count, minimum and maximum by column,
-    where known. A bound is a key (:mod:`indexes.values`), or None if all values are null.
+    Attributes:
+        rows: Number of matching rows.
+        nulls, least, most: Null count, minimum and maximum by column, where known. A bound is a key
+            (:mod:`indexes.values`), or None if all values are null.
     """
 
     rows: int

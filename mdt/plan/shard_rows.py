@@ -27,9 +27,11 @@ Rows = list[BitMap | None]
 class ShardRows:
     """m shards with their n requested files.
 
-    shards: int64[m], ascending. files: int64[n], ascending and therefore ordered by shard and first
-    row. start: Index of each shard's first file, and n, int64[m + 1]. first, rows: Position of the
-    first row and number of rows of each file, int64[n].
+    Attributes:
+        shards: Shard numbers, ascending, int64[m].
+        files: File numbers, ascending and therefore ordered by shard and first row, int64[n].
+        start: Index of each shard's first file, and n, int64[m + 1].
+        first, rows: Position of the first row and number of rows of each file, int64[n].
     """
 
     shards: Int64Array
@@ -138,8 +140,10 @@ def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
 def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
     """Yield the positions of ``hits`` in each file of a shard.
 
-    hits: Not empty. first: Positions of the files' first rows, ascending, int64[n]. rows: Row
-    counts, int64[n].
+    Args:
+        hits: Not empty.
+        first: Positions of the files' first rows, ascending, int64[n].
+        rows: Row counts, int64[n].
 
     >>> [list(part) for part in cut(BitMap([1, 5]), np.array([0, 4]), np.array([4, 4]))]
     [[1], [1]]

@@ -30,9 +30,13 @@ T = TypeVar("T")
 class TableIndex:
     """An index that can help a plan.
 
-    known: Its summaries. covered: Segments with a summary, bool[numbered]. asked: True if it was
-    consulted. pruned: Number of segments that it proved empty. damaged: Errors of unreadable
-    summaries. row_groups: Number of row groups that it proved empty in remaining segments.
+    Attributes:
+        known: Its summaries.
+        covered: Segments with a summary, bool[numbered].
+        asked: True if it was consulted.
+        pruned: Number of segments that it proved empty.
+        damaged: Errors of unreadable summaries.
+        row_groups: Number of row groups that it proved empty in remaining segments.
     """
 
     work: PlanState
@@ -81,7 +85,8 @@ class TableIndex:
     ) -> BoolArray:
         """Return MAYBE or NO for each row group of ``files``, bool[sum].
 
-        row_groups: Number of row groups in each file, int64[n].
+        Args:
+            row_groups: Number of row groups in each file, int64[n].
         """
         if not self.index.row_groups:
             return np.repeat(self.verdicts(leaf, files), row_groups)
@@ -98,8 +103,10 @@ class TableIndex:
         return verdict
 
     def _verdicts(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
-        """Test the summaries of the parts of ``files``, bool[sum]. ``parts``: Their numbers,
-        int64[n].
+        """Test the summaries of the parts of ``files``, bool[sum].
+
+        Args:
+            parts: Their numbers, int64[n].
         """
         verdict = np.ones(int(parts.sum()), np.bool_)
         covered = np.flatnonzero(self.covered[files])
@@ -194,7 +201,8 @@ class TableIndex:
     ) -> list[T]:
         """Return the answer of each shard's summary, or ``guess`` if the summary cannot be read.
 
-        question: Takes opened summaries, each with its index in ``shards``.
+        Args:
+            question: Takes opened summaries, each with its index in ``shards``.
         """
         self.asked |= bool(len(shards))
         refs = self.known.of(shards, partial(self.work.snapshot.index_summaries, self.spec))
@@ -223,7 +231,10 @@ class TableIndex:
 def _parts(
     summary: Summary, ranges: Sequence[tuple[int, int]], counts: Sequence[int]
 ) -> list[Summary]:
-    """Return the summaries of the parts of a shard's files. ``counts``: Number of parts per file.
+    """Return the summaries of the parts of a shard's files.
+
+    Args:
+        counts: Number of parts per file.
 
     Raises ValueError if the summary has other parts.
     """
@@ -235,6 +246,10 @@ def _parts(
 
 
 def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
-    """Return the tests of each round. ``ways``: The forms of each test, at least one."""
+    """Return the tests of each round.
+
+    Args:
+        ways: The forms of each test, at least one.
+    """
     rounds = max(map(len, ways))
     return [[forms[min(n, len(forms) - 1)] for forms in ways] for n in range(rounds)]

@@ -42,7 +42,7 @@ from mdt.scan.lookup import KeyRows, rows_at
 CHANGE = pa.schema([("_change", pa.string()), ("_seq", pa.int64()), ("_instant", pa.string())])
 """Columns that describe the change of a row."""
 Maybe = Mapping[int, BitMap | None] | None
-"""The rows of each file that may match, None for all rows. None for all files."""
+"""File number -> the rows that may match, or None for all rows. None: all rows of all files."""
 
 _BATCH_ROWS = 65_536
 """Number of rows read together. Small commits share a batch."""
@@ -56,9 +56,11 @@ read first.
 class Changed:
     """n changes.
 
-    kind: Index in KINDS, int8[n]. seq: The last commit that changed the key, int64[n]. file,
-    position: Location of the row in the view of the range, int64[n]. event: Index of the event,
-    int64[n].
+    Attributes:
+        kind: Index in KINDS, int8[n].
+        seq: The last commit that changed the key, int64[n].
+        file, position: Location of the row in the view of the range, int64[n].
+        event: Index of the event, int64[n].
     """
 
     kind: np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -81,9 +83,12 @@ class Changed:
 class ChangedRows:
     """Reads the changes of a range.
 
-    names: Columns to return. predicate: Filter on pre- and post-images, or None. before: True to
-    include the pre-images of updates. hint: Another filter, which the caller of :meth:`changes`
-    applies itself. Rows that do not match it may be left out.
+    Attributes:
+        names: Columns to return.
+        predicate: Filter on pre- and post-images, or None.
+        before: True to include the pre-images of updates.
+        hint: Another filter, which the caller of :meth:`changes` applies itself. Rows that do not
+            match it may be left out.
     """
 
     metadata: Metadata
@@ -153,8 +158,10 @@ class ChangedRows:
         )
 
     def _changed(self, events: Events, key: Int64Array) -> Changed:
-        """Return the changes for ``events``. ``key``: Number of each event's key, int64[n], or -1
-        if unused.
+        """Return the changes for ``events``.
+
+        Args:
+            key: Number of each event's key, int64[n], or -1 if unused.
         """
         unknown = np.flatnonzero(~events.told)
         kind = events.kind.copy()
@@ -313,7 +320,8 @@ def one_by_one(events: Events, key: Int64Array) -> Changed:
 def net(events: Events, key: Int64Array) -> Changed:
     """Return the oldest pre-image and the newest post-image of each key, pre-images first.
 
-    events: Oldest first.
+    Args:
+        events: Oldest first.
 
     >>> seq, key, place = np.array([1, 2, 2, 3]), np.zeros(4, np.int64), np.arange(4)
     >>> inserted_and_deleted = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
@@ -332,7 +340,8 @@ def net(events: Events, key: Int64Array) -> Changed:
 def net_after(events: Events, key: Int64Array) -> Changed:
     """Return the newest post-image of each key, or its last image if it was deleted.
 
-    events: With correct kinds for their commits. Pre-images of updates may be missing.
+    Args:
+        events: With correct kinds for their commits. Pre-images of updates may be missing.
 
     >>> key, place, after = np.zeros(2, np.int64), np.arange(2), np.full(2, UPDATE_AFTER, np.int8)
     >>> net_after(Events(np.array([1, 2]), place, place, after, key == 0), key).kind.tolist()
@@ -369,7 +378,8 @@ def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array])
 def _within(changed: Changed, maybe: Mapping[int, BitMap | None]) -> BoolArray:
     """Return a mask of the changes that may match, bool[n].
 
-    maybe: The rows of each file that may match, None for all rows.
+    Args:
+        maybe: The rows of each file that may match, None for all rows.
     """
     keep = np.isin(
         changed.file,

@@ -78,7 +78,8 @@ def first_matches(
 ) -> Iterator[pa.Table]:
     """Yield the first ``limit`` matching rows, or all if there are fewer. Reads no further.
 
-    progress: Called with the number of completed segments and of all segments.
+    Args:
+        progress: Called with the number of completed segments and of all segments.
     """
     assert limit, "limit must be positive"
     remaining, size, completed = limit, max(limit, _ROWS_FIRST), 0
@@ -109,8 +110,10 @@ def in_order(
     threads: int,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return all matching rows, sorted by ``keys``. They must fit in memory. ``progress``: See
-    :func:`read`.
+    """Return all matching rows, sorted by ``keys``. They must fit in memory.
+
+    Args:
+        progress: See :func:`read`.
     """
     columns = _read_columns(plan, names, keys)
     tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
@@ -131,8 +134,9 @@ def best(
 ) -> pa.Table:
     """Return the first ``limit`` matching rows in the order of ``keys`` (top-k).
 
-    progress: Called with the number of segments that have been read or skipped, and of all
-    segments.
+    Args:
+        progress: Called with the number of segments that have been read or skipped, and of all
+            segments.
     """
     assert limit, "limit must be positive"
     return _Search(metadata, plan, names, keys, limit, threads).run(progress).select(names)
@@ -159,8 +163,12 @@ def _nothing(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _RowGroups:
-    """Row groups of segments, int64[n] each: ``of`` (index in ``scans``), ``row_group`` and
-    ``rows``.
+    """Row groups of segments, int64[n] each.
+
+    Attributes:
+        of: Index of the segment in ``scans``.
+        row_group: Number in the segment.
+        rows: Row count.
     """
 
     scans: Sequence[SegmentScan]
@@ -350,7 +358,8 @@ class _Search:
     def _threshold_of(self, found: pa.Table, *, strict: bool) -> Predicate | None:
         """Return the test for rows that can still be among the best, or None if any row can.
 
-        strict: True if a row equal to the last one cannot.
+        Args:
+            strict: True if a row equal to the last one cannot.
         """
         if len(found) < self._limit:
             return None
@@ -369,7 +378,8 @@ def _narrowed(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
 def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:
     """Return the order of files or row groups by their best possible value, unknown values first.
 
-    stats: Statistics of the sort column, STATS_SCHEMA [n].
+    Args:
+        stats: Statistics of the sort column, STATS_SCHEMA [n].
     """
     bound = stats["max" if key.descending else "min"]
     only_nulls = pc.equal(stats["nulls"], stats["values"]).fill_null(False)

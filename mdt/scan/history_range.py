@@ -50,8 +50,10 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 class RowsOfFile:
     """Rows of a file, by its number in the view, that a commit inserted or deleted.
 
-    kind: Kind of change of all these rows. told: True if it follows from the record. Otherwise it
-    is DELETE or INSERT until keys are compared.
+    Attributes:
+        kind: Kind of change of all these rows.
+        told: True if it follows from the record. Otherwise it is DELETE or INSERT until keys are
+            compared.
     """
 
     file: int
@@ -62,7 +64,11 @@ class RowsOfFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
-    """The rows of a commit. ``parts``: Deleted rows first."""
+    """The rows of a commit.
+
+    Attributes:
+        parts: Deleted rows first.
+    """
 
     seq: int
     instant: str
@@ -87,7 +93,10 @@ class CommitRows:
 class Events:
     """n inserted or deleted rows.
 
-    seq, file, position: int64[n]. kind: int8[n]. told: bool[n]. See :class:`RowsOfFile`.
+    Attributes:
+        seq, file, position: The commit and the location of the row in the view, int64[n].
+        kind: Kind of change, int8[n].
+        told: True if the kind follows from the record, bool[n].
     """
 
     seq: Int64Array
@@ -131,10 +140,12 @@ class Events:
 class HistoryRange:
     """The commits after ``since`` up to and including ``until``.
 
-    oldest: The snapshot before them. view: The files of all their snapshots. commits: Their row
-    changes, oldest first, without commits that changed no rows. uncovered: Files that had been
-    removed at ``until`` and whose shards got summaries within the range, bool[numbered]. These
-    summaries may not cover them.
+    Attributes:
+        oldest: The snapshot before them.
+        view: The files of all their snapshots.
+        commits: Their row changes, oldest first, without commits that changed no rows.
+        uncovered: Files that had been removed at ``until`` and whose shards got summaries within
+            the range, bool[numbered]. These summaries may not cover them.
     """
 
     oldest: Snapshot
@@ -168,8 +179,11 @@ def history_range(
 ) -> HistoryRange:
     """Return the row changes after commit ``since`` up to and including ``until``.
 
-    newest: The newest snapshot, if it has just been loaded. Raises Invalid if a commit does not
-    exist, and Expired if the first was cleaned. O(records of the range).
+    Args:
+        newest: The newest snapshot, if it has just been loaded.
+
+    Raises Invalid if a commit does not exist, and Expired if the first was cleaned. O(records of
+    the range).
     """
     newest = newest or metadata.newest()
     metadata.at(until, newest=newest)
@@ -199,8 +213,10 @@ def history_range(
 class _Told:
     """The row changes in a commit record.
 
-    died, came: Deleted and inserted rows as (segment, serialized positions or None for all rows).
-    came is in the order of files. inserts, updates, deletes: Counts of keys per file, int64[files].
+    Attributes:
+        died, came: Deleted and inserted rows as (segment, serialized positions or None for all
+            rows). came is in the order of files.
+        inserts, updates, deletes: Counts of keys per file, int64[files].
     """
 
     seq: int
@@ -228,8 +244,10 @@ class _Told:
         return cls(record.seq, record.instant, tuple(died), tuple(came), *counts)
 
     def numbered(self, view: Snapshot, rows: Int64Array) -> CommitRows:
-        """Convert segments to file numbers and add kinds. ``rows``: Row count of each file of the
-        view.
+        """Convert segments to file numbers and add kinds.
+
+        Args:
+            rows: Row count of each file of the view.
         """
         died, came = (self._placed(view, rows, part) for part in (self.died, self.came))
         kinds = self._kinds(view, died, came)

@@ -120,8 +120,12 @@ def _uses(
     """Yield the use of each test.
 
     Indexes on all tested columns would save a certain number of bytes together, which is divided
-    among the tests by their selectivity. now_read: Bytes that the query reads. without: Bytes
-    without any index. total: Bytes of the table.
+    among the tests by their selectivity.
+
+    Args:
+        now_read: Bytes that the query reads.
+        without: Bytes without any index.
+        total: Bytes of the table.
     """
     hits = {}
     for test in tests:

@@ -41,8 +41,10 @@ _VALUES = (
 class AskedKeys:
     """n keys from a caller.
 
-    table: The key columns, plus the partition columns if all of them were given, in the table's
-    types, n rows. is_one: True for a single key, False for a list of keys.
+    Attributes:
+        table: The key columns, plus the partition columns if all of them were given, in the table's
+            types, n rows.
+        is_one: True for a single key, False for a list of keys.
     """
 
     table: pa.Table

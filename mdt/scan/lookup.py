@@ -32,8 +32,11 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Locations of n keys. ``file``: File number, or -1 if absent. ``position``: Row. int64[n]
-    each.
+    """Locations of n keys.
+
+    Attributes:
+        file: File number, or -1 if the key is absent, int64[n].
+        position: Row in the file, int64[n].
     """
 
     file: Int64Array

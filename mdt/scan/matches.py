@@ -31,8 +31,9 @@ def matching_rows(
 ) -> list[FileRows]:
     """Return the live rows that match, by file. Reads only the columns of the predicate.
 
-    scanned: Gets the numbers of the files that neither an index nor statistics pruned. files: The
-    only files to search.
+    Args:
+        scanned: Gets the numbers of the files that neither an index nor statistics pruned.
+        files: The only files to search.
     """
     predicate = simplify(predicate)
     if predicate == Or(()):

@@ -57,7 +57,8 @@ def read(
 ) -> Iterator[pa.Table]:
     """Yield the matching rows with columns ``names``, one table per task that found any.
 
-    progress: Called with the number of completed tasks and of all tasks.
+    Args:
+        progress: Called with the number of completed tasks and of all tasks.
     """
     reader = _Reader(metadata, plan, tuple(names))
     tasks = reader.cut(threads)

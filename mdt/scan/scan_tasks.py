@@ -43,7 +43,9 @@ Int64Array = npt.NDArray[np.int64]
 class RowGroups:
     """A run of row groups of a segment.
 
-    row_groups: Their numbers, or None for all. starts: First position and row count of each.
+    Attributes:
+        row_groups: Their numbers, or None for all.
+        starts: First position and row count of each.
     """
 
     scan: SegmentScan
@@ -67,7 +69,11 @@ class Rows:
 
 
 class Cutter:
-    """Splits a plan into tasks. ``schema``: Columns to read."""
+    """Splits a plan into tasks.
+
+    Args:
+        schema: Columns to read.
+    """
 
     def __init__(self, metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> None:
         self._metadata = metadata
@@ -141,9 +147,11 @@ def placed(
 ) -> Wanted | None:
     """Return a request to read ``positions`` of file ``number`` by page.
 
-    Returns None if that is impossible, or slower than reading ``rows`` rows by row groups. names:
-    Needed columns, which the page map may lack in part. form: Conversion from the file's columns,
-    or None.
+    Returns None if that is impossible, or slower than reading ``rows`` rows by row groups.
+
+    Args:
+        names: Needed columns, which the page map may lack in part.
+        form: Conversion from the file's columns, or None.
     """
     page_map = _page_map(metadata, file)
     stored = names

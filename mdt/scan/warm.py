@@ -42,9 +42,12 @@ KINDS = ("summaries", "page_maps", "key_maps", "footers", "files")
 class WarmResult:
     """Counts of preloaded data, including data that was already cached.
 
-    seq: Commit of the snapshot. summaries, page_maps, key_maps, footers: Number of objects. bytes:
-    Their size in storage, counting only the heads of large summaries. tasks: Number of Spark tasks
-    that read summaries. opened: Number of data files that Spark has opened.
+    Attributes:
+        seq: Commit of the snapshot.
+        summaries, page_maps, key_maps, footers: Number of objects.
+        bytes: Their size in storage, counting only the heads of large summaries.
+        tasks: Number of Spark tasks that read summaries.
+        opened: Number of data files that Spark has opened.
     """
 
     seq: int
@@ -61,8 +64,9 @@ class WarmResult:
 class _Kind:
     """Objects to load.
 
-    load: Loads an object and returns its size in bytes, or raises Corrupt. cache: The cache that
-    retains them.
+    Attributes:
+        load: Loads an object and returns its size in bytes, or raises Corrupt.
+        cache: The cache that retains them.
     """
 
     name: str
@@ -82,7 +86,8 @@ def warm(
 ) -> WarmResult:
     """Preload the given ``kinds`` of data for queries of ``snapshot``.
 
-    specs: Indexes whose summaries to load.
+    Args:
+        specs: Indexes whose summaries to load.
     """
     selected = [kind for kind in _kinds(metadata, snapshot, specs) if kind.name in kinds]
     total = sum(len(kind.wanted) for kind in selected)
@@ -172,7 +177,8 @@ def summaries_of(
 ) -> tuple[SkippingIndex | None, list[SummaryRef]]:
     """Return an index, or None if it is not installed, and its summaries of ``files``.
 
-    files: bool[numbered], or None for all files with rows.
+    Args:
+        files: bool[numbered], or None for all files with rows.
     """
     _, index = index_of(spec)
     if isinstance(index, str):

@@ -35,8 +35,12 @@ TEMPORARY_SUFFIX = ".mdt-tmp"
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """A stored object: path from the root, size in bytes, and modification time in UTC
-    microseconds.
+    """A stored object.
+
+    Attributes:
+        path: Path from the root.
+        size: Size in bytes.
+        modified_us: Modification time in UTC microseconds.
     """
 
     path: str
@@ -81,7 +85,8 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return ``length`` bytes from ``offset``, or everything after ``offset``.
+        """Return ``length`` bytes from ``offset``, or everything after ``offset`` if ``length`` is
+        None.
 
         Raises ``errors.Missing`` for an absent object, and ``errors.Corrupt`` if it ends before
         offset + length.
@@ -138,8 +143,9 @@ class Storage(ABC):
     ) -> Listing:
         """Return the objects directly in the directory ``prefix``, sorted by path.
 
-        after, before: Exclusive bounds of the paths. An empty bound has no effect. known: Paths to
-        leave out. Skipped entries cost almost nothing.
+        Args:
+            after, before: Exclusive bounds of the paths. An empty bound has no effect.
+            known: Paths to leave out. Skipped entries cost almost nothing.
         """
 
     @abstractmethod

@@ -120,8 +120,10 @@ class LmdbStore:
     def __init__(self, directory: str, *, durable: bool) -> None:
         """Open or create the file.
 
-        durable: True if written data must survive a power cut. Raises StoreFailed if the file
-        cannot be opened.
+        Args:
+            durable: True if written data must survive a power cut.
+
+        Raises StoreFailed if the file cannot be opened.
         """
         try:
             self._env = opened(

@@ -30,8 +30,11 @@ _TURN = "turn"
 def opened(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
     """Open the LMDB environment in ``directory``, creating a store of this ``kind`` if necessary.
 
-    settings: Arguments of ``lmdb.open``. Raises lmdb.Error or OSError if the store cannot be used,
-    including mdt.stores.own_directory.NotOurs.
+    Args:
+        settings: Arguments of ``lmdb.open``.
+
+    Raises lmdb.Error or OSError if the store cannot be used, including
+    mdt.stores.own_directory.NotOurs.
     """
     claim(directory, kind)
     env = lmdb.open(directory, mode=0o600, **settings)

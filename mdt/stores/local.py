@@ -326,7 +326,8 @@ class LocalStorage(Storage):
     def _directory_of(self, path: str, *, lasts: bool = True) -> Iterator[tuple[int, str]]:
         """Yield a descriptor of the directory of ``path``, created if necessary, and the file name.
 
-        lasts: True if the directory must survive a crash.
+        Args:
+            lasts: True if the directory must survive a crash.
         """
         parent, _, name = check_path(path).rpartition("/")
         self._make_directory(parent, lasts=lasts)

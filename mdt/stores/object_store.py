@@ -63,9 +63,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class ObjectStorage(Storage):
     """The objects below a URL such as ``s3://bucket/table``.
 
-    store: A ready obstore store, e.g. with other kinds of credentials. By default it is made from
-    the URL, ``options`` and the environment; options take precedence. A pickle contains the URL and
-    the options that are not secret.
+    A pickle contains the URL and the options that are not secret.
+
+    Args:
+        store: A ready obstore store, e.g. with other kinds of credentials. By default it is made
+            from the URL, ``options`` and the environment.
+        options: See ``mdt.stores.options``. They take precedence over the environment.
     """
 
     is_remote = True

@@ -25,9 +25,12 @@ from mdt.limits import STORE_RETRIES_MAX, STORE_RETRY_SECONDS, STORE_TIMEOUT_SEC
 class Service:
     """A storage service.
 
-    prefixes: Optional prefixes of option names. names: Option name -> obstore's name. public:
-    Options whose values are not secret. credentials: Hint for missing credentials. rights:
-    Permission needed for reading, listing, writing and deleting.
+    Attributes:
+        prefixes: Optional prefixes of option names.
+        names: Option name -> obstore's name.
+        public: Options whose values are not secret.
+        credentials: Hint for missing credentials.
+        rights: Permission needed for reading, listing, writing and deleting.
     """
 
     name: str
@@ -210,10 +213,14 @@ def is_without_secrets(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Checked options for the service (config), HTTP (client) and retries, in obstore's form.
+    """Checked options, in obstore's form.
 
-    public: The given options that are not secret, under names that :func:`parse_store_options`
-    accepts.
+    Attributes:
+        config: Options of the service.
+        client: Options of the HTTP client.
+        retry: Options of retries.
+        public: The given options that are not secret, under names that :func:`parse_store_options`
+            accepts.
     """
 
     config: Mapping[str, str] = field(repr=False, default_factory=dict)
@@ -229,11 +236,14 @@ def parse_store_options(
     given: Mapping[str, object] | None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> StoreOptions:
-    """Return the options for a URL with this ``scheme``. "" is a local path: only names are
-    checked.
+    """Return the options for a URL.
 
-    environment: Source of HTTP options that are not given, e.g. AWS_ALLOW_HTTP. obstore reads the
-    other options from the environment itself, but ignores these if any HTTP option is passed to it.
+    Args:
+        scheme: Scheme of the URL. "" is a local path: only the names of its options are checked.
+        given: ``storage_options``, or None.
+        environment: Source of HTTP options that are not given, e.g. AWS_ALLOW_HTTP. obstore reads
+            the other options from the environment itself, but ignores these if any HTTP option is
+            passed to it.
 
     Raises ``errors.Invalid`` if ``given`` is not a mapping, for an unknown name (suggesting the
     closest one), an option given twice with different values, a value of a wrong type, and an

@@ -90,8 +90,9 @@ def _check_directory(directory: str, status: os.stat_result, names: set[str]) ->
 def _check_mark(directory: str, folder: int, mark: bytes, *, may_write: bool) -> None:
     """Check the marker of a directory.
 
-    may_write: True if the directory has no other files; an absent or incomplete marker is then
-    written.
+    Args:
+        may_write: True if the directory has no other files. An absent or incomplete marker is then
+            written.
     """
     flags = os.O_RDWR | os.O_CREAT if may_write else os.O_RDONLY
     try:

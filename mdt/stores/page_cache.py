@@ -31,8 +31,11 @@ _SLACK_BYTES = 16 << 20
 class PageCache:
     """A page cache of at most ``bytes_max`` bytes in ``directory``, which evicts the oldest pages.
 
-    Safe for threads and processes. refusal: Why the directory is not used, if it is not our store.
-    said: Messages that have been logged about it.
+    Safe for threads and processes.
+
+    Attributes:
+        refusal: Why the directory is not used, if it is not our store.
+        said: Messages that have been logged about it.
     """
 
     def __init__(self, directory: str, bytes_max: int) -> None:

@@ -87,8 +87,11 @@ class Scratch:
     def mapped(self, *, to_change: bool = False) -> pa.Buffer:
         """Return all bytes as a memory-mapped buffer, which outlives this object.
 
-        to_change: True for a writable buffer, which keeps the file open. Otherwise the file is not
-        kept open on systems with /proc. Raises Unavailable if mapping fails.
+        Args:
+            to_change: True for a writable buffer, which keeps the file open. Otherwise the file is
+                not kept open on systems with /proc.
+
+        Raises Unavailable if mapping fails.
 
         >>> scratch = Scratch()
         >>> at = scratch.append(b"abc")

@@ -64,8 +64,9 @@ def open_storage(
     ``az://…`` or ``memory:///`` (new and empty on every call). A :class:`Storage` is returned
     unchanged.
 
-    durable: See :class:`LocalStorage`. storage_options: See ``mdt.stores.options``; they have no
-    effect on local paths.
+    Args:
+        durable: See :class:`LocalStorage`.
+        storage_options: See ``mdt.stores.options``; they have no effect on local paths.
 
     Raises ``errors.Invalid`` for an empty path, a path with a NUL, a file URL of another machine,
     and an object that is not a path. Raises ``errors.Unsupported`` for another URL scheme.
