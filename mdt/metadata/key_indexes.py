@@ -57,12 +57,12 @@ def find(
     cls = registry.find_key_index(spec.kind)
     if isinstance(cls, registry.Unknown):
         package = (packages or {}).get(spec.kind)
-        hint = "install the package that has it"
+        hint = "install the package that provides it"
         if package:
-            hint = f"install the package {package}, which had it"
+            hint = f"install the package {package}"
         raise Unsupported(
             f"the key index {text!r} is not available: {cls.reason}",
-            hint=f"{hint}; reading does without",
+            hint=f"{hint}; reads work without it",
         )
     settings = dict(spec.options)
     if cls.name == _BLOOM and options:
@@ -70,9 +70,7 @@ def find(
     try:
         return cls(**settings)
     except (TypeError, ValueError) as error:
-        raise Invalid(
-            f"the key index {text!r} cannot be used: its options are not possible: {error}"
-        ) from error
+        raise Invalid(f"the key index {text!r} has invalid options: {error}") from error
 
 
 def keys_for(key_index: str, texts: pa.Array, ordered: pa.Array) -> pa.Array:
@@ -116,14 +114,14 @@ def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
         if bucket_options:
             raise Invalid(
                 f"the key index {key_index!r} has no buckets",
-                hint="write key_index='bucket', or leave their options out",
+                hint="use key_index='bucket', or remove the mdt.bucket options",
             )
         return key_index
     for name, value in bucket_options.items():
         if spec.options.get(name, value) != value:
             raise Invalid(
-                f"the key index {key_index!r} and the options say different {name}",
-                hint="give one of them",
+                f"the key index {key_index!r} and the options have different {name}",
+                hint="set the value in one place only",
             )
     settings = {**spec.options, **bucket_options}
     key_columns = {name: avro_name(name) for name in (*map(avro_name, key), *key)}
@@ -132,8 +130,8 @@ def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
     ]
     if not set(fields) <= key_columns.keys():
         raise Invalid(
-            f"a bucket is chosen by columns of the key ({', '.join(key)}), not {', '.join(fields)}",
-            hint="leave the fields out",
+            f"bucket fields must be key columns ({', '.join(key)}), not {', '.join(fields)}",
+            hint="remove the bucket fields to use the whole key",
         )
     if len(key) > 1:
         settings["fields"] = ",".join(key_columns[name] for name in fields)
@@ -189,7 +187,7 @@ def check(options: Options, key_index: str, scope: str) -> None:
         if not has_buckets(key_index) or settings.get(name, value) != value:
             raise Invalid(
                 f"the table's key index is {key_index!r}, so {name} cannot be {value}",
-                hint="leave the option out",
+                hint="remove the option",
             )
 
 
@@ -197,9 +195,9 @@ def _agree(options: Options, key_index: str, scope: str) -> None:
     kind, hudi_scope = INDEX_TYPES[options.index_type]
     if _kind(key_index) != kind or scope != hudi_scope:
         raise Invalid(
-            f"the index type {options.index_type} is key_index={kind!r} with scope={hudi_scope!r},"
-            f" not {key_index!r} with {scope!r}",
-            hint="give one of the two; key index and scope are fixed at creation",
+            f"the index type {options.index_type} requires key_index={kind!r} and"
+            f" scope={hudi_scope!r}, not {key_index!r} and {scope!r}",
+            hint="remove the index type, or the key index and scope; they are fixed at creation",
         )
 
 
@@ -223,7 +221,7 @@ def named(text: object) -> str:
     """
     if not isinstance(text, str):
         raise Invalid(
-            f"key_index is a {type(text).__name__}",
+            f"key_index must be text, not {type(text).__name__}",
             hint="give the name of a key index, such as 'bloom'",
         )
     try:
@@ -234,12 +232,12 @@ def named(text: object) -> str:
     if spec.columns:
         raise Invalid(
             f"the key index {text!r} names a column",
-            hint="a key index is one of the record key; leave it out",
+            hint="a key index covers the record key; remove the column",
         )
     if isinstance(registry.find_key_index(spec.kind), registry.Unknown):
         raise Invalid(
-            f"key_index={text!r} is not possible",
-            hint=f"give one of {available}, or install the package that has it",
+            f"unknown key index {text!r}",
+            hint=f"use one of {available}, or install the package that provides it",
         )
     name = find(text).name
     return str(replace(spec, kind=_SHORT.get(name, name)))

@@ -300,7 +300,7 @@ class Metadata:
                 text = f"the state after commit {snapshot.seq} was cleaned while it was read"
             elif not newest.keeps_checkpoint(snapshot.checkpoint.seq):
                 text = (
-                    f"the metadata that commit {snapshot.seq} was read from were cleaned meanwhile,"
+                    f"the metadata of commit {snapshot.seq} were cleaned during the read;"
                     " begin again"
                 )
             else:
@@ -372,7 +372,7 @@ class Metadata:
             seqs, self.storage.each(partial(self.record, seq) for seq in seqs), strict=True
         ):
             if record is None:
-                raise Missing("a commit record is gone", path=paths.commit(seq))
+                raise Missing("a commit record is missing", path=paths.commit(seq))
             yield record
 
     def record(self, seq: int) -> CommitRecord | None:
@@ -577,7 +577,7 @@ class Metadata:
 
     def _distrust(self, error: Corrupt) -> None:
         """Note that the checkpoint is damaged.  The next commit then writes another."""
-        text = "%s: compacted metadata are damaged and made again from the log: %s"
+        text = "%s: a checkpoint is damaged and is rebuilt from the log: %s"
         logs.warn_once(logs.METADATA, self.said, str(error), text, self.storage.url, error)
         self.damage = error
         self.checkpoint_seq = -1
@@ -592,7 +592,7 @@ class Metadata:
             columns.check()
             for name in wrong_stripes(columns):
                 raise Corrupt(
-                    f"{name} and the statistics of files disagree",
+                    f"{name} does not match the file statistics",
                     path=paths.checkpoint_manifest(seq),
                 )
 

@@ -31,7 +31,7 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
     try:
         return cls(**spec.options)
     except (TypeError, ValueError) as error:
-        return f"its options are not possible: {error}"
+        return f"invalid options: {error}"
 
 
 def index_of(text: str) -> tuple[registry.IndexSpec, SkippingIndex | str]:
@@ -45,7 +45,7 @@ def explained(definition: TableDefinition, text: str, reason: str) -> str:
     package = definition.packages.get(registry.parse_spec(text).kind)
     if not package:
         return reason
-    return f"{reason}; install the package {package}, which had it"
+    return f"{reason}; install the package {package}"
 
 
 def unusable(definition: TableDefinition) -> Iterator[tuple[str, str]]:
@@ -89,7 +89,7 @@ def named_spec(text: str, schema: pa.Schema) -> str:
     if len(spec.columns) > 1 and not index.several_columns:
         hint = " and ".join(str(replace(spec, columns=(column,))) for column in spec.columns)
         raise Invalid(
-            f"index {text!r} names {len(spec.columns)} columns; {spec.kind} is of one",
+            f"index {text!r} names {len(spec.columns)} columns; {spec.kind} covers one",
             hint=f"create {hint}",
         )
     type = type_of(schema, spec.columns, index)

@@ -431,7 +431,7 @@ class Writing(Handle):
         Traceback (most recent call last):
             ...
         mdt.errors.Invalid: the table has no partitions
-          hint: truncate() ends all rows, delete_where() those that match
+          hint: use truncate() for all rows, or delete_where() for matching rows
         """
         return self._ended(late.overwriting.DELETE_PARTITION, self._patterns(partitions))
 

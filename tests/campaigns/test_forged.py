@@ -393,7 +393,7 @@ def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what):
         ]
 
     forge(storage, 1, leave_out)
-    with pytest.raises(Corrupt, match="leaves out what it refers to"):
+    with pytest.raises(Corrupt, match="leaves out a file that it refers to"):
         mdt.open(storage).scan().to_arrow()
 
 
@@ -404,7 +404,7 @@ def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused():
     table.upsert(rows(range(3), 9))
     seq = table.snapshot().seq
     forge(storage, seq, lambda header, tables: header.update(begun_at=seq - 2))
-    with pytest.raises(Corrupt, match="files of a schema that was altered before it"):
+    with pytest.raises(Corrupt, match="files with a schema from before an alter"):
         mdt.open(storage)
 
 

@@ -55,7 +55,7 @@ def test_past_states_are_named_by_seq_instant_or_time(path):
         assert shown("count", path, "--as-of", point) == f"{count}\n"
     assert "new" not in shown("scan", path, "--as-of", 1, "--format", "csv")
     assert shown("files", path, "--as-of", 0, "--json") == ""
-    assert "is no tag, instant or time" in error_of("count", path, "--as-of", "once")
+    assert "is not a tag, instant or time" in error_of("count", path, "--as-of", "once")
 
 
 def test_changes_are_written_as_rows_in_every_format(path):
@@ -257,7 +257,7 @@ def test_options_lists_all(path):
 
 
 WRONG = {
-    "no table": ("info {}/none", "not a table of mdt", "mdt.create"),
+    "no table": ("info {}/none", "not an mdt table", "mdt.create"),
     "a bad filter": ("scan {}/t --where fair>1", "no column 'fair'", ""),
     "an unknown column": ("scan {}/t --columns idd", "no column 'idd'", "id"),
     "an unknown option": ("compact {}/t --option mdt.durabel=1", "'mdt.durabel'", "mdt.durable"),

@@ -126,7 +126,7 @@ def test_info_says_what_any_directory_is(path, tmp_path):
     for name, kind in kinds.items():
         assert document("info", tmp_path / name)["kind"] == kind
     assert "mdt create NEW_PATH --like rows.parquet" in shown("info", tmp_path / "files")
-    assert "nothing is there" in error_of("info", tmp_path / "none")
+    assert "it is empty or does not exist" in error_of("info", tmp_path / "none")
 
 
 def test_a_shell_can_complete_commands():

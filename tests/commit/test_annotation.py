@@ -178,5 +178,5 @@ def test_histories_of_older_writers_have_nulls_in_later_columns():
     found = codec.decode_ipc(data, HISTORY, path="p", added=HISTORY_ADDED)
     assert found.schema == HISTORY
     assert found.select(["seq", "metadata"]).to_pylist() == [{"seq": 3, "metadata": None}]
-    with pytest.raises(Corrupt, match="another schema"):
+    with pytest.raises(Corrupt, match="a wrong schema"):
         codec.decode_ipc(data, HISTORY, path="p")

@@ -115,7 +115,7 @@ def test_a_record_that_is_not_shown_for_minutes_is_gone():
     reader, storage, writer = beside(10**9)
     writer.upsert(rows([7], 3, 3.0))
     storage.inner.sleep(LATE_SECONDS_MAX)
-    with pytest.raises(Missing, match="a commit record is gone"):
+    with pytest.raises(Missing, match="a commit record is missing"):
         reader.scan()
 
 

@@ -149,7 +149,7 @@ def test_a_commit_record_that_is_gone_is_told_by_its_instant():
     storage = filled()
     storage.delete(paths.commit(2))
     storage.sleep(LATE_SECONDS_MAX)
-    said = "a commit record is gone: Hudi's timeline has commit 2"
+    said = "a commit record is missing: Hudi's timeline has commit 2"
     refused(said, mdt.open, storage, kind=Missing)
 
 

@@ -151,7 +151,7 @@ def test_an_uncompressed_table_is_used_in_place():
 def test_another_schema_is_corrupt():
     data = codec.encode_ipc(TABLE)
     for other in (columns("a int32"), TABLE.schema.remove(0)):
-        refused("another schema", codec.decode_ipc, data, other, path="p", kind=Corrupt)
+        refused("a wrong schema", codec.decode_ipc, data, other, path="p", kind=Corrupt)
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])

@@ -60,7 +60,7 @@ def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is
     table_type = "COPY_ON_WRITE" if path.stem.startswith("cow") else "MERGE_ON_READ"
     for said in (
         f"a Hudi table of another writer … version {version}, {table_type}",
-        "cannot adopt it yet",
+        "mdt cannot open it",
         "hudi.HudiTable",
         "mdt.create(new_path",
     ):
@@ -107,16 +107,16 @@ def test_a_new_table_needs_a_directory_of_its_own(make):
     for name in ("report.csv", "part/0.parquet"):
         storage.delete(name)
     assert mdt.create(storage, SCHEMA, ["id"]).scan().count() == 0
-    refused("a table of mdt already", mdt.create, storage, SCHEMA, ["id"])
+    refused("is already an mdt table", mdt.create, storage, SCHEMA, ["id"])
 
 
 def test_a_missing_path_names_what_is_near_it(tmp_path):
     mdt.create(tmp_path / "trips", SCHEMA, ["id"])
-    said = "nothing is there; near it there is trips … mdt.create"
+    said = "does not exist; similar names nearby: trips … mdt.create"
     refused(said, mdt.open, tmp_path / "trip")
     (tmp_path / "empty").mkdir()
-    refused("nothing is there", mdt.open, tmp_path / "empty")
-    refused("nothing is there", mdt.open, tmp_path / "no" / "such" / "place")
+    refused("it is empty or does not exist", mdt.open, tmp_path / "empty")
+    refused("it is empty or does not exist", mdt.open, tmp_path / "no" / "such" / "place")
 
 
 def test_a_file_is_no_table_and_cannot_become_one(tmp_path):
@@ -133,7 +133,7 @@ def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing():
     mdt.create(storage, SCHEMA, ["id"]).upsert(pa.table({"id": ["a"], "v": [1]}))
     storage.delete(".hoodie/.mdt/log/00000000000000000000")
     refused("restore .hoodie/.mdt", mdt.open, storage, kind=Missing)
-    refused("a table of mdt already", mdt.create, storage, SCHEMA, ["id"])
+    refused("is already an mdt table", mdt.create, storage, SCHEMA, ["id"])
 
 
 @FAR

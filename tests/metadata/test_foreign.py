@@ -160,7 +160,7 @@ def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_o
 def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(storage, damage):
     table, whole = mdt.open(storage), storage.read(paths.properties())
     storage.replace(paths.properties(), damage(whole))
-    said = "cannot be read as properties … hoodie.properties … hint: … mdt.repair"
+    said = "the table properties cannot be read … hoodie.properties … hint: … mdt.repair"
     for act in (*READS.values(), *WRITES.values(), lambda _: mdt.open(storage)):
         assert "writer" not in str(refused_with(said, act, table, kind=Corrupt))
     storage.replace(paths.properties(), whole)
@@ -193,7 +193,7 @@ def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_
     table = mdt.open(storage)
     begun = begin(storage)
     storage.create(f".hoodie/{begun}.deltacommit.inflight", b'{"partitionToWriteStats": {}}')
-    said = f"at work here, or has died: it began {begun}"
+    said = f"running here, or has died: it has pending instants {begun}"
     for one in (table, mdt.open(storage)):
         assert one.scan().count() == 2
         for act in WRITES.values():

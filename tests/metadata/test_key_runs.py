@@ -194,7 +194,7 @@ def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(tmp_path, caplog):
     table = made(tmp_path, "lmdb", **{"mdt.key.store.dir": str(tmp_path / "file")})
     table.upsert(rows(range(30)))
     assert table.upsert(rows(range(20, 40), 1.0)).inserted == 10 and table.check().ok
-    assert "keys are looked for in all file groups" in caplog.text
+    assert "keys are looked up in all file groups" in caplog.text
 
 
 def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path):

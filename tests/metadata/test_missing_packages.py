@@ -189,7 +189,7 @@ def test_every_registered_key_index_can_be_chosen_with_its_options(given, kept):
         ("exact(bits='7')", "bits='7' must be 64 or 128"),
         ("exact(size='1')", "options"),
         ("exact(id)", "names a column"),
-        ("length", "give one of"),
+        ("length", "use one of"),
         ("exact(", "expected"),
         (5, "is a int"),
     ],

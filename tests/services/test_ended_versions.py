@@ -188,7 +188,7 @@ def test_a_version_of_a_live_file_and_the_newest_do_not_leave():
     table.alter(add={"x": "int64"})
     snapshot = table.metadata.newest()
     for ended, why in (
-        (0, "that a live file has"),
+        (0, "of a live file"),
         (snapshot.seq, "or is the last"),
         (99, "is not there"),
     ):

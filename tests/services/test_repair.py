@@ -351,7 +351,7 @@ def test_writers_go_on_while_a_table_is_repaired():
 
 
 def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path):
-    with pytest.raises(mdt.Invalid, match="is not a table of mdt"):
+    with pytest.raises(mdt.Invalid, match="is not an mdt table"):
         mdt.repair(tmp_path)
     table = made()
     data = table.storage.read(paths.properties())

@@ -48,7 +48,7 @@ def test_tags_are_kept_in_checkpoints_and_end_by_untag(table):
     assert again.snapshot().checkpoint.seq == 4 and again.snapshot().tags.seqs == {"a": 2, "b": 1}
     again.untag("a")
     assert mdt.open(table.storage).snapshot().tags.seqs == {"b": 1}
-    with pytest.raises(Invalid, match="is no tag, instant or time"):
+    with pytest.raises(Invalid, match="is not a tag, instant or time"):
         table.scan(as_of="a")
     with pytest.raises(Invalid, match=r"there is no tag 'a'(.|\n)*tags: b"):
         table.untag("a")

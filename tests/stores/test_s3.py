@@ -170,7 +170,7 @@ def test_a_missing_bucket_is_named(given):
 
 
 def test_an_empty_place_in_a_bucket_is_no_table(given):
-    said = "not a table of mdt … hint: … mdt.create"
+    said = "not an mdt table … hint: … mdt.create"
     refused(said, opened, given, URL + "nowhere", kind=Invalid)
 
 

@@ -408,7 +408,7 @@ def test_a_type_that_cannot_be_a_key_or_a_partition(type, root):
 
 
 def test_a_table_that_exists_is_not_created_again(root):
-    refused("a table of mdt already … hint: … mdt.open", trees.create, root / "t", SCHEMA)
+    refused("already an mdt table … hint: … mdt.open", trees.create, root / "t", SCHEMA)
 
 
 class WithoutConditionalPut(LocalStorage):

@@ -148,13 +148,13 @@ def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named, left):
 @pytest.mark.parametrize(
     "named, match",
     [
-        ("city=a/b/day=2026-01-01", "is the path of no partition"),
-        ("cty=a/day=2026-01-01", "is the path of no partition"),
-        ({"id": 3}, "is no partition column"),
-        ({}, "at least one column"),
-        ({"day": "soon"}, "is no date32"),
-        ([3], "takes text or a dict"),
-        (3, "names none"),
+        ("city=a/b/day=2026-01-01", "is not a partition path"),
+        ("cty=a/day=2026-01-01", "is not a partition path"),
+        ({"id": 3}, "is not a partition column"),
+        ({}, "must not be empty"),
+        ({"day": "soon"}, "is not a valid date32"),
+        ([3], "must be text or a dict"),
+        (3, "is not text, a dict or a list"),
     ],
 )
 def test_what_can_name_no_partition_is_refused(named, match):
@@ -213,7 +213,9 @@ def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is():
     truncated, upserted = (commit_log.read(table.storage, seq) for seq in (3, 2))
     for record, action in ((truncated, "commit"), (upserted, "replacecommit")):
         header = {**record.header, "action": action, "seq": 3}
-        with pytest.raises(Corrupt, match="ends file groups, or it does not"):
+        with pytest.raises(
+            Corrupt, match="replaced groups of a commit record do not match its action"
+        ):
             records.check_header(header, 3, "p")
 
 

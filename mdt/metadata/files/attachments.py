@@ -117,7 +117,7 @@ class ObjectReader:
             data = self._read_of_file(stored)
         if verify and zlib.crc32(data) != stored.crc:
             raise Corrupt(
-                "a summary is damaged",
+                "an attachment is damaged",
                 path=stored.path,
                 offset=stored.offset,
                 expected=f"{stored.crc:08x}",
@@ -175,7 +175,7 @@ class ObjectReader:
                 or stored.offset + stored.length > file.size()
             ):
                 raise Corrupt(
-                    "a summary object is too short",
+                    "an attachment is too short",
                     path=stored.path,
                     offset=stored.offset,
                     expected=str(stored.offset + stored.length),

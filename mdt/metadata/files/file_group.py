@@ -157,9 +157,7 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
 
     The columns ``segment`` and ``shard`` have ordinals (0, 1, 2 …).
     """
-    assert len(files) <= SEGMENTS_PER_COMMIT_MAX, (
-        "more files would run into the next commit's segment numbers"
-    )
+    assert len(files) <= SEGMENTS_PER_COMMIT_MAX, "too many files for one commit"
 
     def stored(member: str, attribute: str) -> list[object]:
         return [getattr(getattr(f, member), attribute, None) for f in files]

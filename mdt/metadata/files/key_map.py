@@ -223,7 +223,7 @@ class KeyMap:
         """Assert the invariants: strictly ascending hashes and unique positions."""
         hi, lo = self.hi, self.lo
         rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
-        assert bool(np.all(rising)), "hashes must rise strictly"
+        assert bool(np.all(rising)), "hashes must be strictly ascending"
         assert len(np.unique(np.asarray(self.position))) == len(self.position), (
             "positions must be unique"
         )

@@ -39,12 +39,12 @@ _DATA_STAYS = frozenset(("savepoint", "indexing"))
 _COMMITS = frozenset(("commit", "deltacommit"))
 _WRITES = _COMMITS | {"replacecommit"}
 _TAKE_ROWS_ALONG = (
-    "read the table with a Hudi reader from here on, or load its rows into a new table:"
+    "read the table with a Hudi reader, or load its rows into a new table:"
     " mdt.create(new_path, schema, key=...)"
 )
 
 _MEND_PROPERTIES = (
-    "if it is so when you try again, mdt.repair(path) writes it as the table is defined"
+    "try again; if it fails again, mdt.repair(path) rewrites it from the table's definition"
 )
 
 
@@ -188,11 +188,11 @@ class Watch:
             )
         if self.at_work:
             raise Unsupported(
-                "another Hudi writer is at work here, or has died: it began"
+                "another Hudi writer is running here, or has died: it has pending instants"
                 f" {', '.join(self.at_work[:3])}",
                 hint=(
-                    "only one kind of writer may write to a table at a time; reading goes on until"
-                    " that one commits"
+                    "only one kind of writer may write to a table at a time; reads work until"
+                    " that writer commits"
                 ),
             )
 
@@ -247,18 +247,17 @@ def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
     """
     if properties.VERSION not in found and properties.LAYOUT not in found:
         raise Corrupt(
-            "the object cannot be read as properties of a table: it is empty, cut, or another text",
+            "the table properties cannot be read: the file is empty, truncated or another text",
             path=paths.properties(),
             hint=_MEND_PROPERTIES,
         )
     version = found.get(properties.VERSION, "")
     if version != str(layout.version):
         raise Unsupported(
-            f"hoodie.properties says table version {version or '(none)'}: another Hudi writer has"
-            f" changed it; mdt keeps version {layout.version} and does not know what was committed"
-            " since",
+            f"hoodie.properties has table version {version or '(none)'}: another Hudi writer has"
+            f" changed it from version {layout.version}, and mdt does not know its commits",
             hint=(
-                f"{_TAKE_ROWS_ALONG}; to keep a table, set"
+                f"{_TAKE_ROWS_ALONG}; to prevent this, set"
                 f" hoodie.write.table.version={layout.version} in other writers"
             ),
         )
@@ -298,16 +297,16 @@ def _refuse_lost_records(
     is_young = storage.now_us() - info.modified_us < LATE_SECONDS_MAX * 1_000_000
     if seq is None or (seq > snapshot.seq and is_young):
         raise Unavailable(
-            f"the commit at {first.time} is on Hudi's timeline, and the storage does not show its"
+            f"the commit at {first.time} is on Hudi's timeline, but storage does not show its"
             f" record {paths.commit(snapshot.seq + 1)} yet",
             hint=(
-                "try again in a few seconds: network file systems show what other machines write"
+                "try again in a few seconds: network file systems show files of other machines"
                 " with a delay"
             ),
         )
     if seq > snapshot.seq:
         raise Missing(
-            f"a commit record is gone: Hudi's timeline has commit {seq} at {first.time}",
+            f"a commit record is missing: Hudi's timeline has commit {seq} at {first.time}",
             path=paths.commit(snapshot.seq + 1),
             hint=(
                 "restore the missing objects of .hoodie/.mdt/log from a backup; Hudi's readers"
@@ -347,6 +346,6 @@ def _refuse_instants(others: list[Instant], begun: Container[Instant]) -> None:
         first = min(changes)
         raise Unsupported(
             f"another Hudi writer has run a service here: {first.action} at {first.time}; files may"
-            " be gone or moved",
+            " be deleted or moved",
             hint=_TAKE_ROWS_ALONG,
         )

@@ -11,7 +11,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.history import foreign_writers
 from mdt.stores.storage import Storage
 
-_CREATE = "mdt.create(path, schema, key=[...]) makes a table; check the path for typing errors"
+_CREATE = "check the path, or create a table with mdt.create(path, schema, key=[...])"
 _LOAD = "load its rows into a new table: mdt.create(new_path, schema, key=[...]).bulk_insert(rows)"
 _NAMES_SHOWN = 3
 
@@ -36,13 +36,12 @@ def no_table(storage: Storage) -> MdtError:
     """
     if storage.list_dir(paths.log_dir()):
         return Missing(
-            "the first commit record is gone, and without compacted metadata nothing says what the"
-            " table is",
+            "the first commit record is missing, and there is no checkpoint to define the table",
             path=paths.commit(0),
-            hint="restore .hoodie/.mdt from a copy; a Hudi reader still reads the rows",
+            hint="restore .hoodie/.mdt from a backup; Hudi readers can still read the rows",
         )
     content = finding(storage)
-    return Invalid(f"{storage.url} is not a table of mdt: {content.text}", hint=content.hint)
+    return Invalid(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
 
 
 def refuse_to_create(storage: Storage) -> None:
@@ -51,11 +50,11 @@ def refuse_to_create(storage: Storage) -> None:
     Names that begin with a dot are ignored.
     """
     if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
-        raise Invalid(f"{storage.url} is a table of mdt already", hint="mdt.open(path) opens it")
+        raise Invalid(f"{storage.url} is already an mdt table", hint="mdt.open(path) opens it")
     table = _other_table(storage)
     if table is not None:
         raise Invalid(
-            f"{storage.url} is no place for a new table: {table.text}",
+            f"{storage.url} cannot hold a new table: {table.text}",
             hint=f"choose another path, or {table.hint}",
         )
     children = [name for name in storage.children("") if not name.startswith(".")]
@@ -81,14 +80,14 @@ def finding(storage: Storage) -> Finding:
         return Finding(
             "parquet",
             f"it is a directory with {_listed(parquet)}",
-            f"make a table of them: {create}",
+            f"create a table from them: {create}",
         )
     if children:
         return Finding("directory", f"it is a directory with {_listed(children)}", _CREATE)
     near = difflib.get_close_matches(_name(storage), storage.neighbours(), n=_NAMES_SHOWN)
     near = [name for name in near if name != _name(storage)]
-    beside = f"; near it there is {' and '.join(near)}" if near else ""
-    return Finding("nothing", f"nothing is there{beside}", _CREATE)
+    beside = f"; similar names nearby: {', '.join(near)}" if near else ""
+    return Finding("nothing", f"it is empty or does not exist{beside}", _CREATE)
 
 
 def _other_table(storage: Storage) -> Finding | None:
@@ -128,7 +127,7 @@ def _hudi(found: dict[str, str]) -> str:
     keys = found.get("hoodie.table.recordkey.fields")
     return (
         f"a Hudi table of another writer, {found.get(properties.NAME, 'without a name')!r}, version"
-        f" {version}, {table_type}{f', key {keys}' if keys else ''}; mdt cannot adopt it yet"
+        f" {version}, {table_type}{f', key {keys}' if keys else ''}; mdt cannot open it"
     )
 
 

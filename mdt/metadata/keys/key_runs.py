@@ -81,7 +81,7 @@ def decoded(data: Any) -> Run:
     """
     view = memoryview(data).cast("B")
     if len(view) < _HEADER.size:
-        raise ValueError(f"{len(view)} bytes are no run of keys")
+        raise ValueError(f"{len(view)} bytes are not a run of keys")
     magic, files, names, crc = _HEADER.unpack_from(view)
     names_at = _HEADER.size + 8 * files
     end = names_at + names
@@ -112,7 +112,7 @@ def proposed(
             logs.METADATA,
             metadata.said,
             str(error),
-            "%s; keys are looked for in all file groups",
+            "%s; keys are looked up in all file groups",
             error,
         )
     none = np.empty(0, np.int64)
@@ -231,7 +231,7 @@ class _LookUp:
                 lost = self._bring_up(view, scope)
                 if self._found(view, scope, keys, but=lost):
                     return lost
-        raise StoreFailed("the key store does not keep what it is given")
+        raise StoreFailed("the key store does not return the data written to it")
 
     def _bring_up(self, view: View, scope: str) -> Int64Array:
         """Update the runs of a scope to all of its files.

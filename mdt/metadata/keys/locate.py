@@ -398,7 +398,7 @@ def _confirm(
         position = key_map.position[entry[hit]].astype(np.int64)
         if int(position.max()) >= segment.rows:
             raise Corrupt(
-                "a key map names a row that its file does not have",
+                "a key map has a position beyond the rows of its file",
                 path=segment.key_map.path,
                 offset=segment.key_map.offset,
                 expected=f"less than {segment.rows}",

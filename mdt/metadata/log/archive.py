@@ -68,7 +68,7 @@ def read(storage: Storage, first: int = 0) -> pa.Table:
     for span in spans(storage):
         if span[0] != following:
             raise Missing(
-                f"the archive lacks the records from {following} on", path=paths.archive(*span)
+                f"the archive lacks the records from {following}", path=paths.archive(*span)
             )
         following = span[1] + 1
         if following > first:
@@ -85,12 +85,12 @@ def read_span(storage: Storage, span: Span) -> pa.Table:
     )
     _, sections = codec.unpack(frame, path=path)
     if "history" not in sections:
-        raise Corrupt("an object of the archive lacks its rows", path=path)
+        raise Corrupt("an archive object has no rows", path=path)
     table = codec.decode_ipc(sections["history"], HISTORY, path=path, added=HISTORY_ADDED)
     if table["seq"].null_count or not np.array_equal(
         numbers(table["seq"]), np.arange(span[0], span[1] + 1)
     ):
-        raise Corrupt("an object of the archive has other records than its name says", path=path)
+        raise Corrupt("the records of an archive object do not match its name", path=path)
     return table
 
 
@@ -107,7 +107,7 @@ def add(storage: Storage, rows: pa.Table) -> None:
     if newest >= last:
         return
     if first != newest + 1:
-        raise Internal(f"the archive ends at record {newest} and cannot go on with {first}")
+        raise Internal(f"the archive ends at record {newest}, so {first} cannot be next")
     absorbed: list[Span] = []
     while objects and _is_absorbed(objects[-1], last - first + 1):
         absorbed.append(objects.pop())

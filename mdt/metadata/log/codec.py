@@ -89,10 +89,10 @@ def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memory
         )
     magic, found_kind, version, reserved, crc, length = _HEADER.unpack_from(view)
     if magic != MAGIC:
-        _corrupt("this is not one of our objects", path, 0, repr(MAGIC), repr(magic))
+        _corrupt("this is not an mdt metadata object", path, 0, repr(MAGIC), repr(magic))
     if length != len(view) - _HEADER.size:
         got = len(view) - _HEADER.size
-        _corrupt("the payload has another length", path, 16, f"{length} bytes", f"{got}")
+        _corrupt("the payload has a wrong length", path, 16, f"{length} bytes", f"{got}")
     payload = view[_HEADER.size :]
     actual = zlib.crc32(
         payload, zlib.crc32(_HEADER.pack(magic, found_kind, version, reserved, 0, length))
@@ -100,10 +100,10 @@ def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memory
     if actual != crc:
         _corrupt("the checksum does not match", path, 12, f"{crc:08x}", f"{actual:08x}")
     if found_kind != kind:
-        _corrupt("the object is of another kind", path, 4, repr(kind), repr(found_kind))
+        _corrupt("the object has a wrong kind", path, 4, repr(kind), repr(found_kind))
     if version > version_max or reserved:
         raise Unsupported(
-            f"{path} has format version {version} of {kind.decode('latin-1')}; this mdt knows up to"
+            f"{path} has format version {version} of {kind.decode('latin-1')}; this mdt reads up to"
             f" {version_max}",
             hint="upgrade mdt",
         )
@@ -227,7 +227,7 @@ def _parse_header(text: bytes, path: str) -> tuple[dict[str, Any], list[Any]]:
         ):
             return header, entries
     _corrupt(
-        "the header has another form",
+        "the header is malformed",
         path,
         _PACK.size,
         "an object with header and sections",
@@ -242,7 +242,7 @@ def _slice(body: memoryview, entries: list[Any], path: str) -> dict[str, memoryv
     for entry in entries:
         if not (isinstance(entry, list) and [type(item) for item in entry] == [str, int, int]):
             _corrupt(
-                "a section's entry has another form",
+                "a section entry is malformed",
                 path,
                 -1,
                 "[name, offset, length]",
@@ -279,7 +279,11 @@ def _uncompressed(buffer: pa.Buffer, path: str) -> pa.Buffer:
     size_max = min(limits.UNFOLDED_BYTES_MAX, limits.LZ4_RATIO_MAX * (buffer.size - _LZ4.size))
     if size > size_max:
         _corrupt(
-            "a compressed section claims too much", path, 8, f"at most {size_max} bytes", f"{size}"
+            "a compressed section claims too many bytes",
+            path,
+            8,
+            f"at most {size_max} bytes",
+            f"{size}",
         )
     return pa.decompress(buffer.slice(_LZ4.size), decompressed_size=size, codec="lz4")
 
@@ -301,11 +305,11 @@ def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
         kind = _flatbuffer_field(message, root, _HEADER_TYPE)
         if not kind or (message[kind] == _SCHEMA) != (not batch):
             _corrupt(
-                "an Arrow section has a message of another kind",
+                "an Arrow section has an unexpected message",
                 path,
                 at,
                 "a schema, then batches",
-                "another",
+                "another kind",
             )
         header = _flatbuffer_table(message, root, _MESSAGE_HEADER)
         if message[kind] == _DICTIONARY_BATCH:
@@ -359,7 +363,7 @@ def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: 
             missing = list(schema)[-added:]
         if schema is not None and not missing and not reader.schema.equals(schema):
             _corrupt(
-                "an Arrow section has another schema",
+                "an Arrow section has a wrong schema",
                 path,
                 -1,
                 _describe(schema),
@@ -368,7 +372,7 @@ def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: 
         table = reader.read_all()
     if source.tell() != buffer.size or bytes(memoryview(buffer)[-8:]) != _IPC_END:
         _corrupt(
-            "an Arrow section does not end where it should",
+            "an Arrow section has no end mark",
             path,
             -1,
             "the end mark",

@@ -250,7 +250,7 @@ def as_read(record: CommitRecord) -> CommitRecord:
     header = json.loads(json.dumps({**record.header, "seq": record.seq}))
     tables = {name: table for name, table in record.tables.items() if len(table)}
     for name, table in tables.items():
-        assert table.schema.equals(SECTIONS[name]), f"the section {name} has another schema"
+        assert table.schema.equals(SECTIONS[name]), f"the section {name} has a wrong schema"
     try:
         records.check_header(header, record.seq, path)
         check_tables(header, record.seq, tables, path)
@@ -272,7 +272,7 @@ def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
     unfolded = sum(map(codec.unfolded_bytes, payloads.values()))
     if unfolded > UNFOLDED_BYTES_MAX:
         raise Corrupt(
-            "a commit record unfolds to too much",
+            "a commit record decompresses to too many bytes",
             path=path,
             expected=f"{UNFOLDED_BYTES_MAX}",
             got=f"{unfolded}",

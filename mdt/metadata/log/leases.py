@@ -31,8 +31,8 @@ def take(storage: Storage, seq: int, seconds: float) -> str:
     """
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise Invalid(
-            f"a lease of {shown(seconds)} seconds",
-            hint="give a number above 0, such as seconds=600",
+            f"a lease of {shown(seconds)} seconds is not possible",
+            hint="use a number above 0, e.g. seconds=600",
         )
     path = paths.lease(storage.random_hex(16))
     until = storage.now_us() + int(min(seconds, LEASE_SECONDS_MAX) * _MICROSECONDS)

@@ -63,5 +63,5 @@ def retention_of(header: Mapping[str, Any]) -> Retention:
     """Return the retention in the header of a checkpoint.  Raises ValueError if it is malformed."""
     retention = header.get("retention", Retention().to_json())
     if not is_retention(retention, header["seq"]):
-        raise ValueError("what is kept of the past makes no sense")
+        raise ValueError("the retention is malformed")
     return Retention(**retention)

@@ -109,22 +109,22 @@ def streams_of(header: Mapping[str, Any]) -> Streams:
     """
     batches, ids = header.get("streams", {}), header.get("stream_ids", {})
     if not isinstance(batches, dict) or len(batches) > STREAMS_MAX or not isinstance(ids, dict):
-        raise ValueError("the streams make no sense")
+        raise ValueError("the streams are malformed")
     for name, numbers in batches.items():
         if not (is_stream(name) and isinstance(numbers, list) and len(numbers) == 2):
-            raise ValueError("the streams make no sense")
+            raise ValueError("the streams are malformed")
         if not (
             names.is_number(numbers[0], 0, COUNT_MAX)
             and names.is_number(numbers[1], 0, header["seq"])
         ):
-            raise ValueError("the streams make no sense")
+            raise ValueError("the streams are malformed")
     for name, texts in ids.items():
         if not (is_stream(name) and isinstance(texts, dict) and texts):
-            raise ValueError("the ids of streams make no sense")
+            raise ValueError("the ids of streams are malformed")
         if not all(
             is_text_id(text) and names.is_number(at, 0, header["seq"]) for text, at in texts.items()
         ):
-            raise ValueError("the ids of streams make no sense")
+            raise ValueError("the ids of streams are malformed")
     if sum(map(len, ids.values())) > STREAM_IDS_MAX:
-        raise ValueError("the ids of streams make no sense")
+        raise ValueError("the ids of streams are malformed")
     return Streams({name: (batch, seq) for name, (batch, seq) in batches.items()}, ids)

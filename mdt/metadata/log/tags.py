@@ -112,14 +112,14 @@ def tags_of(header: Mapping[str, Any]) -> Tags:
         or tags.keys() != {"seqs", "savepoints"}
         or not _are_seqs(tags["seqs"], header["seq"])
     ):
-        raise ValueError("the tags make no sense")
+        raise ValueError("the tags are malformed")
     savepoints = tags["savepoints"]
     if (
         not isinstance(savepoints, dict)
         or not savepoints.keys() <= tags["seqs"].keys()
         or not all(map(names.is_instant, savepoints.values()))
     ):
-        raise ValueError("the savepoints make no sense")
+        raise ValueError("the savepoints are malformed")
     return Tags(tags["seqs"], savepoints)
 
 

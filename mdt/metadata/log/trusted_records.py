@@ -159,14 +159,12 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
     for name, holds in (*_REQUIRED.items(), *_OPTIONAL.items()):
         if name in header and not holds(header[name]):
             shown = "something else" if name in _SECRET else repr(header[name])
-            corrupt(
-                f"the field {name} of a commit record makes no sense", path, "its grammar", shown
-            )
+            corrupt(f"the field {name} of a commit record is invalid", path, "its grammar", shown)
     if (header["action"] == "create") != (seq == 0) or header["begun_at"] >= max(seq, 1):
         corrupt(
-            "a commit record stands at a wrong place",
+            "a commit record is out of order",
             path,
-            "create first, then what began before",
+            "create at 0, then records begun before their seq",
             f"record {seq}",
         )
     instant, token = header["instant"], header.get("token")
@@ -175,71 +173,71 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
         if not (is_own if stored is None else stored == (instant, token)):
             corrupt(
-                "a commit record leaves out a file of somebody else",
+                "a commit record leaves out a file of another transaction",
                 path,
                 f"{token}, {instant}",
                 removed,
             )
     if ("retention" in header) != (header["action"] == "clean"):
         corrupt(
-            "a commit record cleans, or it does not",
+            "the retention of a commit record does not match its action",
             path,
-            "what is kept, in cleanings only",
+            "a retention in clean records only",
             header["action"],
         )
     if "retention" in header and not is_retention(header["retention"], seq - 1):
         corrupt(
-            "what a commit record keeps of the past makes no sense",
+            "the retention of a commit record is invalid",
             path,
             "its grammar",
             repr(header["retention"]),
         )
     if "ended_versions" in header and header["action"] != "clean":
         corrupt(
-            "a commit record ends versions of the schema, or it does not",
+            "only clean records end schema versions",
             path,
-            "in cleanings only",
+            "action clean",
             header["action"],
         )
     _check_tags(header, seq, path)
     indexing = header.get("indexing", {})
     if indexing and header["action"] != "index":
         corrupt(
-            "a commit record tells of indexing, or it does not",
+            "only index records have the field indexing",
             path,
-            "in index records only",
+            "action index",
             header["action"],
         )
     if any(ended > instant for ended in (*indexing.get("done", {}), *indexing.get("dropped", ()))):
         corrupt(
-            "a commit record ends a build of indexes that is newer",
+            "a commit record ends a newer index build",
             path,
             f"up to {instant}",
             repr(indexing),
         )
     if "key_hash" in header and (header["action"], header["operation"]) != ("index", "rekey"):
         corrupt(
-            "a commit record changes the key hash, or it does not",
+            "only rekey records change the key hash",
             path,
-            "of operation rekey only",
+            "operation rekey",
             header["action"],
         )
     if "restored" in header and (header["operation"] != "restore" or header["restored"] >= instant):
         corrupt(
-            "a commit record restores, or it does not",
+            "only restore records name an older snapshot",
             path,
-            f"a state before {instant}",
+            f"a snapshot before {instant}",
             header["restored"],
         )
     if ("replaced" in header) != (header["action"] == "replacecommit"):
         corrupt(
-            "a commit record ends file groups, or it does not",
+            "the replaced groups of a commit record do not match its action",
             path,
-            "in replacecommits only",
+            "replaced groups in replacecommit records only",
             header["action"],
         )
     if not all(operation.keys() >= _OF_A_PLAN for operation in header.get("compaction_plan", ())):
-        corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
+        corrupt("a compaction plan lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
     _check_clustering(header, path)
 
 
@@ -252,17 +250,17 @@ def _check_clustering(header: Mapping[str, Any], path: str) -> None:
     if not all(unit.keys() >= {"slices", "outputs"} for unit in plan) or not all(
         slice_.keys() >= _OF_A_SLICE for slice_ in slices
     ):
-        corrupt("the plan of a clustering lacks a field", path, ", ".join(sorted(_OF_A_SLICE)), "")
+        corrupt("a clustering plan lacks a field", path, ", ".join(sorted(_OF_A_SLICE)), "")
     replaced = header.get("replaced", {})
     replaced_groups = sorted(
         (partition, name) for partition, names_ in replaced.items() for name in names_
     )
     if replaced_groups != sorted((slice_["partitionPath"], slice_["fileId"]) for slice_ in slices):
         corrupt(
-            "the plan of a clustering is that of other file groups",
+            "a clustering plan does not match the replaced file groups",
             path,
-            "those that are replaced",
-            "others",
+            "the replaced groups",
+            "other groups",
         )
 
 
@@ -270,14 +268,14 @@ def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
     """Check that only tag records change tags, and that tags name older snapshots."""
     if ("tags" in header) != (header["action"] == "tag"):
         corrupt(
-            "a commit record changes tags, or it does not",
+            "the tags of a commit record do not match its action",
             path,
-            "tags, of their action only",
+            "tags in tag records only",
             header["action"],
         )
     if "tags" in header and not tags.are_changes(header["tags"], seq - 1):
         corrupt(
-            "what a commit record changes of the tags makes no sense",
+            "the tag changes of a commit record are invalid",
             path,
             "its grammar",
             repr(header["tags"]),
@@ -286,7 +284,7 @@ def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
         header["savepoint"], header.get("tags", {}).get("add", {})
     ):
         corrupt(
-            "the savepoint of a commit record makes no sense",
+            "the savepoint of a commit record is invalid",
             path,
             "its grammar",
             repr(header["savepoint"]),

@@ -115,7 +115,7 @@ def check_tables(
         section.texts("path", names.is_data_file, "data files")
     if "maps" in tables:
         section = _Section("maps", tables["maps"], path)
-        section.require("key_hash" in header, "maps where the key hash changes")
+        section.require("key_hash" in header, "maps in rekey records only")
         section.numbers({"segment": (0, older), **_KEY_MAPS})
         section.no_nulls("key_map_path")
         section.same_nulls(*_PAGE_MAPS)
@@ -145,7 +145,7 @@ def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], p
         used.update(tables[name]["path"].to_pylist())
     if used & left_out:
         corrupt(
-            "a commit record leaves out what it refers to",
+            "a commit record leaves out a file that it refers to",
             path,
             "other files",
             str(min(used & left_out)),
@@ -172,7 +172,7 @@ class _Section:
         """Raise Corrupt unless ``holds``."""
         if not holds:
             corrupt(
-                f"the section {self.name} of a commit record makes no sense",
+                f"the section {self.name} of a commit record is invalid",
                 self.path,
                 expected,
                 "something else",
@@ -265,7 +265,7 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
         "key maps with an entry for each row",
     )
     has_page_map = section.same_nulls(*_PAGE_MAPS)
-    section.require((has_key_map | ~has_page_map).all(), "page maps beside key maps")
+    section.require((has_key_map | ~has_page_map).all(), "page maps only with key maps")
     section.numbers(_PAGE_MAPS, nullable=True)
     section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
 
@@ -371,7 +371,7 @@ def _check_shards(section: _Section, found: Mapping[str, Int64Array]) -> None:
     )
     section.require(
         (first[again] >= first[again - 1] + rows[again - 1]).all(),
-        "rows of a shard one after the other",
+        "ascending rows in a shard",
     )
     ends = (first + rows)[(first > 0) | (np.diff(shard, append=-1) == 0)]
     section.require(
@@ -397,14 +397,14 @@ def _check_tombstones(section: _Section) -> None:
     section.no_nulls("hi", "lo")
     hi, lo = (numbers(section.columns[name]) for name in ("hi", "lo"))
     rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
-    section.require(bool(rising.all()), "keys that rise, each once")
+    section.require(bool(rising.all()), "ascending unique keys")
 
 
 def _check_objects(section: _Section, instant: str) -> None:
     """Check that bytes are either inline or in an object of this transaction."""
     elsewhere = section.same_nulls("path", *_OBJECT_RANGE)
     section.require(
-        np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere"
+        np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or in an object"
     )
     section.numbers(_OBJECT_RANGE, nullable=True)
     section.texts("path", _of(instant), "objects of this transaction")

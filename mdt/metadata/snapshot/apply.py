@@ -84,9 +84,9 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
         newest = definition.versions[-1].since
     if newest > record.header["begun_at"] and len(record.table("files")):
         raise Corrupt(
-            "a record has files of a schema that was altered before it",
+            "a record has files with a schema from before an alter",
             path=path,
-            expected=f"begun at {newest}",
+            expected=f"begun after {newest}",
         )
     definition = _with_options(definition, record)
     if record.rekeys:
@@ -96,9 +96,7 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
     try:
         return definition.altered(versions.from_json(record.header["schema"], record.seq))
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
-        raise Corrupt(
-            f"a version of the schema cannot be read: {error!r}"[:300], path=path
-        ) from error
+        raise Corrupt(f"a schema version cannot be read: {error!r}"[:300], path=path) from error
 
 
 def _without_ended(
@@ -123,7 +121,7 @@ def _without_ended(
     ]
     if bool(np.isin(file_versions, list(ended)).any()):
         raise Corrupt(
-            "a version of the schema leaves that a live file has", path=paths.commit(record.seq)
+            "a record ends the schema version of a live file", path=paths.commit(record.seq)
         )
     return remaining
 
@@ -139,7 +137,7 @@ def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDef
         return definition.with_options(changes)
     except Invalid as error:
         raise Corrupt(
-            f"a record changes options: {error.message}", path=paths.commit(record.seq)
+            f"a record has invalid options: {error.message}", path=paths.commit(record.seq)
         ) from error
 
 
@@ -158,7 +156,7 @@ def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | 
     rows[number[number >= 0]] = np.flatnonzero(number >= 0)
     if bool((needed & (rows < 0)).any()):
         raise Corrupt(
-            "a commit record gives the table another key hash, and not all files key maps of it",
+            "a commit record changes the key hash without new key maps for all files",
             path=path,
         )
     return take_rows(maps.drop_columns(["segment"]), rows).combine_chunks()

@@ -56,8 +56,8 @@ def _before(newest: Snapshot, instant: str, point: str) -> int:
     if not len(seqs):
         first = history["instant"][0].as_py()
         raise Invalid(
-            f"the table was not there yet at {point!r}",
-            hint=f"its first commit is of {first}, in UTC",
+            f"the table did not exist yet at {point!r}",
+            hint=f"its first commit is at {first} UTC",
         )
     return int(np.max(seqs.to_numpy()))
 
@@ -81,4 +81,4 @@ def _us(time: date) -> int:
 
 
 def _refuse(text: str, argument: str) -> NoReturn:
-    raise Invalid(f"{argument}={shown(text)} is no tag, instant or time", hint=_HINT)
+    raise Invalid(f"{argument}={shown(text)} is not a tag, instant or time", hint=_HINT)

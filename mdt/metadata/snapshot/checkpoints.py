@@ -102,7 +102,7 @@ class Checkpoints:
             ) from error
         if type(seq) is not int or seq < 0:
             raise Corrupt(
-                "the hint names no checkpoint",
+                "the hint does not name a checkpoint",
                 path=paths.hint(),
                 offset=0,
                 expected="a number",

@@ -112,7 +112,7 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
     if not definition.partition_by:
         raise Invalid(
             "the table has no partitions",
-            hint="truncate() ends all rows, delete_where() those that match",
+            hint="use truncate() for all rows, or delete_where() for matching rows",
         )
     if isinstance(partitions, str | Mapping):
         partitions = [partitions]
@@ -120,8 +120,8 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
         items = list(partitions)
     except TypeError:
         raise Invalid(
-            f"partitions={shown(partitions)} names none",
-            hint="write 'city=Oslo', {'city': 'Oslo'}, or a list of such",
+            f"partitions={shown(partitions)} is not text, a dict or a list",
+            hint="use 'city=Oslo', {'city': 'Oslo'}, or a list of these",
         ) from None
     return [_pattern(definition, item) for item in items]
 
@@ -167,8 +167,8 @@ def _of_text(definition: TableDefinition, text: object) -> str:
     columns = definition.partition_by
     if not isinstance(text, str):
         raise Invalid(
-            f"partitions takes text or a dict, not a {type(text).__name__}",
-            hint="write 'city=Oslo'",
+            f"a partition must be text or a dict, not {type(text).__name__}",
+            hint="use 'city=Oslo'",
         )
     require_unicode("partitions", text)
     text = _as_path(definition, text)
@@ -183,8 +183,8 @@ def _of_text(definition: TableDefinition, text: object) -> str:
     if not fits and ANY not in text:
         example = "/".join(f"{prefix}…" for prefix in prefixes)
         raise Invalid(
-            f"{shown(text)} is the path of no partition",
-            hint=f"write {example!r}, or a dict of values",
+            f"{shown(text)} is not a partition path of this table",
+            hint=f"use {example!r}, or a dict of values",
         )
     return text
 
@@ -192,9 +192,9 @@ def _of_text(definition: TableDefinition, text: object) -> str:
 def _of_values(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
     unknown = [name for name in values if name not in definition.partition_by]
     if unknown or not values:
-        problem = "a dict names at least one column"
+        problem = "a dict of partition values must not be empty"
         if unknown:
-            problem = f"{shown(unknown[0])} is no partition column"
+            problem = f"{shown(unknown[0])} is not a partition column"
         hint = f"the table is partitioned by {', '.join(definition.partition_by)}"
         raise Invalid(problem, hint=hint)
     return "/".join(_level(definition, name, values) for name in definition.partition_by)
@@ -214,7 +214,7 @@ def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) ->
             value = pa.array(list_of_value, type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(
-            f"{shown(values[name])} is no {type}, which column {name!r} has: {error}"
+            f"{shown(values[name])} is not a valid {type} for column {name!r}: {error}"
         ) from error
     return partition_paths(
         pa.table({name: value}), [name], definition.hive_style, definition.time_path

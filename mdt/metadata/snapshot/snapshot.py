@@ -511,7 +511,7 @@ class Snapshot:
     def check(self) -> None:
         """Assert the invariants that need only the metadata.  O(files)."""
         assert self.numbered == len(self.files), "every file must have a number"
-        assert bool(np.all(np.diff(self.segment_ids) > 0)), "segments must rise"
+        assert bool(np.all(np.diff(self.segment_ids) > 0)), "segments must be ascending"
         seqs = self.history["seq"].to_pylist()
         assert seqs == list(range(self.retention.first, self.seq + 1)), "seqs must be contiguous"
         assert str(pc.max(self.history["instant"]).as_py()) == self.last_instant, (

@@ -246,7 +246,7 @@ class StoredColumns(Columns):
         actual = zlib.crc32(data)
         if actual != crc:
             raise Corrupt(
-                "a page of the metadata is damaged",
+                "a checkpoint page is damaged",
                 path=path,
                 offset=offset,
                 expected=f"{crc:08x}",
@@ -266,9 +266,7 @@ class StoredColumns(Columns):
             if file is None:
                 file = self._files[path] = self._mappings.open(path)
             if offset + length > file.size():
-                raise Corrupt(
-                    "an object of the metadata is too short", path=path, offset=file.size()
-                )
+                raise Corrupt("a checkpoint object is too short", path=path, offset=file.size())
             file.seek(offset)
             return file.read_buffer(length)
 
@@ -362,7 +360,7 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
     columns, first = {}, 0
     for name, every, count in header["columns"]:
         if min(every, count) < 0:
-            raise Corrupt(f"column {name!r} of a checkpoint has an impossible size", path=path)
+            raise Corrupt(f"column {name!r} of a checkpoint has an invalid size", path=path)
         if schema_of(name) is not None:
             columns[name] = Placed(name, every, first, count)
         first += count
@@ -370,7 +368,7 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
     bad |= (places["length"] < 0) | (places["length"] > FRAME_BYTES_MAX)
     if first != len(pages) or bool(bad.any()):
         raise Corrupt(
-            "the page table of a checkpoint is impossible",
+            "the page table of a checkpoint is invalid",
             path=path,
             expected=f"{first} pages",
             got=str(len(pages)),
@@ -380,7 +378,7 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
     if starts is not None and (
         len(starts) != columns["vector"].count or any(type(start) is not int for start in starts)
     ):
-        raise Corrupt("a checkpoint says of other pages where deletion vectors begin", path=path)
+        raise Corrupt("a checkpoint has vector starts that do not match its pages", path=path)
     layout = Layout(
         owner,
         header["seq"],

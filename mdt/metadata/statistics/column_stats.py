@@ -123,7 +123,7 @@ class FileStats:
             or bool(np.any(np.diff(starts) < 1))
         ):
             raise Corrupt(
-                "the stripes of a checkpoint are impossible",
+                "the stripes of a checkpoint are invalid",
                 path=f"partition_stats of checkpoint {self._checkpoint.seq}",
             )
         count = len(starts) - 1

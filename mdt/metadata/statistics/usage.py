@@ -141,7 +141,7 @@ def decode(data: bytes) -> Counts:
             {str(name): _column_use(numbers) for name, numbers in document["tests"].items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not a report of use: {error!r}") from error
+        raise ValueError(f"not a usage report: {error!r}") from error
 
 
 def _column_use(numbers: Any) -> ColumnUse:

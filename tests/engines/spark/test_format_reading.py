@@ -115,7 +115,7 @@ def test_what_options_cannot_mean_is_refused_with_what_they_could(
 def test_no_table_and_other_columns_are_refused(
     named: SparkSession, table: Table, tmp_path: Path
 ) -> None:
-    assert "is not a table of mdt" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
+    assert "is not an mdt table" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
     assert "no table is named" in refusal(lambda: named.read.format("mdt").load())
     some = named.read.schema("id string").format("mdt")
     assert "leave them out" in refusal(lambda: some.load(table.path))

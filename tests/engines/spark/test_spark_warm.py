@@ -145,7 +145,7 @@ def test_what_cannot_be_warmed_is_refused_or_costs_nothing(
     assert (found.summaries, found.key_maps, found.opened, found.bytes) == (0, 0, 0, 0)
     with pytest.raises(Invalid, match="nix"):
         mdt.warm(spark, tmp_path / "empty", ["nix"])
-    with pytest.raises(Invalid, match="not a table of mdt"):
+    with pytest.raises(Invalid, match="not an mdt table"):
         mdt.warm(spark, tmp_path / "nothing")
     store = MemoryStore()
     table = mdt.create(store, SCHEMA, key=["id"])

@@ -127,7 +127,7 @@ def test_what_names_no_partition_is_refused_and_nothing_is_written(
         ("insert into {t} partition (a = 'x', b = 'one') values ('6', 2)", "CAST_INVALID_INPUT"),
         ("alter table {t} drop partition (a = 'none', b = 1)", "there is no partition"),
         ("truncate table {t} partition (a = 'none', b = 1)", "there is no partition"),
-        ("alter table {t} drop partition (town = 'x')", "'town' is no partition column"),
+        ("alter table {t} drop partition (town = 'x')", "'town' is not a partition column"),
     ):
         assert re.search(expected, both(spark_with_both, tmp_path, text)), text
     assert mdt.open(tmp_path / "ours").snapshot().seq == 1
@@ -321,7 +321,7 @@ def test_an_option_names_what_a_frame_overwrites(
             "says what is overwritten, and rows are added",
         ),
         ("overwrite", {"overwrite_partitions": '{"a'}, "a path, city=Oslo, or JSON"),
-        ("overwrite", {"overwrite_partitions": "a=x"}, "is the path of no partition"),
+        ("overwrite", {"overwrite_partitions": "a=x"}, "is not a partition path"),
         (
             "overwrite",
             {"overwrite_partitions": "a=x/b=1", "operation": "delete"},
