@@ -166,9 +166,9 @@ class Metadata:
             self._begin()  # reading behind the end of a mapped file would kill the process
         cached = self._newest
         snapshot = self._opened() if cached is None else cached
-        seen, following = self._asked(snapshot, watched)
+        listing, following = self._asked(snapshot, watched)
         snapshot = self._replayed_on(snapshot, following)
-        is_ahead = seen is not None and self.watch.is_ahead(seen, snapshot)
+        is_ahead = listing is not None and self.watch.is_ahead(listing, snapshot)
         if is_ahead:  # the timeline may have been listed after the log was read
             snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
         if not self._is_end(snapshot, cached, to_end or is_ahead):
@@ -176,8 +176,8 @@ class Metadata:
             snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
         if self._may_be_rebased(snapshot):
             snapshot = self._rebased(snapshot)
-        snapshot = self._newest = with_late_records(self.watch, seen, snapshot, self.record)
-        self.watch.accept(seen, snapshot)
+        snapshot = self._newest = with_late_records(self.watch, listing, snapshot, self.record)
+        self.watch.accept(listing, snapshot)
         return snapshot
 
     def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
@@ -185,10 +185,10 @@ class Metadata:
         following = partial(self.record, snapshot.seq + 1)
         if not watched:
             return None, following()
-        seen, record = self.storage.together(
+        listing, record = self.storage.together(
             partial(self.watch.look, layout_of(snapshot.definition)), following
         )
-        return seen, record
+        return listing, record
 
     def _begin_again(self, error: Missing) -> None:
         """Switch to the newest checkpoint after the current one was cleaned during a read.
@@ -523,11 +523,11 @@ class Metadata:
         ]
         if not damaged:
             return snapshot, snapshot.key_parts
-        lost = np.concatenate([snapshot.key_part_groups(key_part) for key_part in damaged])
+        lost_groups = np.concatenate([snapshot.key_part_groups(key_part) for key_part in damaged])
         changed = replace(
             snapshot,
             uncovered_since=snapshot.uncovered.union(
-                snapshot.file_groups.names(lost[lost >= 0].tolist())
+                snapshot.file_groups.names(lost_groups[lost_groups >= 0].tolist())
             ),
         )
         return changed, tuple(u for u in snapshot.key_parts if all(u is not d for d in damaged))

@@ -85,8 +85,8 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     """Return the path of each file -> string[n].  ``table`` has the columns ``partition`` and
     ``name``.
     """
-    joined = pc.binary_join_element_wise(table["partition"], table["name"], "/")
-    return pc.if_else(pc.equal(table["partition"], ""), table["name"], joined)
+    with_partition = pc.binary_join_element_wise(table["partition"], table["name"], "/")
+    return pc.if_else(pc.equal(table["partition"], ""), table["name"], with_partition)
 
 
 def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:

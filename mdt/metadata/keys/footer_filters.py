@@ -69,7 +69,7 @@ def proposed(
         min(THREADS_MAX, options.bloom_parallelism or options.threads("writer"))
     ) as pool:
         footers = list(pool.map(lambda group: _read(metadata, snapshot, group), groups.tolist()))
-    whole = [footer.group for footer in footers if footer.filter is None]
+    whole_groups = [footer.group for footer in footers if footer.filter is None]
     keys, groups_found = [_NONE], [_NONE]
     for footer, in_range in _in_range(
         options, [footer for footer in footers if footer.filter is not None], texts
@@ -82,12 +82,12 @@ def proposed(
                 )
             ]
         except ValueError:  # an unknown kind of filter
-            whole.append(footer.group)
+            whole_groups.append(footer.group)
             continue
         keys.append(maybe)
         groups_found.append(np.full(len(maybe), footer.group))
     return Candidates(
-        np.concatenate(keys), np.concatenate(groups_found), np.array(sorted(whole), np.int64)
+        np.concatenate(keys), np.concatenate(groups_found), np.array(sorted(whole_groups), np.int64)
     )
 
 

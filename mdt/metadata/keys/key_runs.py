@@ -165,17 +165,17 @@ class _LookUp:
             for name, keys in scopes:
                 if not self._found(view, name, keys):
                     behind.append((name, keys))
-        whole = [np.empty(0, np.int64)]
+        whole_groups = [np.empty(0, np.int64)]
         if behind:
             with store.begin(write=True) as view:
                 for name, keys in behind:
-                    lost = self._brought_up(view, name, keys)
-                    whole.append(np.unique(self.snapshot.file_groups.of_files(lost)))
+                    unreadable = self._brought_up(view, name, keys)
+                    whole_groups.append(np.unique(self.snapshot.file_groups.of_files(unreadable)))
         none = np.empty(0, np.int64)
         key, group = (
             np.concatenate(column) for column in zip((none, none), *self.pairs, strict=True)
         )
-        return Candidates(key, group, np.unique(np.concatenate(whole)))
+        return Candidates(key, group, np.unique(np.concatenate(whole_groups)))
 
     def _found(
         self, view: View, scope: str, keys: Int64Array, but: Int64Array | None = None
@@ -228,9 +228,9 @@ class _LookUp:
                 for key, _ in view.items(self._prefix(scope)):
                     view.delete(key)
             with suppress(ValueError):
-                lost = self._bring_up(view, scope)
-                if self._found(view, scope, keys, but=lost):
-                    return lost
+                unreadable = self._bring_up(view, scope)
+                if self._found(view, scope, keys, but=unreadable):
+                    return unreadable
         raise StoreFailed("the key store does not return the data written to it")
 
     def _bring_up(self, view: View, scope: str) -> Int64Array:
@@ -243,7 +243,7 @@ class _LookUp:
         entries = [(key, decoded(data)) for key, data in view.items(self._prefix(scope))]
         covered = np.concatenate([np.empty(0, np.uint64), *(run.files for _, run in entries)])
         is_new = ~np.isin(identities, covered)
-        run, lost = self._run_of(numbers[is_new], identities[is_new])
+        run, unreadable = self._run_of(numbers[is_new], identities[is_new])
         if len(run.files):
             number = 1 + max(
                 (_NUMBER.unpack(key[-_NUMBER.size :])[0] for key, _ in entries), default=0
@@ -257,20 +257,20 @@ class _LookUp:
             for key in merged:
                 view.delete(key)
             view.put(self._prefix(scope) + _NUMBER.pack(number), encoded)
-        return lost
+        return unreadable
 
     def _run_of(self, numbers: Int64Array, identities: UInt64Array) -> tuple[Run, Int64Array]:
         """Return a run of the keys of files, and the files whose key maps are damaged or
         missing.
         """
-        maps, read, lost = list[KeyHashes](), list[int](), list[int]()
+        maps, read, unreadable = list[KeyHashes](), list[int](), list[int]()
         for at, segment in enumerate(self.snapshot.files.segments(numbers)):
             assert segment.key_map is not None, "files without a key map have no keys"
             try:
                 maps.append(self.metadata.objects.key_map(segment.key_map).whole().hashes)
                 read.append(at)
             except Corrupt:
-                lost.append(at)
+                unreadable.append(at)
         names = self._names(numbers[read])
         groups = tuple(dict.fromkeys(names))
         place = {name: n for n, name in enumerate(groups)}
@@ -279,7 +279,7 @@ class _LookUp:
         ).astype(np.int64)
         hashes = KeyHashes.concat([KeyHashes.none(), *maps])
         data = self.index.build(pa.nulls(len(group), pa.string()), hashes, group, len(groups))
-        return Run(np.sort(identities[read]), groups, memoryview(data)), numbers[lost]
+        return Run(np.sort(identities[read]), groups, memoryview(data)), numbers[unreadable]
 
     def _names(self, numbers: Int64Array) -> list[str]:
         return self.snapshot.files.column("file_id").take(pa.array(numbers)).to_pylist()

@@ -140,28 +140,28 @@ def propose(
 
         return key_runs.proposed(metadata, snapshot, index, hashes, partition)
     places, key_place = _places(snapshot, partition)
-    whole = [snapshot.file_groups.number(sorted(snapshot.uncovered))]
+    whole_groups = [snapshot.file_groups.number(sorted(snapshot.uncovered))]
     pairs = [(_NONE, _NONE)]
     for key_part in snapshot.key_parts:
         groups = snapshot.key_part_groups(key_part)
         if key_part.index != index.name:
-            whole.append(groups)
+            whole_groups.append(groups)
             continue
         try:
-            opened = metadata.key_parts.opened(key_part, index)
+            part = metadata.key_parts.opened(key_part, index)
             if key_place is None or len(groups) == 1:
-                candidates = index.locate(opened, keys, hashes)
+                candidates = index.locate(part, keys, hashes)
             else:
                 group_place = snapshot.file_groups.places(groups, places)
-                candidates = index.locate_within(opened, keys, hashes, key_place, group_place)
+                candidates = index.locate_within(part, keys, hashes, key_place, group_place)
             located = candidates.key, groups[candidates.group], groups[candidates.whole]
         except (ValueError, IndexError, Corrupt):
             # Damaged, or it numbers more groups than the record lists.
-            whole.append(groups)
+            whole_groups.append(groups)
             continue
         pairs.append(located[:2])
-        whole.append(located[2])
-    everywhere = np.unique(np.concatenate(whole))
+        whole_groups.append(located[2])
+    everywhere = np.unique(np.concatenate(whole_groups))
     key, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
     live = group >= 0
     return Candidates(key[live], group[live], everywhere[everywhere >= 0])
@@ -261,8 +261,10 @@ def _parted(
     is_first = np.diff(every_hit.key[order], prepend=-1) != 0
     first, further = order[is_first], order[~is_first]
     largest = np.maximum.reduceat(every_hit.ordering[order], np.flatnonzero(is_first))
-    chosen = Hits(every_hit.key[first], every_hit.file[first], every_hit.position[first], largest)
-    return [chosen], Further(
+    chosen_hit = Hits(
+        every_hit.key[first], every_hit.file[first], every_hit.position[first], largest
+    )
+    return [chosen_hit], Further(
         every_hit.key[further], every_hit.file[further], every_hit.position[further], group[further]
     )
 
@@ -385,13 +387,13 @@ def _confirm(
     segments.  Most keys are in the base file, and most of the rest in the newest log files.
     """
     members = snapshot.file_groups.members(group).tolist()
-    wanted = hashes.take(key)
+    key_hashes = hashes.take(key)
     for i in members[:1] + members[:0:-1]:
         segment = snapshot.segment(i)
         if segment.key_map is None:
             continue
         key_map = metadata.objects.key_map(segment.key_map)
-        entry = key_map.find(wanted)
+        entry = key_map.find(key_hashes)
         hit = np.flatnonzero(entry >= 0)
         if not len(hit):
             continue
@@ -420,7 +422,7 @@ def _confirm(
             return
         remaining = np.ones(len(key), np.bool_)
         remaining[hit] = False
-        key, wanted = key[remaining], wanted.take(remaining)
+        key, key_hashes = key[remaining], key_hashes.take(remaining)
 
 
 def is_live(snapshot: Snapshot, number: int, position: Int64Array) -> npt.NDArray[np.bool_]:

@@ -163,6 +163,6 @@ def stored_of(path: Any) -> tuple[str, int] | None:
     """Return (instant, token) of the transaction that wrote an attachment, or None for any other
     path.
     """
-    if not isinstance(path, str) or (found := _ATTACHMENT.fullmatch(path)) is None:
+    if not isinstance(path, str) or (match := _ATTACHMENT.fullmatch(path)) is None:
         return None
-    return found[1], int(found[2])
+    return match[1], int(match[2])

@@ -158,8 +158,8 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             corrupt(f"a commit record lacks the field {name}", path, "", "")
     for name, holds in (*_REQUIRED.items(), *_OPTIONAL.items()):
         if name in header and not holds(header[name]):
-            shown = "something else" if name in _SECRET else repr(header[name])
-            corrupt(f"the field {name} of a commit record is invalid", path, "its grammar", shown)
+            got = "something else" if name in _SECRET else repr(header[name])
+            corrupt(f"the field {name} of a commit record is invalid", path, "its grammar", got)
     if (header["action"] == "create") != (seq == 0) or header["begun_at"] >= max(seq, 1):
         corrupt(
             "a commit record is out of order",

@@ -164,8 +164,8 @@ class _Section:
         self.path = path
         self.rows = len(table)
         batches = table.to_batches()
-        whole = batches if len(batches) == 1 else table.combine_chunks().to_batches()
-        batch = whole[0] if whole else pa.RecordBatch.from_pylist([], table.schema)
+        combined = batches if len(batches) == 1 else table.combine_chunks().to_batches()
+        batch = combined[0] if combined else pa.RecordBatch.from_pylist([], table.schema)
         self.columns = dict(zip(table.schema.names, batch.columns, strict=True))
 
     def require(self, holds: bool | np.bool_, expected: str) -> None:

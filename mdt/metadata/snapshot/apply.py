@@ -250,11 +250,13 @@ def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: 
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     """Return ``snapshot`` after ``record``, which must be the next record.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    gone, all_gone = _NOTHING, snapshot.gone
+    removed, all_removed = _NOTHING, snapshot.gone
     if len(record.table("removed")):
-        gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
-        gone = np.setdiff1d(gone[gone >= 0], all_gone)
-        all_gone = np.union1d(all_gone, gone)
+        removed = _file_numbers(
+            snapshot, record.table("removed")["segment"], paths.commit(record.seq)
+        )
+        removed = np.setdiff1d(removed[removed >= 0], all_removed)
+        all_removed = np.union1d(all_removed, removed)
     first = snapshot.numbered
     addition = log_tail.addition_of(record, first)
     key_parts = key_parts_of(record.table("key_parts"))
@@ -267,8 +269,8 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     groups, pending = snapshot.groups_known, snapshot.pending
     if computed is not None:
         groups, pending = computed, ()
-    if len(files) or len(gone):
-        pending = (*pending, (files, first, gone))
+    if len(files) or len(removed):
+        pending = (*pending, (files, first, removed))
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
     covered_again, older_parts = _NO_GROUPS, snapshot.key_parts_since
     if record.action == "index":
@@ -278,7 +280,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
             for part in older_parts
             if (part_left := part.without(covered_again)) is not None
         )
-    vectors, died = _vectors(snapshot, record, gone)
+    vectors, dead = _vectors(snapshot, record, removed)
     return replace(
         snapshot,
         seq=record.seq,
@@ -286,11 +288,11 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
             snapshot, _altered(change.defined(snapshot.definition), record), record
         ),
         last_instant=max(snapshot.last_instant, record.instant),
-        maps=_maps(snapshot, record, gone),
+        maps=_maps(snapshot, record, removed),
         additions=log_tail.adding(snapshot.additions, addition),
-        gone=all_gone,
+        gone=all_removed,
         vectors_since=vectors,
-        died_since=snapshot.died_since + died,
+        died_since=snapshot.died_since + dead,
         starts=snapshot.starts.adding(starts),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=older_parts + key_parts,

@@ -120,9 +120,9 @@ class Groups:
         if len(names) > _FEW:
             return self._searched(names)
         cached: dict[str, int] = self.checkpoint.memo("groups that were asked for", dict)
-        new = [name for name in names if name not in cached]
-        if new:
-            cached |= zip(new, self._searched(new).tolist(), strict=True)
+        missing = [name for name in names if name not in cached]
+        if missing:
+            cached |= zip(missing, self._searched(missing).tolist(), strict=True)
         return np.array([cached[name] for name in names], np.int64)
 
     def _searched(self, names: Sequence[str]) -> Int64s:
@@ -130,15 +130,17 @@ class Groups:
             self.checkpoint.numpy("group_hash"),
             self.checkpoint.numpy("group_by_hash"),
         )
-        wanted = pa.array(names, pa.string())
-        words = hash_keys(wanted, NAME_SEED).hi
+        wanted_names = pa.array(names, pa.string())
+        words = hash_keys(wanted_names, NAME_SEED).hi
         at = np.minimum(np.searchsorted(hashes, words), len(hashes) - 1)
         numbers = np.full(len(names), -1, np.int64)
         remaining = np.flatnonzero(hashes[at] == words)
         # Equal hashes are adjacent.  A second round is very rare.
         while len(remaining):
             number = by_hash[at[remaining]].astype(np.int64)
-            same = flags(pc.equal(self._checkpoint_names(number), wanted.take(pa.array(remaining))))
+            same = flags(
+                pc.equal(self._checkpoint_names(number), wanted_names.take(pa.array(remaining)))
+            )
             numbers[remaining[same]] = number[same]
             remaining = remaining[~same]
             at[remaining] += 1
@@ -197,16 +199,16 @@ class Groups:
     def partitions(self, numbers: Int64s) -> npt.NDArray[np.object_]:
         """Return the partition path of each group -> object[n], "" for -1.  O(n)."""
         partitions = np.full(len(numbers), "", dtype=object)
-        old = (numbers >= 0) & (numbers < self.checkpoint_count)
-        code = self.checkpoint.numpy("group_partition")[numbers[old]]
-        partitions[old] = self._partition_names[code]
-        new = np.flatnonzero(numbers >= self.checkpoint_count)
-        if len(new):
-            number = numbers[new] - self.checkpoint_count
+        in_checkpoint = (numbers >= 0) & (numbers < self.checkpoint_count)
+        code = self.checkpoint.numpy("group_partition")[numbers[in_checkpoint]]
+        partitions[in_checkpoint] = self._partition_names[code]
+        added = np.flatnonzero(numbers >= self.checkpoint_count)
+        if len(added):
+            number = numbers[added] - self.checkpoint_count
             paths = np.full(int(number.max()) + 1, "", dtype=object)
             for index in np.flatnonzero(np.bincount(number)).tolist():
                 paths[index] = self.partition(self.checkpoint_count + index)
-            partitions[new] = paths[number]
+            partitions[added] = paths[number]
         return partitions
 
     def places(self, numbers: Int64s, partitions: Sequence[str]) -> Int64s:
@@ -220,13 +222,15 @@ class Groups:
         for place, path in enumerate(partitions):
             if path in codes:
                 place_of_code[codes[path]] = place
-        old = np.flatnonzero((numbers >= 0) & (numbers < self.checkpoint_count))
-        places[old] = place_of_code[self.checkpoint.numpy("group_partition")[numbers[old]]]
-        new = np.flatnonzero(numbers >= self.checkpoint_count)
-        if len(new):
+        in_checkpoint = np.flatnonzero((numbers >= 0) & (numbers < self.checkpoint_count))
+        places[in_checkpoint] = place_of_code[
+            self.checkpoint.numpy("group_partition")[numbers[in_checkpoint]]
+        ]
+        added = np.flatnonzero(numbers >= self.checkpoint_count)
+        if len(added):
             place_of = {path: place for place, path in enumerate(partitions)}
-            places[new] = [
-                place_of.get(self.partition(number), -1) for number in numbers[new].tolist()
+            places[added] = [
+                place_of.get(self.partition(number), -1) for number in numbers[added].tolist()
             ]
         return places
 
@@ -245,9 +249,9 @@ class Groups:
     def of_files(self, numbers: Int64s) -> Int64s:
         """Return the group of each of the files ``numbers`` -> int64[n]."""
         groups = np.empty(len(numbers), np.int64)
-        old = numbers < self.checkpoint.rows
-        groups[old] = self.checkpoint.numpy("group")[numbers[old]]
-        groups[~old] = self.tail[numbers[~old] - self.checkpoint.rows]
+        in_checkpoint = numbers < self.checkpoint.rows
+        groups[in_checkpoint] = self.checkpoint.numpy("group")[numbers[in_checkpoint]]
+        groups[~in_checkpoint] = self.tail[numbers[~in_checkpoint] - self.checkpoint.rows]
         return groups
 
     def members(self, number: int) -> Int64s:
@@ -290,16 +294,16 @@ class Groups:
         changed = sorted(
             self._changed_small(partition, bytes_max), key=lambda s: (s.bytes, s.group)
         )
-        old = self._checkpoint_small(partition, bytes_max)
-        ahead = next(old, None)
+        stored = self._checkpoint_small(partition, bytes_max)
+        ahead = next(stored, None)
         for small in changed:
             while ahead is not None and (ahead.bytes, ahead.group) < (small.bytes, small.group):
                 yield ahead
-                ahead = next(old, None)
+                ahead = next(stored, None)
             yield small
         if ahead is not None:
             yield ahead
-            yield from old
+            yield from stored
 
     def _changed_small(self, partition: str, bytes_max: int) -> Iterator[Small]:
         visited: set[int] = set()
@@ -388,12 +392,12 @@ class Groups:
                         )
                         total[0] += sign * size
                         total[1] += sign * rows
-        new = {changed[n].name: n for n in changed if n >= self.count}
+        new_numbers = {changed[n].name: n for n in changed if n >= self.count}
         return replace(
             self,
             count=count,
             changed=self.changed.adding(changed),
-            numbers=self.numbers.adding(new),
+            numbers=self.numbers.adding(new_numbers),
             recent=self.recent.adding(self._recent(changed)),
             weights=self.weights.adding(
                 {name: (size, rows) for name, (size, rows) in weights.items()}

@@ -202,13 +202,16 @@ class Snapshot:
         changed = self.vectors_since.flat()
         numbered = np.array(list(changed), np.int64)
         dead = np.array([len(vector) for vector in changed.values()], np.int64)
-        old, new = numbered < checkpoint.rows, numbered >= checkpoint.rows
-        if old.any():
-            stored_dead = checkpoint.numpy("dead")[numbered[old]]
-            has_rows[numbered[old]] = (
-                checkpoint.numpy("files/rows")[numbered[old]] > stored_dead + dead[old]
+        in_checkpoint, is_added = numbered < checkpoint.rows, numbered >= checkpoint.rows
+        if in_checkpoint.any():
+            stored_dead = checkpoint.numpy("dead")[numbered[in_checkpoint]]
+            has_rows[numbered[in_checkpoint]] = (
+                checkpoint.numpy("files/rows")[numbered[in_checkpoint]]
+                > stored_dead + dead[in_checkpoint]
             )
-        has_rows[numbered[new]] = added_rows[numbered[new] - checkpoint.rows] > dead[new]
+        has_rows[numbered[is_added]] = (
+            added_rows[numbered[is_added] - checkpoint.rows] > dead[is_added]
+        )
         has_rows[self.gone] = False
         return np.asarray(has_rows, np.bool_)
 
@@ -246,14 +249,14 @@ class Snapshot:
 
     def _aligned_stats(self, column: str) -> pa.Table | None:
         name = f"stats/{column}"
-        old = self.checkpoint.table(name) if name in self.checkpoint else None
-        new = [addition.column_stats(column) for addition in self.additions]
-        if old is None and all(table is None for table in new):
+        stored = self.checkpoint.table(name) if name in self.checkpoint else None
+        added_tables = [addition.column_stats(column) for addition in self.additions]
+        if stored is None and all(table is None for table in added_tables):
             return None
-        parts = [_nulls(STATS_SCHEMA, self.checkpoint.rows) if old is None else old]
+        parts = [_nulls(STATS_SCHEMA, self.checkpoint.rows) if stored is None else stored]
         parts += [
             _nulls(STATS_SCHEMA, len(p)) if t is None else t
-            for p, t in zip(self.additions, new, strict=True)
+            for p, t in zip(self.additions, added_tables, strict=True)
         ]
         return one_chunk(pa.concat_tables([p for p in parts if len(p)] or parts[:1]))
 
@@ -284,12 +287,12 @@ class Snapshot:
     def segment_stats(self, number: int) -> pa.Table:
         """Return all statistics of a file, of the whole and of its row groups, schema STATS."""
         segment = self.segment_ids[number : number + 1]
-        whole = []
+        tables = []
         for name in self.stats_columns:
             table = self.column_stats(name)
             if table is not None and table["values"][number].is_valid:
-                whole.append(_labelled(table.slice(number, 1), name, segment))
-        return pa.concat_tables([no_rows(STATS), *whole, self.row_group_stats(number)])
+                tables.append(_labelled(table.slice(number, 1), name, segment))
+        return pa.concat_tables([no_rows(STATS), *tables, self.row_group_stats(number)])
 
     @property
     def stats(self) -> pa.Table:
@@ -393,8 +396,10 @@ class Snapshot:
         added_summaries, _ = self._of_index(index)
         summaries: list[SummaryRef | None] = [None] * len(shards)
         if self._is_stored(index):
-            old = np.flatnonzero(shards < len(self.checkpoint.table(f"sizes/{index}")))
-            for i, row in zip(old.tolist(), self._stored(index, shards[old]), strict=True):
+            in_checkpoint = np.flatnonzero(shards < len(self.checkpoint.table(f"sizes/{index}")))
+            for i, row in zip(
+                in_checkpoint.tolist(), self._stored(index, shards[in_checkpoint]), strict=True
+            ):
                 summaries[i] = added.summary_of(row)
         if len(added_summaries.table):
             rows = added_summaries.of(self.shards.number[shards]).to_pylist()
@@ -411,9 +416,11 @@ class Snapshot:
         if not self._is_stored(index):
             return newest.combine_chunks()
         table = self.checkpoint.table(f"summaries/{index}")
-        old = one_chunk(pa.concat_tables([table, _nulls(SUMMARY, len(self.shards) - len(table))]))
+        stored = one_chunk(
+            pa.concat_tables([table, _nulls(SUMMARY, len(self.shards) - len(table))])
+        )
         newer = pc.or_(newest["path"].is_valid(), newest["payload"].is_valid())
-        parts = [pc.if_else(newer, newest[name], old[name]) for name in SUMMARY.names]
+        parts = [pc.if_else(newer, newest[name], stored[name]) for name in SUMMARY.names]
         return pa.table(parts, schema=SUMMARY).combine_chunks()
 
     def _stored(self, index: str, shards: Int64s) -> Iterator[dict[str, Any]]:

@@ -135,8 +135,12 @@ class SummaryCache:
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, on remote storage, of their ranges."""
-        opened, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
-        return {"summaries": opened} if self._is_local else {"summaries": opened, "ranges": ranges}
+        summaries, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
+        return (
+            {"summaries": summaries}
+            if self._is_local
+            else {"summaries": summaries, "ranges": ranges}
+        )
 
     def read(self, part: ObjectRange) -> memoryview:
         """Return a range of an object, unchecked."""

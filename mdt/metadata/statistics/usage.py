@@ -230,13 +230,13 @@ class Usage:
         if len(reports) <= REPORTS_MAX:
             return
         limit = self._storage.now_us() - FOLDED_AFTER_SECONDS * _MICROSECONDS
-        old = {
+        expired = {
             path: counts for path, (counts, reported_us) in reports.items() if reported_us < limit
         }
-        if not old:
+        if not expired:
             return
         total = Counts()
-        for counts in old.values():
+        for counts in expired.values():
             total.add(counts)
         self._storage.replace(paths.usage(self._storage.random_hex(16)), total.encode())
-        self._storage.delete_many(list(old))
+        self._storage.delete_many(list(expired))
