@@ -80,7 +80,7 @@ def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(
     if is_instant_hidden:
         storage.hidden.add(instant_of(writer))
     for act in (reader.scan, lambda: reader.upsert(rows([8], 3, 3.0)), lambda: mdt.open(storage)):
-        with pytest.raises(Unavailable, match="the storage does not show its record") as caught:
+        with pytest.raises(Unavailable, match="storage does not show its record") as caught:
             act()
         assert caught.value.retryable
     storage.inner.sleep(30)

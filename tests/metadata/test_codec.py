@@ -68,7 +68,7 @@ def test_what_is_wrong_with_a_frame_is_said():
     error = refused("some/object", opened, whole[:-1] + b"!", kind=Corrupt)
     assert isinstance(error, Corrupt)
     assert (error.path, error.offset) == ("some/object", 12) and error.expected != error.got
-    refused("another kind", opened, whole, b"ELSE", kind=Corrupt)
+    refused("a wrong kind", opened, whole, b"ELSE", kind=Corrupt)
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none()), SECTIONS)

@@ -50,7 +50,7 @@ def test_hudi_s_index_type_says_key_index_and_scope(word):
 
 def test_an_index_type_that_contradicts_is_refused():
     simple = {"hoodie.index.type": "SIMPLE"}
-    said = "SIMPLE is key_index='simple' with scope='partition'"
+    said = "SIMPLE requires key_index='simple' and scope='partition'"
     refused(said, made, options=simple, key_index="record")
     refused(said, made, options=simple, scope="table")
     storage = made(key_index="simple", scope="partition", options=simple).storage
@@ -205,7 +205,7 @@ def test_hudi_s_options_say_number_and_fields_of_buckets():
     [
         ({"scope": "table"}, "partition"),
         ({"options": {"mdt.keys.repeat": True}}, "repeat"),
-        ({"options": {"mdt.bucket.fields": "x"}}, "columns of the key"),
+        ({"options": {"mdt.bucket.fields": "x"}}, "must be key columns"),
         ({"options": {"mdt.bucket.count": 5}}, "different buckets"),
         ({"key_index": "bloom", "options": {"mdt.bucket.count": 5}}, "no buckets"),
         ({"key_index": "bucket(buckets='0')"}, "options"),

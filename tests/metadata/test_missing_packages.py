@@ -191,7 +191,7 @@ def test_every_registered_key_index_can_be_chosen_with_its_options(given, kept):
         ("exact(id)", "names a column"),
         ("length", "use one of"),
         ("exact(", "expected"),
-        (5, "is a int"),
+        (5, "must be text, not int"),
     ],
 )
 def test_a_key_index_that_cannot_be_is_refused_at_creation(wrong, told):

@@ -59,7 +59,7 @@ def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit
     table,
 ):
     first = table.history()["instant"][0].as_py()
-    refused(f"not there yet … {first}", seq_at, table.snapshot(), "1970-01-01")
+    refused(f"did not exist yet … {first}", seq_at, table.snapshot(), "1970-01-01")
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ NEW: dict[str, tuple[Any, dict[str, Any], str]] = {
         "table_type='MOR' … hint: … MERGE_ON_READ, COPY_ON_WRITE",
     ),
     "a scope": (SCHEMA, {"scope": "global"}, "scope='global' … hint: … partition, table"),
-    "a key index": (SCHEMA, {"key_index": "hash"}, "key_index='hash' … hint: … bloom/1"),
+    "a key index": (SCHEMA, {"key_index": "hash"}, "unknown key index 'hash' … hint: … bloom/1"),
     "an ordering that has no order": (
         columns("id string, b bool"),
         {"ordering": "b"},

@@ -88,7 +88,7 @@ def test_a_table_that_lives_in_this_process_only_is_refused():
 def test_a_pickle_of_a_table_that_is_gone_says_so(table, tmp_path):
     data = pickle.dumps(table)
     (tmp_path / "a table, 100%").rename(tmp_path / "elsewhere")
-    refused("not a table", pickle.loads, data)
+    refused("not an mdt table", pickle.loads, data)
 
 
 def test_whether_files_are_flushed_is_kept(tmp_path):

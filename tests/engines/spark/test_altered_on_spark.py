@@ -119,7 +119,7 @@ def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path
     spark.newSession()  # which puts PySpark's own way of raising errors in the place of others
     with (
         pytest.raises(Invalid, match="is not an mdt table"),
-        pytest.warns(UserWarning, match="is not a table"),
+        pytest.warns(UserWarning, match="is not an mdt table"),
     ):
         newest.collect()
     anew = "make the DataFrame anew"

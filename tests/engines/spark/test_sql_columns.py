@@ -222,5 +222,5 @@ def test_a_timestamp_is_a_moment_of_the_session(states: SparkSession, tmp_path: 
     for text in (f"'{moment.isoformat()}'", f"timestamp_micros({micros})"):
         assert tuples(states.sql(f"select id from states timestamp as of {text}")) == ["a", "b"]
     early = (moment - timedelta(days=2)).isoformat()
-    with pytest.raises(PySparkException, match="not there yet"):
+    with pytest.raises(PySparkException, match="did not exist yet"):
         states.sql(f"select * from states timestamp as of '{early}'")
