@@ -11,7 +11,7 @@ WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help python demo test quick durations check bench ssb tpch tpcds nightly oldest oldest-spark clean java
+.PHONY: help python demo docs test quick durations check bench ssb tpch tpcds nightly oldest oldest-spark clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ $(VENV)/.benchmarks: $(VENV)/.installed
 	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),bench]"
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.installed
+	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),docs]"
+	@touch $@
+
 java:
 	@java -version >/dev/null 2>&1 || { test -n "$$JAVA_HOME" && "$$JAVA_HOME/bin/java" -version >/dev/null 2>&1; } || \
 		{ echo "Spark needs Java 17 or newer: no 'java' on PATH and none in JAVA_HOME. Install a JRE (for example openjdk-17-jre-headless)." >&2; exit 1; }
@@ -48,6 +52,10 @@ check: $(VENV)/.installed  ## ruff, import-linter and mypy --strict
 	$(RUN) -m ruff format --check --quiet .
 	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m mypy
+
+docs: $(VENV)/.docs  ## build the documentation into site/, with every link checked
+	$(RUN) tools/docs/pictures.py --check
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
 
 test: check java  ## check, then every test but those that take long, the same ones each day
 	$(RUN) -m pytest -n $(WORKERS)
@@ -89,5 +97,5 @@ tpcds: $(VENV)/.benchmarks java  ## 25 queries of TPC-DS on Spark with its cost 
 	$(RUN) -m benchmarks.tpcds --cbo --markdown tpcds.md
 
 clean:  ## remove .venv, caches and build output
-	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) $(VENV)-oldest build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,8 @@
 """What README and the other pages show works: their blocks run, their links lead somewhere."""
 
+from doctest import ELLIPSIS, OutputChecker
+from itertools import zip_longest
+
 import documents
 import pytest
 import s3
@@ -28,6 +31,8 @@ NOT_RUN = {
 list.
 """
 
+TOURS = "docs/start/"
+"""Pages that show what each step prints."""
 PAGES = [page.relative_to(documents.ROOT).as_posix() for page in documents.pages()]
 BLOCKS = {
     name: documents.blocks(name, (documents.ROOT / name).read_text(encoding="utf-8"))
@@ -52,18 +57,24 @@ def first_line(block):
 
 
 def run_all(blocks, folder):
-    """Run what can be run, in order; return how many blocks that were."""
+    """Run what can be run, in order; return how many blocks that were.  On a tour, a block of text
+    after one of Python is what that prints.
+    """
     namespace = {"__name__": "__main__"}
     runnable = [
-        b
-        for b in blocks
-        if b.language not in documents.SHOWN_ONLY and (b.page, first_line(b)) not in NOT_RUN
+        (block, after)
+        for block, after in zip_longest(blocks, blocks[1:])
+        if block.language not in documents.SHOWN_ONLY
+        and (block.page, first_line(block)) not in NOT_RUN
     ]
-    for block in runnable:
-        if block.language == "python":
-            documents.run_python(block, namespace)
-        else:
+    for block, after in runnable:
+        if block.language == "sh":
             documents.run_shell(block, folder)
+            continue
+        printed = documents.run_python(block, namespace)
+        if block.page.startswith(TOURS) and after is not None and after.language == "text":
+            shown = after.code + "\n"
+            assert OutputChecker().check_output(shown, printed, ELLIPSIS), f"{after}: {printed}"
     return len(runnable)
 
 
@@ -136,6 +147,16 @@ def test_dead_links_and_anchors_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     assert list(documents.dead_links(page)) == ["gone.md", "plot.png", "#three"]
+
+
+def test_a_tour_shows_what_is_printed(tmp_path):
+    steps = [
+        Block("docs/start/page.md", 2, "python", "print('one', 1)\nprint(2)"),
+        Block("docs/start/page.md", 7, "text", "one 1\n..."),
+    ]
+    assert run_all(steps, tmp_path) == 1
+    with pytest.raises(AssertionError, match="two"):
+        run_all([Block("docs/start/page.md", 2, "python", "print('two')"), steps[1]], tmp_path)
 
 
 def test_blocks_share_a_namespace_and_an_error_names_the_line_of_the_page(tmp_path):

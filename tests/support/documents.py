@@ -9,6 +9,7 @@ extras, of ``python -m pytest`` the tests that it would run, of another ``python
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,15 +115,18 @@ def dead_links(page):
 
 
 def run_python(block, namespace):
-    """Run a block in ``namespace``; its line numbers are those of the page.  The level of our
-    loggers is as before.
+    """Run a block in ``namespace`` and return what it prints; its line numbers are those of the
+    page.  The level of our loggers is as before.
     """
     code = compile("\n" * (block.line - 1) + block.code, block.page, "exec", dont_inherit=True)
     level = logging.getLogger("mdt").level
+    printed = io.StringIO()
     try:
-        exec(code, namespace)
+        with redirect_stdout(printed):
+            exec(code, namespace)
     finally:
         logging.getLogger("mdt").setLevel(level)
+    return printed.getvalue()
 
 
 def run_shell(block, folder):

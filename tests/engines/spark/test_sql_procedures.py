@@ -261,7 +261,7 @@ def kinds(of: type[MdtError]) -> list[type[MdtError]]:
 
 
 def test_every_kind_of_error_is_in_the_table_of_the_page() -> None:
-    page = Path(__file__).parents[3].joinpath("docs/spark.md").read_text()
+    page = Path(__file__).parents[3].joinpath("docs/reference/errors.md").read_text()
     ours: list[Any] = [kind for kind in kinds(MdtError)[1:] if kind.__module__ == errors.__name__]
     for kind in ours:
         error = kind("")
