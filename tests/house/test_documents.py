@@ -73,7 +73,7 @@ def run_all(blocks, folder):
             continue
         printed = documents.run_python(block, namespace)
         if block.page.startswith(TOURS) and after is not None and after.language == "text":
-            shown = after.code + "\n"
+            shown, printed = f"{after.code}\n", f"{printed.rstrip()}\n"
             assert OutputChecker().check_output(shown, printed, ELLIPSIS), f"{after}: {printed}"
     return len(runnable)
 
