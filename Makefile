@@ -36,8 +36,9 @@ $(VENV)/.benchmarks: $(VENV)/.installed
 	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),bench]"
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.installed
-	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),docs]"
+$(VENV)/.docs: pyproject.toml | python
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet -e ".[docs]"
 	@touch $@
 
 java:
