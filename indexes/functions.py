@@ -204,9 +204,11 @@ class Functions:
                 self._load_entry_points()
             if name in self._by_name:
                 return self._by_name[name]
-            names = ", ".join(sorted(self._by_name)) or "none"
+            registered = (
+                f"; registered: {', '.join(sorted(self._by_name))}" if self._by_name else ""
+            )
             failures = "".join(f"; {failure}" for failure in self._failures)
-            return Unknown(name, f"unknown function {name!r}; known: {names}{failures}")
+            return Unknown(name, f"unknown function {name!r}{registered}{failures}")
 
     def _load_entry_points(self) -> None:
         """Load the functions of installed packages. Any error in their code is recorded, not

@@ -14,6 +14,10 @@ from mdt.errors import Invalid
 T = TypeVar("T")
 
 _COMPARED_CHARACTERS = 200
+_SIMILARITY_MIN, _SIMILARITY_SPREAD = 0.7, 0.1
+"""Names that a hint proposes are at least this similar, and not much less than the most similar."""
+_META_PREFIX = "_hoodie_"
+"""Hudi's meta columns, which a list of columns leaves out."""
 
 
 def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
@@ -59,7 +63,7 @@ def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
     """Return ``value`` if ``allowed`` contains it. Raises Invalid otherwise."""
     if not isinstance(value, str) or value not in allowed:
         raise Invalid(
-            f"{argument}={shown(value)} is not possible", hint=f"give one of {', '.join(allowed)}"
+            f"{argument}={shown(value)} is not supported", hint=f"use {' or '.join(allowed)}"
         )
     return value
 
@@ -80,8 +84,8 @@ def own_spelling(name: str, known: Collection[str]) -> str | None:
     matches = [candidate for candidate in known if candidate.casefold() == fold]
     if len(matches) > 1:
         raise Invalid(
-            f"column {shown(name)} may be any of {', '.join(matches)}",
-            hint="write it as the schema does",
+            f"column {shown(name)} is ambiguous: {', '.join(matches)}",
+            hint="spell it as in the schema",
         )
     return matches[0] if matches else None
 
@@ -95,7 +99,8 @@ def named_column(name: str, known: Sequence[str]) -> str:
     """
     column = own_spelling(name, known)
     if column is None:
-        hint = nearest(name, known) or f"columns: {', '.join(known[:20])}"
+        columns = [each for each in known if not each.startswith(_META_PREFIX)]
+        hint = nearest(name, known) or f"columns: {', '.join(columns[:20])}"
         raise Invalid(f"there is no column {shown(name)}", hint=hint)
     return column
 
@@ -181,10 +186,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close.
     """
     by_fold = {each.casefold(): each for each in known}
-    matches = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold)
+    fold = name.casefold()[:_COMPARED_CHARACTERS]
+    matches = difflib.get_close_matches(fold, by_fold, cutoff=_SIMILARITY_MIN)
     if not matches:
         return ""
-    return f"did you mean {' or '.join(by_fold[fold] for fold in matches)}?"
+    least = _similarity(matches[0], fold) - _SIMILARITY_SPREAD
+    names = [by_fold[match] for match in matches if _similarity(match, fold) >= least]
+    return f"did you mean {' or '.join(names)}?"
+
+
+def _similarity(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def shown(value: object) -> str:

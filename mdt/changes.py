@@ -64,15 +64,14 @@ class ChangeStream(ArrowStream):
         """
         if since > until:
             raise Invalid(
-                f"a range from commit {since} to commit {until} goes backwards",
-                hint="give the older point first",
+                f"the range from commit {since} to commit {until} is reversed",
+                hint="give the older commit first",
             )
         self.mode, self.before = one_of("mode", mode, MODES), flag("before", before)
         if not before and metadata.newest(watched=False).definition.keys_repeat:
             raise Unsupported(
-                "before=False serves copies that replace rows by key, and in this table a key may"
-                " live more than once",
-                hint="leave it out",
+                "before=False requires unique keys, but mdt.keys.repeat is true",
+                hint="leave before out",
             )
         self.metadata = metadata
         self.since, self.until = since, until
@@ -83,8 +82,8 @@ class ChangeStream(ArrowStream):
         reserved = set(self.columns) & set(CHANGE.names)
         if reserved:
             raise Invalid(
-                f"the columns {sorted(reserved)} have names of changes",
-                hint="name other columns in columns",
+                f"the columns {', '.join(sorted(reserved))} have names that changes use themselves",
+                hint="select other columns with columns=[…]",
             )
         stored = with_meta(self.definition.schema)
         declared = declared_columns(snapshot, self.columns)

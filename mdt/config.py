@@ -86,7 +86,7 @@ class Options:
 
     table_name: str = _fixed(
         "",
-        "name of the table in hoodie.properties; empty: the last part of its path",
+        "name of the table in hoodie.properties; empty for the last part of its path",
         hudi="hoodie.table.name",
     )
     table_version: int = _fixed(
@@ -102,58 +102,58 @@ class Options:
     )
     keys_repeat: bool = _fixed(
         False,
-        "a key may live more than once: insert(check=False) inserts without looking for keys",
+        "a key may have several rows, which insert(check=False) adds without a key look-up",
     )
     delete_keeps_ordering: bool = _fixed(
         False,
-        "a row does not revive a deleted key if its ordering value is below that of the delete",
+        "a deleted key stays deleted when a row with a smaller ordering value arrives later",
     )
     delete_keeps_ordering_hours: int = _fixed(
-        168, "hours after which such a delete is forgotten; 0: never", whole(0, 10**7)
+        168, "hours for which such a delete is remembered; 0 for ever", whole(0, 10**7)
     )
     update_partition_path: bool = _fixed(
         True,
-        "with table scope, a row that arrives with another partition moves there; false: it is"
-        " updated in place, and keeps its partition columns",
+        "with table scope, a row with a new partition moves there; false updates it in place and"
+        " keeps its partition columns",
         hudi="hoodie.record.index.update.partition.path hoodie.bloom.index.update.partition.path"
         " hoodie.simple.index.update.partition.path",
     )
     partition_time_pattern: str = _fixed(
         "",
-        "Java pattern, such as yyyy-MM-dd, that makes partition paths of the one partition column,"
-        " a time; empty: paths are made of its values",
+        "Java pattern such as yyyy-MM-dd for partition paths, with a single partition column of"
+        " timestamps; empty to use its values",
         hudi="hoodie.keygen.timebased.output.dateformat",
     )
     partition_time_unit: str = _fixed(
-        "ms", "unit of whole numbers in such a partition column", choice("s", "ms", "us")
+        "ms", "unit of integers in such a partition column", choice("s", "ms", "us")
     )
     partition_time_zone: str = _fixed(
         "UTC",
-        "time zone of partition paths that are made by a pattern",
+        "time zone of partition paths with a pattern",
         hudi="hoodie.keygen.timebased.timezone",
     )
     index_type: str = _fixed(
         "",
-        "Hudi's word for key index and scope, in place of key_index and scope at creation; later"
-        " it must agree with them",
+        "Hudi's name for key_index and scope, at creation in place of both; afterwards it must"
+        " agree with them",
         choice("", *INDEX_TYPES),
         "hoodie.index.type",
     )
     bucket_count: int = _fixed(
         0,
-        "buckets of a partition for the key index bucket, at creation; 0: those of the key index,"
-        " 4 by default",
+        "buckets per partition for the key index bucket, at creation; 0 for the number in"
+        " key_index, 4 by default",
         whole(0, 1 << 24),
         "hoodie.bucket.index.num.buckets",
     )
     bucket_fields: str = _fixed(
         "",
-        "key columns that choose a row's bucket, at creation; empty: all",
+        "key columns that determine a row's bucket, at creation; empty for all",
         hudi="hoodie.bucket.index.hash.field",
     )
     bucket_partitions: str = _fixed(
         "",
-        "partitions with another number of buckets, at creation:"
+        "partitions with another number of buckets, at creation, as"
         " expression,number;expression,number",
         hudi="hoodie.bucket.index.partition.expressions",
     )
@@ -165,108 +165,108 @@ class Options:
     )
     write_footer_bloom: bool = _fixed(
         False,
-        "write Hudi's Bloom filter of the keys into Parquet footers; Hudi's Bloom index fails on"
-        " tables without; 1.6 bytes a row; true by default in new tables with the key index bloom",
+        "write Hudi's Bloom filter of the keys into Parquet footers, 1.6 bytes a row; Hudi's Bloom"
+        " index requires it; true by default in new tables with the key index bloom",
     )
     write_record_positions: bool = _fixed(
         False,
-        "log blocks name the rows of the base file that they replace; Hudi 1 can use it, Hudi 0.14"
-        " and 0.15 fail on it",
+        "write the positions of replaced rows of the base file into log blocks; Hudi 1 can use"
+        " them, Hudi 0.14 and 0.15 fail on them",
         hudi="hoodie.write.record.positions",
     )
     column_stats_columns: tuple[str, ...] | None = _table(
         None,
-        "columns with statistics",
+        "columns with min/max statistics",
         SOME_COLUMNS,
         "hoodie.metadata.index.column.stats.column.list",
     )
     bloom_fpp: float = _table(
         0.01,
-        "share of absent keys that our Bloom filters may let pass",
+        "false positive rate of our Bloom filters",
         real(1e-9, 0.5),
         "hoodie.index.bloom.fpp",
     )
     bloom_ranges: bool = option(
         True,
-        "look-ups by the Bloom index first compare keys with the key ranges of file groups",
+        "compare keys with the key ranges of file groups before a look-up in the Bloom index",
         hudi="hoodie.bloom.index.prune.by.ranges",
     )
     bloom_tree: bool = option(
         True,
-        "find these ranges by an interval tree; false: compare them one by one",
+        "find these ranges in an interval tree; false compares all",
         hudi="hoodie.bloom.index.use.treebased.filter",
     )
     bloom_caching: bool = option(
         True,
-        "opened and verified parts of the Bloom index stay open in the process",
+        "keep opened and verified parts of the Bloom index open in the process",
         hudi="hoodie.bloom.index.use.caching",
     )
     bloom_metadata: bool = option(
         True,
-        "look-ups by the Bloom index read the metadata; false: the footers of base files, one by"
-        " one, which have ranges and filters with mdt.write.footer.bloom",
+        "look up keys in the metadata; false reads the footers of all base files, which have ranges"
+        " and filters with mdt.write.footer.bloom",
         hudi="hoodie.bloom.index.use.metadata",
     )
     bloom_parallelism: int = _machine(
         0,
-        "threads that share the keys of a look-up by the Bloom index; 0: those that write files",
+        "threads of a look-up in the Bloom index; 0 for the number that write files",
         whole(0, 1 << 20),
         "hoodie.bloom.index.parallelism",
     )
     bloom_pairs: int = _machine(
         2_000_000,
-        "pairs of a key and a file group, of some 50 bytes, that each of these threads holds",
+        "pairs of a key and a file group, about 50 bytes each, that such a thread holds in memory",
         whole(1, _TEBI),
         "hoodie.bloom.index.keys.per.bucket",
     )
     bloom_filter_type: str = _table(
         "SIMPLE",
-        "Hudi's filter in Parquet footers: of the size of the file's keys, or rows of one size",
+        "Hudi's filter in Parquet footers, sized for the file's keys or in rows of equal size",
         choice("SIMPLE", "DYNAMIC_V0"),
         "hoodie.bloom.index.filter.type",
     )
     bloom_entries: int = _table(
         60_000,
-        "keys of a row of a DYNAMIC_V0 filter",
+        "keys per row of a DYNAMIC_V0 filter",
         whole(1, 1 << 24),
         "hoodie.index.bloom.num_entries",
     )
     bloom_entries_max: int = _table(
         100_000,
-        "keys up to which a DYNAMIC_V0 filter gets more rows",
+        "number of keys after which a DYNAMIC_V0 filter gets no more rows",
         whole(1, 1 << 30),
         "hoodie.bloom.index.filter.dynamic.max.entries",
     )
     max_file_bytes: int = _table(
         120 * _MEBI,
-        "size at which a base file is full",
+        "maximum size of a base file",
         whole(1024, _TEBI),
         "hoodie.parquet.max.file.size",
     )
     small_file_bytes: int = _table(
         100 * _MEBI,
-        "inserts go first to file groups below this size; 0: never",
+        "inserts go to file groups below this size first; 0 for never",
         whole(0, _TEBI),
         "hoodie.parquet.small.file.limit",
     )
     cluster_unit_bytes: int = _machine(
         512 * _MEBI,
-        "bytes of files that a clustering arranges at a time, in some five times the memory",
+        "bytes of files that a clustering sorts together, with about five times the memory",
         whole(1024, _TEBI),
         "hoodie.clustering.plan.strategy.max.bytes.per.group",
     )
     compression: str = _table(
         "lz4",
-        "compression of Parquet pages; zstd, the default of new tables on object storage, takes"
-        " two thirds of the space, half again the CPU of scans and three times that of look-ups of"
-        " many keys",
+        "compression of Parquet pages; zstd, the default for new tables on object storage, takes"
+        " two thirds of the space, 1.5 times the CPU for scans and 3 times for look-ups of many"
+        " keys",
         choice("lz4", "zstd", "snappy", "uncompressed"),
         "hoodie.parquet.compression.codec",
     )
     page_bytes: int = _table(
         limits.PAGE_BYTES,
-        "size at which a Parquet page is full, before compression; to read one row, a page of each"
-        " column is decoded",
+        "maximum size of a Parquet page before compression; reading a row decodes a page of each"
+        " column",
         whole(256, 1 << 30),
         "hoodie.parquet.page.size",
     )
@@ -275,117 +275,117 @@ class Options:
     )
     metadata_compact_records: int = _table(
         limits.METADATA_COMPACT_RECORDS,
-        "commit records after which the metadata is compacted; tables of very many files wait for"
-        " more",
+        "commit records after which the metadata is compacted; more for tables with very many"
+        " files",
         whole(1, limits.METADATA_COMPACT_RECORDS_MAX),
         "hoodie.metadata.compact.max.delta.commits",
     )
     key_store_dir: str = _machine(
         "",
-        "local directory for the keys of tables with the key index lmdb; empty: in this user's"
+        "local directory for the keys of tables with the key index lmdb; empty for the user's"
         " cache directory",
     )
     cache_dir: str = _machine(
-        "", "local directory for pages of remote metadata; empty: in this user's cache directory"
+        "", "local directory for pages of remote metadata; empty for the user's cache directory"
     )
     cache_bytes_max: int = _machine(
         1024 * _MEBI,
-        "size of that cache; the oldest pages make room; 0: no cache",
+        "size of that cache, which evicts its oldest pages; 0 for no cache",
         whole(0, _TEBI),
     )
     cache_memory_max: int = _machine(
         limits.CACHES_BYTES_MAX,
-        "bytes of all tables that this process keeps in memory; the last given value holds",
+        "size of the caches of all tables in this process; the last value set applies",
         whole(0, 1 << 50),
     )
     commit_attempts: int = option(
         100,
-        "attempts in all of a transaction that loses to others",
+        "attempts of a transaction with conflicts",
         whole(1, limits.COMMIT_ATTEMPTS_MAX),
     )
     writer_threads: int = _machine(
-        0, "threads that write files; 0: one per processor", whole(0, limits.THREADS_MAX)
+        0, "threads that write files; 0 for one per processor", whole(0, limits.THREADS_MAX)
     )
     reader_threads: int = _machine(
-        0, "threads that read files; 0: one per processor", whole(0, limits.THREADS_MAX)
+        0, "threads that read files; 0 for one per processor", whole(0, limits.THREADS_MAX)
     )
     write_memory_max: int = _machine(
         1024 * _MEBI,
-        "bytes of memory for rows that are read piece by piece (readers, generators of batches,"
-        " datasets); larger inputs go through a local disk",
+        "memory for streamed input (readers, generators of batches, datasets); larger input is"
+        " spilled to a local disk",
         whole(1, 1 << 50),
     )
     write_spill_dir: str = _machine(
-        "", "local directory for such rows; empty: the temporary folder of the process"
+        "", "local directory for spilled rows; empty for the system's temporary directory"
     )
     rollback_after_seconds: int = _table(
         3600, "age at which an unfinished transaction is rolled back", whole(0, 365 * 86400)
     )
     services_auto: bool = _table(
         True,
-        "services that are due run after writes, in the writer's process",
+        "run due services after writes, in the writer's process",
         hudi="hoodie.clean.automatic",
     )
     services_seconds_max: float = option(
         1.0,
-        "seconds that services may take within a write, and no more than the write itself; only"
-        " overdue services take longer; 0: never",
+        "maximum seconds of services after a write, which also never take longer than the write;"
+        " only overdue services may; 0 for never",
         real(0, 3600),
     )
     services_thread: bool = _machine(
         False,
-        "services run in a thread of the table; writes wait for overdue services only",
+        "run services in a background thread; writes wait only for overdue services",
     )
     compact_log_files: int = _table(
         10,
-        "log files of about one size that are joined automatically; the file group is compacted"
-        " instead if it has at most 1 MiB, or the log files have a fifth of it",
+        "log files of similar size after which they are joined automatically; a file group of at"
+        " most 1 MiB, or with a fifth of its bytes in log files, is compacted instead",
         whole(1, 1 << 20),
         "hoodie.compact.inline.max.delta.commits",
     )
     clean_policy: str = _table(
         "KEEP_LATEST_COMMITS",
-        "states that cleaning keeps: the newest commits, those of the last hours, or the newest"
-        " versions of each file group",
+        "snapshots that cleaning keeps: the newest commits, the commits of the last hours, or the"
+        " newest versions of each file group",
         choice("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
         "hoodie.clean.policy hoodie.cleaner.policy",
     )
     clean_retain_commits: int = _table(
         100,
-        "commits whose states stay readable, by the first policy; a table that cleans itself does"
-        " so when a quarter more can be read, and at least 16 more",
+        "commits that stay readable with KEEP_LATEST_COMMITS; automatic cleaning waits for a"
+        " quarter more, and at least 16",
         whole(1, 10**9),
         "hoodie.clean.commits.retained hoodie.cleaner.commits.retained",
     )
     clean_retain_hours: int = _table(
         24,
-        "hours of which all states stay readable, by the second policy",
+        "hours whose commits stay readable with KEEP_LATEST_BY_HOURS",
         whole(0, 10**7),
         "hoodie.clean.hours.retained hoodie.cleaner.hours.retained",
     )
     clean_retain_versions: int = _table(
         3,
-        "base files of a file group that stay, by the third policy",
+        "base files per file group that stay with KEEP_LATEST_FILE_VERSIONS",
         whole(1, 10**6),
         "hoodie.clean.fileversions.retained hoodie.cleaner.fileversions.retained",
     )
     spark_local_bytes_max: int = _machine(
         64 * _MEBI,
-        "Spark inputs up to this size are written in the driver; 0: never",
+        "maximum size of Spark input that the driver writes itself; 0 for never",
         whole(0, _TEBI),
     )
     spark_driver_summaries_max: int = _machine(
         8192,
-        "large index summaries that the driver of Spark reads for one query; more are read in"
-        " tasks; 0: always in tasks",
+        "large index summaries that Spark's driver reads per query; more are read in tasks; 0 for"
+        " always in tasks",
         whole(0, _TEBI),
     )
     usage_counts: bool = _table(
         False,
-        "count how queries use indexes, for advice, and report it beside the table: readers write"
-        " nothing else",
+        "count how queries use indexes, for advice, and store the counts with the table; readers"
+        " write nothing else",
     )
-    durable: bool = _table(True, "flush every file to the disk; false only for tables you can lose")
+    durable: bool = _table(True, "flush every file to disk; use false only for disposable tables")
 
     def threads(self, role: Literal["writer", "reader"]) -> int:
         """Return the number of threads for a role, at least 1."""
@@ -393,9 +393,7 @@ class Options:
         return threads or int(pa.cpu_count())
 
     def to_mapping(self, scope: Scope | None = None) -> dict[str, str]:
-        """Return all options, or those of a scope, as text by their mdt names.
-        :func:`parse_options` reads the result.
-        """
+        """Return all options, or those of a scope, as text for :func:`parse_options`."""
         texts = {}
         for member, declared in OPTIONS.options.items():
             if scope in (None, declared.scope):
@@ -410,24 +408,26 @@ class CallOptions:
     Fixed options describe the table, as the arguments of :func:`mdt.create` do.
     """
 
-    as_of: int | str | None = option(None, "read the state at this point", POINT, "as.of.instant")
+    as_of: int | str | None = option(
+        None, "read the snapshot of this point", POINT, "as.of.instant"
+    )
     since: int | str | None = option(
         None,
-        "read what commits after this point wrote",
+        "read rows that commits after this point wrote",
         POINT,
         "hoodie.datasource.read.begin.instanttime",
     )
     until: int | str | None = option(
-        None, "the last point of such a range", POINT, "hoodie.datasource.read.end.instanttime"
+        None, "end of such a range, included", POINT, "hoodie.datasource.read.end.instanttime"
     )
     changes: str | None = option(
         None,
-        "read the changes of the range: net, one for each key, or all",
+        "read the changes of the range: net for a single change per key, or all",
         choice("net", "all"),
     )
     query_type: str | None = option(
         None,
-        "read all rows, those of base files alone, or those of a range",
+        "read all rows, only the rows of base files, or the rows of a range",
         choice("snapshot", "read_optimized", "incremental"),
         "hoodie.datasource.query.type",
     )
@@ -438,28 +438,28 @@ class CallOptions:
         "hoodie.datasource.write.operation",
     )
     overwrite_partitions: object = option(
-        None, "partitions whose rows mode overwrite replaces", PARTITIONS
+        None, "partitions that mode overwrite replaces", PARTITIONS
     )
     overwrite_mode: str | None = option(
         None,
-        "mode overwrite replaces the whole table, or the partitions with new rows",
+        "whether mode overwrite replaces the whole table, or only the partitions with new rows",
         choice("static", "dynamic"),
         "partitionoverwritemode",
     )
     evolve: bool = option(False, "add new columns to the table", hudi="mergeschema")
-    partial: bool = option(False, "keep the values of columns that are left out")
+    partial: bool = option(False, "keep the values of omitted columns in existing rows")
     required: tuple[str, ...] = option(
-        (), "columns of a new table that are not null", COLUMNS, "__required_columns"
+        (), "columns of a new table that may not be null", COLUMNS, "__required_columns"
     )
     max_commits: int | None = option(
         None,
-        "commits of one batch of a stream",
+        "maximum commits per batch of a stream",
         whole(1, limits.COUNT_MAX),
         "maxcommitspertrigger",
     )
     max_bytes: int | None = option(
         None,
-        "bytes of one batch of a stream",
+        "maximum bytes per batch of a stream",
         whole(1, limits.COUNT_MAX),
         "maxbytespertrigger",
     )
@@ -484,7 +484,7 @@ class CallOptions:
     )
     ordering: str | None = _fixed(
         None,
-        "column whose larger value wins when a key is written twice",
+        "column whose larger value wins if a key is written twice",
         COLUMN,
         "hoodie.datasource.write.precombine.field hoodie.table.precombine.field"
         " hoodie.table.ordering.fields precombinefield orderingfields",
@@ -495,8 +495,8 @@ class CallOptions:
         choice("MERGE_ON_READ", "COPY_ON_WRITE", mor="MERGE_ON_READ", cow="COPY_ON_WRITE"),
         "hoodie.datasource.write.table.type hoodie.table.type type",
     )
-    key_index: str | None = _fixed(None, "index that finds keys", TEXT)
-    scope: str | None = _fixed(None, "a key is unique per partition or per table", TEXT)
+    key_index: str | None = _fixed(None, "index for key look-ups", TEXT)
+    scope: str | None = _fixed(None, "where a key is unique: partition or table", TEXT)
     indexes: tuple[str, ...] | None = _fixed(None, "skipping indexes", SPECS)
 
 
@@ -508,27 +508,26 @@ class SparkSettings:
 
     indexes_build: str = option(
         "off",
-        "background: after each write of the job, a thread of the driver builds indexes where they"
-        " do not cover the table; in Spark tasks where the table has more bytes than"
-        " mdt.spark.local.bytes.max",
+        "background: after each write of the job, a thread of the driver builds missing index data,"
+        " with Spark tasks if the table is larger than mdt.spark.local.bytes.max",
         choice("off", "background"),
     )
     indexes_auto: bool = option(
         False,
-        "count the queries of the session; after a write create the indexes that they want"
-        " (t.advise()), and build them in the background; none is dropped; counts of other handles"
+        "count the queries of the session; after a write, create the indexes that t.advise()"
+        " suggests and build them in the background; no index is dropped; counts of other handles"
         " and processes arrive within a minute",
     )
     indexes_packages: tuple[str, ...] = option(
         (),
-        "distributions with indexes of your own; driver and executors must have them, in one"
-        " version",
+        "Python distributions with custom indexes, installed in the same version on driver and"
+        " executors",
         COLUMNS,
     )
     explain: tuple[str, ...] = option(
         ("off",),
-        "where each plan of a query of a state is reported, without literals of filters; log: a"
-        " line of Spark's log, logger mdt.plan, level INFO; metrics: Spark's UI",
+        "where query plans are reported, without the literals of filters; log: Spark's log, logger"
+        " mdt.plan, level INFO; metrics: Spark's UI",
         some_of("off", "log", "metrics"),
     )
     optimize: tuple[str, ...] = option(
@@ -538,17 +537,17 @@ class SparkSettings:
     )
     affinity: str = option(
         "auto",
-        "the same executor reads a file as long as it lives; auto: on where the store is far",
+        "read a file on the same executor each time; auto: on for remote storage",
         choice("auto", "on", "off"),
     )
     footers_bytes: int = _machine(
         limits.FOOTERS_OF_EXECUTOR_BYTES,
-        "bytes of footers of files on far stores that an executor keeps; 0: none",
+        "size of an executor's cache of footers of remote files; 0 for no cache",
         whole(0, limits.COUNT_MAX),
     )
     vectors_bytes: int = _machine(
         limits.VECTORS_OF_EXECUTOR_BYTES,
-        "bytes of decoded deletion vectors that an executor keeps; 0: none",
+        "size of an executor's cache of decoded deletion vectors; 0 for no cache",
         whole(0, limits.COUNT_MAX),
     )
 
@@ -592,8 +591,8 @@ def _options(values: Mapping[str, Any]) -> Options:
             return replace(options, small_file_bytes=largest_small)
     elif options.small_file_bytes > options.max_file_bytes:
         raise Invalid(
-            f"the small-file limit ({options.small_file_bytes} bytes) is above the largest file"
-            f" ({options.max_file_bytes} bytes)",
+            f"mdt.small.file.bytes={options.small_file_bytes} is larger than"
+            f" mdt.max.file.bytes={options.max_file_bytes}",
             hint="lower mdt.small.file.bytes or raise mdt.max.file.bytes",
         )
     return options
@@ -648,13 +647,13 @@ def changed_options(options: Mapping[str, object] | None) -> dict[str, str | Non
 def _changed(declared: Option, value: object, given_as: str) -> str | None:
     if declared.scope != "table":
         raise Invalid(
-            f"{declared.name} is an option of the {declared.scope}, which a table does not keep",
-            hint=f"give it when the table is opened: mdt.open(path, {{{declared.name!r}: …}})",
+            f"{declared.name} has the scope {declared.scope} and is not stored with a table",
+            hint=f"pass it when opening the table: mdt.open(path, {{{declared.name!r}: …}})",
         )
     if declared.fixed:
         raise Invalid(
-            f"{declared.name} is fixed at creation, because older files depend on it",
-            hint="write the rows to a new table with another value",
+            f"{declared.name} is fixed at creation, because files depend on it",
+            hint="create a new table with another value and copy the rows",
         )
     if value is None:
         return None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from indexes import registry
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
-from mdt.arguments import named_column, one_of, own_spelling, texts
+from mdt.arguments import named_column, nearest, one_of, own_spelling, texts
 from mdt.commit import annotation, leftovers, publish
 from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
@@ -30,6 +30,12 @@ from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import Storage, open_storage
 
+_TABLE_TYPES = {
+    "merge_on_read": MERGE_ON_READ,
+    "mor": MERGE_ON_READ,
+    "copy_on_write": COPY_ON_WRITE,
+    "cow": COPY_ON_WRITE,
+}
 _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
 
@@ -69,7 +75,7 @@ def define(
             f"ordering takes the name of one column, not a {type(ordering).__name__}",
             hint="write ordering='ts'",
         )
-    one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
+    table_type = _table_type(table_type)
     parsed = parse_options(options)
     index_name, scope_name = key_indexes.chosen(key_index, scope, parsed)
     scope = one_of("scope", scope_name, ("partition", "table"))
@@ -85,10 +91,11 @@ def define(
     _check_partitions(parsed, stored, key, partition_by)
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
-            f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
+            f"the ordering field {ordering!r} has type {stored.field(ordering).type}, which is not"
+            " supported",
             hint=(
-                "integers (but uint64, which is stored as a decimal of 20 digits), floats, decimals"
-                " of up to 18 digits, dates, timestamps and strings can order"
+                "use an integer (but not uint64), a float, a decimal of up to 18 digits, a date,"
+                " a timestamp or a string"
             ),
         )
     _refuse_together(parsed, ordering, partition_by)
@@ -120,6 +127,14 @@ def define(
     return definition
 
 
+def _table_type(value: object) -> str:
+    """Return Hudi's name of a table type, which may be short and in any case."""
+    name = value
+    if isinstance(value, str):
+        name = _TABLE_TYPES.get(value.strip().lower().replace("-", "_"), value)
+    return one_of("table_type", name, (MERGE_ON_READ, COPY_ON_WRITE))
+
+
 def _check_partitions(
     options: Options, stored: pa.Schema, key: Sequence[str], partition_by: Sequence[str]
 ) -> None:
@@ -132,9 +147,9 @@ def _check_partitions(
         return
     if len(partition_by) != 1 or len(key) != 1:
         raise Unsupported(
-            "a pattern of time makes the paths of one partition column, in a table with one key"
-            " column",
-            hint="Hudi's TimestampBasedKeyGenerator knows no other",
+            "mdt.partition.time.pattern requires one partition column and one key column, as Hudi's"
+            " TimestampBasedKeyGenerator does",
+            hint="leave the option out, or name one column in each",
         )
     time_path = TimePath(pattern, options.partition_time_unit, options.partition_time_zone)
     time_path.check(stored.field(partition_by[0]))
@@ -144,13 +159,13 @@ def _refuse_buckets(options: Options, scope: str) -> None:
     """Raise Unsupported if a key's bucket does not determine its partition and file group."""
     if scope == "table":
         raise Unsupported(
-            "buckets are those of a partition, so keys cannot be unique in the table",
-            hint="leave the scope out",
+            "the bucket index does not support scope='table'",
+            hint="leave scope out, or choose another key index",
         )
     if options.keys_repeat:
         raise Unsupported(
-            "where keys repeat they stand in several file groups, which a bucket has not",
-            hint="take another key index",
+            "the bucket index requires unique keys, but mdt.keys.repeat is true",
+            hint="choose another key index",
         )
 
 
@@ -158,35 +173,32 @@ def _refuse_together(options: Options, ordering: str | None, partition_by: Seque
     """Raise Invalid for options that leave open a row's partition or the value it is compared
     with.
     """
-    if options.delete_keeps_ordering and (ordering is None or options.keys_repeat):
+    if options.delete_keeps_ordering and ordering is None:
         raise Invalid(
-            "mdt.delete.keeps.ordering compares rows with the delete of their key, by an ordering"
-            " field, where a key lives once",
-            hint=(
-                "name the column: ordering='ts'"
-                if ordering is None
-                else "leave mdt.keys.repeat out"
-            ),
+            "mdt.delete.keeps.ordering requires an ordering field", hint="add ordering='ts'"
+        )
+    if options.delete_keeps_ordering and options.keys_repeat:
+        raise Invalid(
+            "mdt.delete.keeps.ordering cannot be combined with mdt.keys.repeat",
+            hint="leave one of the options out",
         )
     if options.update_partition_path:
         return
     if options.partition_time_pattern:
         raise Invalid(
-            "with mdt.update.partition.path=false rows get their partition columns from paths,"
-            " which a pattern of time does not allow",
+            "mdt.update.partition.path=false cannot be combined with mdt.partition.time.pattern",
             hint="leave one of the options out",
         )
     if options.keys_repeat:
         raise Invalid(
-            "with mdt.update.partition.path=false a row stays where its key lives, and with"
-            " mdt.keys.repeat that may be in several places",
+            "mdt.update.partition.path=false cannot be combined with mdt.keys.repeat",
             hint="leave one of the options out",
         )
     if ordering in partition_by:
         raise Invalid(
-            "with mdt.update.partition.path=false rows keep their partition columns, so"
-            f" {ordering!r} cannot order them",
-            hint="order by another column",
+            "mdt.update.partition.path=false keeps the values of partition columns, so"
+            f" {ordering!r} cannot be the ordering field",
+            hint="choose another ordering field",
         )
 
 
@@ -197,9 +209,9 @@ def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema
     compared_alone = options.keys_repeat or options.delete_keeps_ordering
     if ordering is not None and compared_alone and not has_whole_words(stored.field(ordering).type):
         raise Invalid(
-            f"the ordering field {ordering!r} is text, which goes neither with mdt.keys.repeat nor"
-            " with mdt.delete.keeps.ordering",
-            hint="order by a number or a time",
+            f"the ordering field {ordering!r} is text, which mdt.keys.repeat and"
+            " mdt.delete.keeps.ordering do not support",
+            hint="choose a number or a timestamp",
         )
 
 
@@ -234,12 +246,14 @@ def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
     """Return columns as the schema spells them."""
     missing = [name for name in names if own_spelling(name, stored.names) is None]
     if missing:
+        near = nearest(missing[0], stored.names)
         raise Invalid(
-            f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}"
+            f"{role}: there is no column {', '.join(map(repr, missing))}",
+            hint=near or f"columns: {', '.join(stored.names[:20])}",
         )
     columns = tuple(named_column(name, stored.names) for name in names)
     if len(set(columns)) != len(columns):
-        raise Invalid(f"{role}: a column is named twice in {list(names)}")
+        raise Invalid(f"{role} names a column twice: {', '.join(names)}")
     return columns
 
 
@@ -261,7 +275,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
     record = CommitRecord(0, header)
     avro_schema(definition)
     if not commit_log.append(storage, record):
-        raise Invalid(f"{storage.url} is a table already", hint="mdt.open(path) opens it")
+        raise Invalid(f"{storage.url} is already a table", hint="mdt.open(path) opens it")
     publish.publish(storage, record, definition)
 
 

@@ -138,14 +138,14 @@ class Expired(MdtError):
 
     >>> print(Expired("commit 2 was cleaned", oldest=5, newest=9))
     commit 2 was cleaned
-      hint: the states after commits 5 to 9 can be read
+      hint: commits 5 to 9 can be read
     """
 
     sqlstate = "72000"
 
     def __init__(self, message: str, *, oldest: int = -1, newest: int = -1, hint: str = "") -> None:
         if not hint and oldest >= 0:
-            hint = f"the states after commits {oldest} to {newest} can be read"
+            hint = f"commits {oldest} to {newest} can be read"
         super().__init__(message, hint=hint)
         self.oldest = oldest
         self.newest = newest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -24,6 +24,15 @@ data in a table must not choose.
 
 ALL_COLUMNS = "*"
 """Text form of None in a list of columns."""
+
+_OF_OTHER_SYSTEMS = {
+    **dict.fromkeys(("as_of", "versionasof", "timestampasof"), "as_of"),
+    **dict.fromkeys(("snapshot-id", "as-of-timestamp"), "as_of"),
+    **dict.fromkeys(("readchangefeed", "readchangedata"), "changes"),
+    **dict.fromkeys(("startingversion", "startingtimestamp", "start-snapshot-id"), "since"),
+    **dict.fromkeys(("endingversion", "endingtimestamp", "end-snapshot-id"), "until"),
+}
+"""Options of Delta Lake and Iceberg, in lower case, and the option here with the same purpose."""
 
 _SEQ_DIGITS_MAX = 10
 _SPEC = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
@@ -161,8 +170,8 @@ _FLAGS = choice(true=True, false=False)
 FLAG = Kind(_parse_flag, "true or false")
 TEXT = Kind(_text, "text")
 WORD = Kind(lambda value: _text(value).lower(), "a word")
-COLUMN = Kind(_parse_column, "a name, perhaps in backquotes")
-COLUMNS = Kind(_parse_columns, "names separated by commas, those with commas in backquotes")
+COLUMN = Kind(_parse_column, "a name, optionally in backquotes")
+COLUMNS = Kind(_parse_columns, "names separated by commas, in backquotes if they contain commas")
 SOME_COLUMNS = Kind(
     _parse_some_columns, f"column {COLUMNS.allowed}, or {ALL_COLUMNS} for all scalar columns"
 )
@@ -209,14 +218,13 @@ class Option:
             parsed = self.kind.parse(value)
         except (TypeError, ValueError, OverflowError):
             raise Invalid(
-                f"option {given_as} = {shown(value)} is not possible",
-                hint=f"give {self.kind.allowed}",
+                f"option {given_as}={shown(value)} is not valid", hint=f"use {self.kind.allowed}"
             ) from None
         size = len(to_text(parsed).encode(errors="surrogatepass"))
         if self.scope == "table" and size > OPTION_BYTES_MAX:
             raise Invalid(
-                f"option {given_as} has more than {OPTION_BYTES_MAX:,} bytes",
-                hint="give a shorter text",
+                f"option {given_as} has {size:,} bytes, more than the {OPTION_BYTES_MAX:,} allowed",
+                hint="shorten it",
             )
         return parsed
 
@@ -280,7 +288,7 @@ class OptionTable:
         name.
         """
         if name not in self._named:
-            hint = nearest(str(name), self) or "mdt.config.options_table() lists them all"
+            hint = suggestion(str(name), self) or "mdt.config.options_table() lists them all"
             raise Invalid(f"unknown option {name!r}", hint=hint)
         return self._named[name]
 
@@ -301,11 +309,32 @@ class OptionTable:
             parsed = parse(declared, value, name)
             if values.setdefault(declared.member, parsed) != parsed:
                 raise Invalid(
-                    f"{names[declared.member]} and {name} are one option, with different values",
-                    hint="give one of them",
+                    f"{names[declared.member]} and {name} are the same option, with different"
+                    " values",
+                    hint="leave one of them out",
                 )
             names[declared.member] = name
         return values
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown option, or "".
+
+    It names the option here that does what an option of Delta Lake or Iceberg does, else the most
+    similar names.
+
+    >>> suggestion("versionAsOf", ["as_of", "since"]), suggestion("sinze", ["as_of", "since"])
+    ('did you mean as_of?', 'did you mean since?')
+    """
+    names = list(known)
+    equivalent = _OF_OTHER_SYSTEMS.get(name.casefold(), "")
+    if equivalent in names:
+        return f"did you mean {equivalent}?"
+    if equivalent == "as_of":
+        return "did you mean the argument as_of? mdt.open(path, as_of=…)"
+    if equivalent:
+        return "t.changes(since, until) returns the changes of a range"
+    return nearest(name, names)
 
 
 def to_text(value: object) -> str:

@@ -36,7 +36,7 @@ def shown(progress: ProgressOption, text: str) -> Iterator[Progress | None]:
     else:
         type_name = type(progress).__name__
         raise Invalid(
-            f"progress takes a function, True or None, not a value of type {type_name}",
+            f"progress takes a function, True or None, not a {type_name}",
             hint="progress=True shows a bar",
         )
 

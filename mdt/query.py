@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from indexes.paths import top_levels
 from indexes.predicate import And, Predicate
 from indexes.predicate import columns as columns_of
 from mdt import late
-from mdt.arguments import named_column, one_of, texts
+from mdt.arguments import named_column, one_of, shown, texts
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
@@ -23,7 +23,8 @@ from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.progress import Progress, ProgressOption, shown
+from mdt.progress import Progress, ProgressOption
+from mdt.progress import shown as progress_of
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
 from mdt.stores.storage import Storage
@@ -74,8 +75,8 @@ def _written_since(
         raise Invalid(f"there is no commit {since}", hint=f"commits 0 to {snapshot.seq} exist")
     if since > snapshot.seq:
         raise Invalid(
-            f"a range from commit {since} to commit {snapshot.seq} goes backwards",
-            hint="give the older point first",
+            f"the range from commit {since} to commit {snapshot.seq} is reversed",
+            hint="give the older commit first",
         )
     written = late.commit_times.committed_within(
         metadata.history(since=since, of=snapshot), since, snapshot.seq
@@ -124,7 +125,7 @@ class ArrowStream(ABC):
             return reader.__arrow_c_stream__(requested_schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise Invalid(
-                f"the rows cannot have the schema that is asked for: {error}",
+                f"the rows cannot be converted to the requested schema: {error}",
                 hint="cast the result",
             ) from error
 
@@ -171,7 +172,7 @@ class Scan(ArrowStream):
         self.since = since
         self._where = where
         self.columns = checked_columns(snapshot, columns)
-        self.limit = None if limit is None else _row_count(limit)
+        self._limit = None if limit is None else _row_count(limit)
         schema = with_meta(snapshot.definition.schema)
         self.schema = declared_columns(snapshot, self.columns)
         self._restoration = Restoration.of(
@@ -190,7 +191,7 @@ class Scan(ArrowStream):
         details = [f"{len(self.columns)} columns"]
         details += [f"where {self._where_text()}"] if self._where is not None else []
         details += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
-        details += [] if self.limit is None else [f"limit {self.limit:,}"]
+        details += [] if self._limit is None else [f"limit {self._limit:,}"]
         details += [] if self.since is None else [f"written after commit {self.since}"]
         details += [] if self.query_type == SNAPSHOT else [self.query_type]
         summary = ", ".join(map(visible, details))
@@ -219,7 +220,7 @@ class Scan(ArrowStream):
             "order": self.order,
             "since": self.since,
         }
-        return _at, (*table, self.columns, self.limit, self.query_type), parsed
+        return _at, (*table, self.columns, self._limit, self.query_type), parsed
 
     @cached_property
     def plan(self) -> ScanPlan:
@@ -228,9 +229,9 @@ class Scan(ArrowStream):
         """
         with self._metadata.reading(self.snapshot):
             plan = late.planner.plan(self._metadata, self.snapshot, self.predicate)
-        if self.limit is None or self.order or self.predicate is not None:
+        if self._limit is None or self.order or self.predicate is not None:
             return plan
-        return late.scan_top.within(plan, self.limit)
+        return late.scan_top.within(plan, self._limit)
 
     def explain(self, spark: SparkSession | None = None) -> Explanation:
         """Return what the scan reads and skips, and the effect of each index. Print it for a
@@ -249,7 +250,7 @@ class Scan(ArrowStream):
         return replace(
             explanation,
             order_by=", ".join(map(str, self.order)),
-            limit=self.limit,
+            limit=self._limit,
             stops=self._stops(plan),
         )
 
@@ -258,18 +259,17 @@ class Scan(ArrowStream):
 
     def _stops(self, found: ScanPlan) -> str:
         """Return the explanation's text on when reading stops."""
-        if self.limit is None:
-            return "all rows that match are read, then sorted" if self.order else ""
+        if self._limit is None:
+            return "reads all matching rows, then sorts them" if self.order else ""
         if not self.order:
-            return (
-                "these rows only"
-                if self.predicate is None
-                else "reading stops when as many rows are found"
-            )
+            if self.predicate is None:
+                return "reads only these rows"
+            return "stops as soon as enough rows match"
         bounded_files = late.scan_top.known_bounds(found, self.order[0])
         return (
-            f"read by best bound of {self.order[0].column}, known for {bounded_files:,} of"
-            f" {len(found.segments):,} files; stops when nothing that is left can hold a better row"
+            "stops as soon as no remaining file can contain a better row, reading files by their"
+            f" min/max of {self.order[0].column}, known for {bounded_files:,} of"
+            f" {len(found.segments):,}"
         )
 
     def _plan_on(self, engine: Engine[Any]) -> ScanPlan:
@@ -307,7 +307,7 @@ class Scan(ArrowStream):
             rows = self.count(progress=progress)
             # Arrow's concat_tables drops the number of rows of tables without columns
             return pa.table({"": pa.nulls(rows)}).select([])
-        with shown(progress, "scan") as callback:
+        with progress_of(progress, "scan") as callback:
             tables = list(self._declared(callback))
         return pa.concat_tables(tables) if tables else without_rows(self.schema)
 
@@ -320,13 +320,13 @@ class Scan(ArrowStream):
         >>> t.scan().count(), t.scan("city = 'Oslo'").count()
         (3, 2)
         """
-        with shown(progress, "count") as callback:
+        with progress_of(progress, "count") as callback:
             if self.predicate is not None:
                 return sum(
                     map(len, self._tables([self._cheapest()], ordered=False, progress=callback))
                 )
             rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
-            return rows if self.limit is None else min(rows, self.limit)
+            return rows if self._limit is None else min(rows, self._limit)
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """Return the rows of this snapshot as a Spark DataFrame over native Parquet scans.
@@ -338,14 +338,24 @@ class Scan(ArrowStream):
         frame = late.spark_frame.scan(
             spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order
         )
-        if self.limit is None or self.limit >= self.snapshot.rows.sum():
+        if self._limit is None or self._limit >= self.snapshot.rows.sum():
             return frame
-        if self.limit > SPARK_LIMIT_MAX:
+        if self._limit > SPARK_LIMIT_MAX:
             raise Unsupported(
-                f"Spark takes no limit above {SPARK_LIMIT_MAX:,}",
+                f"limit={self._limit:,} is above Spark's maximum of {SPARK_LIMIT_MAX:,}",
                 hint="leave limit out, or use to_batches()",
             )
-        return frame.limit(self.limit)
+        return frame.limit(self._limit)
+
+    def limit(self, rows: int) -> NoReturn:
+        """Raise Invalid: a scan gets its limit as an argument.
+
+        >>> t.scan(limit=2).count()
+        2
+        """
+        raise Invalid(
+            "a scan cannot be limited after it was made", hint=f"write t.scan(limit={shown(rows)})"
+        )
 
     @property
     def metadata(self) -> Metadata:
@@ -373,27 +383,27 @@ class Scan(ArrowStream):
     ) -> Iterator[pa.Table]:
         if self.predicate is not None and self._options.usage_counts:
             self._metadata.usage.record(late.scan_use.counts_of(self._metadata, self.plan))
-        if self.limit == 0:
+        if self._limit == 0:
             return iter(())
         threads_min = FAR_FILES_READ_AT_ONCE if self._metadata.storage.is_remote else 1
         threads = self._options.reader_threads or max(threads_min, pa.cpu_count())
         if self.order and ordered:
             return iter((self._in_order(names, threads, progress),))
-        if self.limit is None or self.predicate is None:
+        if self._limit is None or self.predicate is None:
             plan = (
-                late.scan_top.within(self.plan, self.limit)
-                if self.order and self.limit is not None
+                late.scan_top.within(self.plan, self._limit)
+                if self.order and self._limit is not None
                 else self.plan
             )
             return late.scan_reader.read(
                 self._metadata, plan, names, threads=threads, progress=progress
             )
         return late.scan_top.first_matches(
-            self._metadata, self.plan, names, self.limit, threads=threads, progress=progress
+            self._metadata, self.plan, names, self._limit, threads=threads, progress=progress
         )
 
     def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:
-        if self.limit is None:
+        if self._limit is None:
             return late.scan_top.in_order(
                 self._metadata, self.plan, names, self.order, threads=threads, progress=progress
             )
@@ -402,7 +412,7 @@ class Scan(ArrowStream):
             self.plan,
             names,
             self.order,
-            self.limit,
+            self._limit,
             threads=threads,
             progress=progress,
         )
@@ -439,10 +449,10 @@ def _row_count(limit: object) -> int:
     """Return ``limit`` as an int. Raises Invalid for anything but a number of rows."""
     if isinstance(limit, bool) or not hasattr(limit, "__index__"):
         raise Invalid(
-            f"limit takes a number of rows, not a value of type {type(limit).__name__}",
+            f"limit takes a number of rows, not a {type(limit).__name__}",
             hint="write limit=10",
         )
     count = int(limit.__index__())
     if count < 0:
-        raise Invalid(f"limit={count} is below 0", hint="leave limit out for all rows")
+        raise Invalid(f"limit={count} is negative", hint="leave limit out for all rows")
     return min(count, LIMIT_ROWS_MAX)

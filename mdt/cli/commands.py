@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 
 from mdt import table
 from mdt.cli import json_text
+from mdt.cli.hints import for_command_line
 from mdt.cli.terminal import errors, pairs, settings, show_error, show_table, warn
 from mdt.errors import MdtError
 from mdt.write.result import WriteResult
@@ -74,7 +75,7 @@ class Commands(TyperGroup):
                 facts = {
                     "error": type(error).__name__,
                     "message": error.message,
-                    "hint": error.hint,
+                    "hint": for_command_line(error.hint),
                     "retryable": error.retryable,
                 }
                 print(json_text.line(facts), file=sys.stderr)
@@ -189,7 +190,7 @@ def tell(
         print(json_text.line(result))
         return
     if _is_dry.get():
-        print("dry run, nothing was changed: ", end="")
+        print("dry run, nothing changed: ", end="")
     if isinstance(text, str):
         print(text)
     else:
@@ -223,13 +224,13 @@ def tell_commit(result: WriteResult, done: str) -> None:
     """Print the text ``done`` and the commit of a write. For a dry run, print the files and bytes
     it would write.
     """
-    text = f"{done}; commit {result.seq} stays the newest"
+    text = f"{done}; the newest commit is {result.seq}"
     if result.instant:
         text = f"{done}; commit {result.seq} at {result.instant}"
     if _is_dry.get():
         files = (
-            f"{result.files_written:,} files, {result.files_rewritten:,} of them in the place of"
-            " file groups"
+            f"{result.files_written:,} files, of which {result.files_rewritten:,} replace file"
+            " groups"
         )
         text = f"{done}; {files}, about {result.bytes_written:,} bytes"
     document = asdict(result)

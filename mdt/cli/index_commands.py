@@ -28,7 +28,7 @@ SomeSpecs = Annotated[
     list[str], typer.Argument(help="Indexes, or columns; default: all.", metavar="[INDEX...]")
 ]
 IsAsync = Annotated[
-    bool, typer.Option("--async", help="Do not cover existing files now; mdt index build does.")
+    bool, typer.Option("--async", help="Build for existing files later, with mdt index build.")
 ]
 
 
@@ -94,10 +94,10 @@ def build(
     index: SomeSpecs = [],  # noqa: B006 - typer copies it
     watch: Annotated[
         bool,
-        typer.Option(help="Go on: look for files to cover again and again, until interrupted."),
+        typer.Option(help="Repeat until interrupted."),
     ] = False,
     seconds: Annotated[
-        float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)
+        float, typer.Option(help="Pause between two runs with --watch.", min=0.1)
     ] = REPORT_SECONDS,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
@@ -126,7 +126,7 @@ def advise(path: TablePath) -> None:
 
 def _show_advice(found: Sequence[Mapping[str, Any]]) -> None:
     if not found:
-        print("no advice: either all is well, or too few queries have been reported")
+        print("no advice: the indexes fit the queries, or too few queries have been counted")
     elif found[0]["action"] == "count":
         print(f"no advice: {found[0]['reason']}")
     else:

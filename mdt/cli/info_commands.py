@@ -74,9 +74,9 @@ def _tell_table(found: table.Table) -> None:
         "key index": f"{definition.key_index}, unique per {definition.scope}",
         "indexes": ", ".join(definition.indexes) or "-",
         "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
-        "commits": f"{snapshot.seq:,}, the newest at {snapshot.last_instant}",
+        "commits": f"{snapshot.seq:,}, newest at {snapshot.last_instant}",
         "rows": f"{rows:,}",
-        "files": f"{len(snapshot):,}, of these {logs:,} log files",
+        "files": f"{len(snapshot):,}, including {logs:,} log files",
         "bytes": f"{size:,}",
         "columns": ", ".join(f"{column['name']} {column['type']}" for column in columns),
     }
@@ -92,7 +92,7 @@ def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer
     unknown = sorted(set(chosen).difference(statistics["column"].to_pylist()))
     if unknown:
         raise Invalid(
-            f"there are no statistics of {', '.join(unknown)}",
+            f"there are no statistics for {', '.join(unknown)}",
             hint="mdt stats PATH shows all columns",
         )
     if chosen:
@@ -105,7 +105,4 @@ def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer
     else:
         tell_rows(statistics)
     if statistics["distinct"].null_count == len(statistics):
-        note(
-            "distinct and common values are known after t.analyze(), or mdt index create PATH"
-            " 'table_stats(COLUMN)'"
-        )
+        note("for distinct and common values, run mdt index create PATH 'table_stats(COLUMN)'")

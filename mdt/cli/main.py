@@ -63,8 +63,8 @@ app = typer.Typer(
     cls=Commands,
     help="Apache Hudi tables without a JAR, with indexes that pay.",
     epilog=(
-        "Exit codes: 0; 1 if check found problems, repair could not mend all, or get missed a key;"
-        " 2 for wrong usage and errors; 130 if interrupted."
+        "Exit codes: 0; 1 if check or repair leaves problems, or if get does not find a key;"
+        " 2 for usage and other errors; 130 if interrupted."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -94,13 +94,11 @@ def _main(version: Version = False) -> None:
 
 ForgetDeletes = Annotated[
     bool,
-    typer.Option("--forget-deletes", help="Forget the ordering values at which keys were deleted."),
+    typer.Option("--forget-deletes", help="Drop the remembered ordering values of deletes."),
 ]
 AsOf = Annotated[
     str | None,
-    typer.Option(
-        help="A past state: a seq, a tag, an instant, or a time such as 2026-02-28T12:00."
-    ),
+    typer.Option(help="A past snapshot: a commit number, a tag, an instant, or 2026-02-28T12:00."),
 ]
 
 # Inspecting and reading
@@ -130,7 +128,8 @@ def scan(
     columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
     param: Param = [],  # noqa: B006 - as above
     limit: Annotated[
-        int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")
+        int | None,
+        typer.Option(min=0, help=f"Maximum rows. The default is {ROWS_SHOWN} for a table."),
     ] = None,
     order_by: Annotated[
         str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')
@@ -138,7 +137,7 @@ def scan(
     format: FormatOption = None,
     output: Output = STANDARD,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show what would be read instead of rows.")
+        bool, typer.Option("--explain", help="Show the files and indexes to read, not the rows.")
     ] = False,
     as_of: AsOf = None,
     option: Settings = [],  # noqa: B006 - as above
@@ -166,15 +165,17 @@ def scan(
 @command(app)
 def changes(
     path: TablePath,
-    since: Annotated[str, typer.Option(help="What came after this: a seq, an instant, or a time.")],
+    since: Annotated[
+        str, typer.Option(help="Changes after this commit: its number, an instant, or a time.")
+    ],
     until: Annotated[
-        str | None, typer.Option(help="Up to and with this; the newest commit if left out.")
+        str | None, typer.Option(help="Last commit, included. The default is the newest.")
     ] = None,
     mode: Annotated[
-        str, typer.Option(help="net: one change a key; all: every change of every commit.")
+        str, typer.Option(help="net: a single change per key. all: each change of each commit.")
     ] = "net",
     before: Annotated[
-        bool, typer.Option(help="Rows before updates, too; without them far less is read.")
+        bool, typer.Option(help="Include rows before updates. --no-before reads far less.")
     ] = True,
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - as above
@@ -228,7 +229,7 @@ def options() -> None:
 def create(
     path: TablePath,
     like: Annotated[
-        Path, typer.Option(help="A Parquet, CSV or Arrow IPC file with the columns of the table.")
+        Path, typer.Option(help="A Parquet, CSV, JSON lines or Arrow IPC file with the columns.")
     ],
     key: Annotated[
         list[str], typer.Option(help="Record key columns, separated by commas or repeated.")
@@ -271,7 +272,7 @@ def upsert(
     file: Files,
     evolve: Annotated[
         bool,
-        typer.Option("--evolve", help="Add columns that only the files have, and widen numbers."),
+        typer.Option("--evolve", help="Add new columns of the files, and widen numbers."),
     ] = False,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
@@ -289,27 +290,27 @@ def alter(
         typer.Option(help="A new column, as name=type, such as tip=double; may be repeated."),
     ] = [],  # noqa: B006
     default: Annotated[
-        list[str], typer.Option(help="What older rows have in a new column, as name=value.")
+        list[str], typer.Option(help="Value of a new column in older rows, as name=value.")
     ] = [],  # noqa: B006
     drop: Annotated[
-        list[str], typer.Option(help="Columns that go, separated by commas or repeated.")
+        list[str], typer.Option(help="Columns to drop, separated by commas or repeated.")
     ] = [],  # noqa: B006
-    rename: Annotated[list[str], typer.Option(help="Another name, as old=new.")] = [],  # noqa: B006 - as above
+    rename: Annotated[list[str], typer.Option(help="A new name, as old=new.")] = [],  # noqa: B006 - as above
     widen: Annotated[
         list[str], typer.Option(help="A wider type, as name=type, such as n=int64.")
     ] = [],  # noqa: B006
     reorder: Annotated[
-        list[str], typer.Option(help="Columns that come first, in this order.")
+        list[str], typer.Option(help="Columns to move to the front, in this order.")
     ] = [],  # noqa: B006
     nullable: Annotated[list[str], typer.Option(help="Columns that may be null from now on.")] = [],  # noqa: B006
     beyond_hudi: Annotated[
         bool,
-        typer.Option("--beyond-hudi", help="Also what Hudi's readers would answer differently."),
+        typer.Option("--beyond-hudi", help="Allow changes that Hudi's readers do not apply."),
     ] = False,
     set: Annotated[
-        list[str], typer.Option(help="An option that the table keeps from now on, as name=value.")
+        list[str], typer.Option(help="An option to store with the table, as name=value.")
     ] = [],  # noqa: B006
-    unset: Annotated[list[str], typer.Option(help="An option that goes back to its default.")] = [],  # noqa: B006
+    unset: Annotated[list[str], typer.Option(help="An option to reset to its default.")] = [],  # noqa: B006
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
@@ -335,7 +336,7 @@ def alter(
     if result.instant:
         text = f"commit {result.seq} at {result.instant}"
     if dry_run:
-        text = "the table can be altered so; no file is written"
+        text = "the table can be altered this way; no file would be written"
     tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
 
 
@@ -353,7 +354,7 @@ def compact(
         str, typer.Option(help=f"Which file groups come first: {', '.join(STRATEGIES)}.")
     ] = "log_bytes",
     partition: Partitions = [],  # noqa: B006
-    budget_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes to read at most.")] = None,
+    budget_bytes: Annotated[int | None, typer.Option(min=0, help="Maximum bytes to read.")] = None,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
@@ -377,7 +378,7 @@ def cluster(
     path: TablePath,
     by: Annotated[
         list[str],
-        typer.Option(help="Columns to order rows by, separated by commas or repeated; or auto."),
+        typer.Option(help="Columns to sort by, separated by commas or repeated, or auto."),
     ],
     curve: Annotated[str | None, typer.Option(help="sort, zorder or hilbert.")] = None,
     partition: Partitions = [],  # noqa: B006
@@ -415,9 +416,9 @@ def cluster(
                 " bytes"
             )
         if not result.groups_replaced:
-            summary = "nothing to gain"
+            summary = "no file group would gain from clustering"
         print(summary)
-        show(["column", "files a value lies in", "afterwards"], changes)
+        show(["column", "files per value before", "after"], changes)
 
     tell(asdict(result), text, result.warnings)
 
@@ -426,13 +427,13 @@ def cluster(
 def clean(
     path: TablePath,
     retain_commits: Annotated[
-        int | None, typer.Option(help="keep the states of so many newest commits")
+        int | None, typer.Option(help="Keep this many newest commits readable.")
     ] = None,
     retain_hours: Annotated[
-        int | None, typer.Option(help="keep the states of the last hours")
+        int | None, typer.Option(help="Keep the commits of this many hours readable.")
     ] = None,
     retain_versions: Annotated[
-        int | None, typer.Option(help="keep so many base files of each file group")
+        int | None, typer.Option(help="Keep this many base files of each file group.")
     ] = None,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
@@ -469,7 +470,7 @@ def rekey(
         result = opened(path, option).rekey(
             callback, forget_deletes=forget_deletes, dry_run=dry_run
         )
-    tell_commit(result, "all keys hashed anew")
+    tell_commit(result, "all keys rehashed")
 
 
 @command(app)
@@ -502,7 +503,7 @@ def _tell_report(report: CheckReport | RepairReport) -> None:
 @command(app)
 def restore(
     path: TablePath,
-    to: Annotated[str, typer.Argument(help="A seq, a tag, an instant, or a time.")],
+    to: Annotated[str, typer.Argument(help="A commit number, a tag, an instant, or a time.")],
     dry_run: DryRun = False,
 ) -> None:
     """Restore the rows of an earlier snapshot, in one commit."""
@@ -512,7 +513,7 @@ def restore(
 @command(app)
 def rollback(
     path: TablePath,
-    commit: Annotated[str, typer.Argument(help="A seq or an instant.")],
+    commit: Annotated[str, typer.Argument(help="A commit number or an instant.")],
     dry_run: DryRun = False,
 ) -> None:
     """Undo a commit and all later commits, in one commit."""

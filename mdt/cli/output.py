@@ -33,9 +33,7 @@ class Format(StrEnum):
 
 FormatOption = Annotated[
     Format | None,
-    typer.Option(
-        help="How rows are written; by default as the suffix of --output says, else as a table."
-    ),
+    typer.Option(help="Format of rows. The default is the suffix of --output, or a table."),
 ]
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="File to write rows to; - is standard output.")
@@ -68,7 +66,7 @@ def chosen_format(format: Format | None, output: Path, *, as_json: bool) -> Form
     if format is Format.table and output != STANDARD:
         raise Invalid(
             f"the format of {str(output)!r} is unknown",
-            hint=f"give --format, or a name that ends with one of {', '.join(_SUFFIXES)}",
+            hint=f"pass --format, or use a suffix of {', '.join(_SUFFIXES)}",
         )
     return format
 
@@ -98,7 +96,7 @@ def _opened(output: Path) -> Iterator[BinaryIO]:
             yield file
         partial.replace(output)
     except OSError as error:
-        raise Invalid(f"{output} cannot be written: {error}", hint="choose another file") from error
+        raise Invalid(f"cannot write {output}: {error}", hint="choose another file") from error
     finally:
         partial.unlink(missing_ok=True)
 

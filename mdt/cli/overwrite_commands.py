@@ -14,7 +14,7 @@ from mdt.errors import Invalid
 Partitions = Annotated[
     list[str],
     typer.Argument(
-        help="Paths of partitions, such as city=Oslo; * stands for anything.",
+        help="Paths of partitions such as city=Oslo, with * as a wildcard.",
         metavar="PARTITION...",
     ),
 ]
@@ -35,9 +35,7 @@ def overwrite(
     ] = False,
     partition: Annotated[
         list[str],
-        typer.Option(
-            help="Replace this one, and no other; may be repeated, * stands for anything."
-        ),
+        typer.Option(help="Replace only this partition, with * as a wildcard; may be repeated."),
     ] = [],  # noqa: B006 - as below
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer reads it and passes a new list
@@ -46,9 +44,7 @@ def overwrite(
     files, in one commit.
     """
     if whole and partition:
-        raise Invalid(
-            "--table replaces all partitions, and --partition some", hint="leave one of them out"
-        )
+        raise Invalid("--table and --partition cannot be combined", hint="leave one of them out")
     t = opened(path, option)
     rows = read_all(file, t.schema)
     if whole:

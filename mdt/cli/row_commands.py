@@ -93,7 +93,7 @@ def _key(text: str, t: table.Table) -> dict[str, object]:
     if unknown:
         raise Invalid(
             f"{', '.join(unknown)} is not a key or partition column",
-            hint=f"these are {', '.join(types)}",
+            hint=f"use {', '.join(types)}",
         )
     return {
         name: value_of(str(value), types[name], f"key column {name}")
@@ -136,8 +136,8 @@ def delete(
     """Delete the rows whose keys are in files, or the rows that match a filter, in one commit."""
     if bool(file) == (where is not None):
         raise Invalid(
-            "delete takes files with keys or a filter",
-            hint="give FILE... or --where; --where true is all rows",
+            "delete requires either files with keys or --where",
+            hint="to delete all rows, use --where true",
         )
     t = opened(path, option)
     if where is not None:

@@ -56,14 +56,14 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     now or then, if a file cannot be read.
     """
     if list(files).count(STANDARD) > 1:
-        raise Invalid("standard input can be read once only", hint="give - once")
+        raise Invalid("standard input can be read only once", hint="give - once")
     files = [_copy_of_input() if file == STANDARD else file for file in files]
     schemas = [_columns(file, schema) for file in files]
     try:
         together = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
         raise Invalid(
-            f"the files do not fit together: {error}", hint="write them one by one"
+            f"the files have incompatible columns: {error}", hint="write them separately"
         ) from error
     return _pieces(files, schemas, together)
 
@@ -188,8 +188,8 @@ def _is(file: Path, suffixes: Sequence[str]) -> bool:
         raise Invalid(
             f"the format of {file} is unknown",
             hint=(
-                "name it .parquet, .csv, .jsonl, .arrow (IPC file) or .arrows (stream), or pipe it"
-                " to -"
+                "use the suffix .parquet, .csv, .jsonl, .arrow (IPC file) or .arrows (IPC stream),"
+                " or pipe it to -"
             ),
         )
     return suffix in suffixes
@@ -202,6 +202,6 @@ def _told(file: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise Invalid(
-            f"{file} cannot be read: {error}",
+            f"cannot read {file}: {error}",
             hint="give a Parquet, CSV, JSON lines or Arrow IPC file",
         ) from error

@@ -33,10 +33,10 @@ def services(
     path: Paths,
     watch: Annotated[
         bool,
-        typer.Option("--watch/--once", help="Look again and again until interrupted, or once."),
+        typer.Option("--watch/--once", help="Repeat until interrupted, or run once."),
     ] = False,
     seconds: Annotated[
-        float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)
+        float, typer.Option(help="Pause between two runs with --watch.", min=0.1)
     ] = WATCH_SECONDS,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
@@ -48,7 +48,7 @@ def services(
     """
     if dry_run and watch:
         raise Invalid(
-            "--watch goes on while there is something to do, and a dry run does nothing",
+            "--watch and --dry-run cannot be combined",
             hint="leave one of them out",
         )
     tables = [opened(t, option) for t in path]

@@ -23,19 +23,19 @@ def register(app: typer.Typer) -> None:
 def show(
     path: TablePath,
     svg: Annotated[
-        Path | None, typer.Option(help="Write pictures of the timeline and the files here, as SVG.")
+        Path | None, typer.Option(help="Write a picture of the commits and files to this SVG file.")
     ] = None,
     columns: Annotated[
-        str, typer.Option(help="Two columns, a,b, over whose ranges files are drawn.")
+        str, typer.Option(help="Draw files over the ranges of two columns, such as city,ts.")
     ] = "",
     before: Annotated[
         str | None,
         typer.Option(
-            help="A past state that is drawn beside; by default before the newest clustering."
+            help="A past snapshot to compare with. The default is before the newest clustering."
         ),
     ] = None,
     commits: Annotated[
-        int, typer.Option(help="How many of the newest commits.", min=1)
+        int, typer.Option(help="Number of newest commits to show.", min=1)
     ] = COMMITS_SHOWN,
 ) -> None:
     """Show commits, sizes, readable snapshots, indexes and due services. Draw them with --svg."""

@@ -28,12 +28,13 @@ def tag(
     path: TablePath,
     name: Name,
     at: Annotated[
-        str | None, typer.Option(help="A seq, an instant, or a time; the newest state if left out.")
+        str | None,
+        typer.Option(help="A commit number, an instant, or a time. The default is the newest."),
     ] = None,
     savepoint: Annotated[
-        bool, typer.Option("--savepoint", help="Keep Hudi's services from the state, too.")
+        bool, typer.Option("--savepoint", help="Protect the snapshot from Hudi's services, too.")
     ] = False,
-    comment: Annotated[str, typer.Option(help="What a savepoint is for.")] = "",
+    comment: Annotated[str, typer.Option(help="Comment of a savepoint.")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Name a snapshot. Cleaning keeps it."""
@@ -50,4 +51,4 @@ def tag(
 def untag(path: TablePath, name: Name, dry_run: DryRun = False) -> None:
     """Remove a tag or savepoint."""
     opened(path).untag(name, dry_run=dry_run)
-    tell({"name": name}, f"forgot {name}")
+    tell({"name": name}, f"removed {name}")

@@ -18,6 +18,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from mdt.arguments import listed
+from mdt.cli.hints import for_command_line
 from mdt.errors import Invalid, MdtError
 from mdt.schema.python_values import rows_of
 
@@ -37,10 +38,10 @@ Param = Annotated[
     list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+    bool, typer.Option("--dry-run", help="Show what would change, without changing it.")
 ]
 Partitions = Annotated[
-    list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")
+    list[str], typer.Option(help="Path of a partition such as city=Oslo, with * as a wildcard.")
 ]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
@@ -83,7 +84,7 @@ def show_error(error: MdtError) -> None:
     """Print an error and its hint."""
     note(f"error: {error.message}", "red")
     if error.hint:
-        note(f"hint: {error.hint}")
+        note(f"hint: {for_command_line(error.hint)}")
 
 
 def warn(warnings: Sequence[str]) -> None:
@@ -139,4 +140,4 @@ def value_of(text: str, type: pa.DataType, option: str) -> object:
     try:
         return pa.scalar(text).cast(type).as_py()
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise Invalid(f"{option} {text!r} is not a value of type {type}: {error}") from error
+        raise Invalid(f"{option} {text!r} is not of type {type}: {error}") from error

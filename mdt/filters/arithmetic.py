@@ -73,7 +73,7 @@ def require_short(characters: int) -> None:
     """Raise Invalid for a text that is longer than the limit of a filter."""
     if characters > LITERAL_BYTES_MAX:
         raise Invalid(
-            f"a text of {characters:,} characters; at most {LITERAL_BYTES_MAX:,} are made here"
+            f"the text would have {characters:,} characters, and the limit is {LITERAL_BYTES_MAX:,}"
         )
 
 
@@ -183,18 +183,18 @@ def _divided(a: Datum, b: Datum) -> Datum:
         pa.types.is_floating(side.type) for side in (a, b)
     ):
         raise Invalid(
-            "decimals cannot be divided here", hint="cast one side: cast(x as double) / y"
+            "division of decimals is not supported", hint="cast one side: cast(x as double) / y"
         )
     a, b = (as_floating(side, pa.float64()) for side in (a, b))
     if pc.any(pc.and_(pc.equal(b, 0.0), pc.is_valid(a))).as_py():
-        raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
+        raise Invalid("division by zero", hint="use nullif(y, 0) to get null")
     return pc.divide(a, b)
 
 
 def _remainder(a: Datum, b: Datum) -> Datum:
     _require("%", a, b, pa.types.is_integer)
     if pc.any(pc.and_(pc.equal(b, 0), pc.is_valid(a))).as_py():
-        raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
+        raise Invalid("division by zero", hint="use nullif(y, 0) to get null")
     # The remainder has the sign of a. Arrow divides the smallest integer by -1 into 0, hence abs.
     b = pc.abs(pc.if_else(pc.equal(b, 0), pa.scalar(None, b.type), b))
     whole = pc.divide(a, b)
@@ -215,5 +215,5 @@ def _require(sign: str, a: Datum, b: Datum, holds: Callable[[pa.DataType], bool]
     for side in (a, b):
         if not holds(side.type) and not pa.types.is_null(side.type):
             raise Invalid(
-                f"{sign} does not take {side.type}", hint="cast(x as …) gives another type"
+                f"{sign} does not support {side.type}", hint="convert it with cast(x as …)"
             )

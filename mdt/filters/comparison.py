@@ -65,9 +65,9 @@ class Compared(Unknown):
             except Invalid as error:
                 raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
             except RecursionError:
-                raise Invalid("the filter nests too deeply") from None
+                raise Invalid("the filter is nested too deeply") from None
             except FAILURES as error:
-                raise Invalid(f"{self.text} cannot be tested: {error}") from error
+                raise Invalid(f"{self.text} cannot be evaluated: {error}") from error
             if self.is_negated:
                 mask = pc.invert(mask)
             return column_of(table, mask)

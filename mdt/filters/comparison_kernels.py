@@ -40,7 +40,7 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
         a, b = pc.cast(a, pa.bool_()), pc.cast(b, pa.bool_())
     if not any(family(a.type) and family(b.type) for family in _FAMILIES):
         raise Invalid(
-            f"{a.type} is not compared with {b.type}", hint="cast(x as …) gives another type"
+            f"{a.type} cannot be compared with {b.type}", hint="convert one with cast(x as …)"
         )
     if op == "<=>":
         both = pc.and_(pc.is_null(a), pc.is_null(b))

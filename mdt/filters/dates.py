@@ -79,7 +79,7 @@ def interval(parts: list[tuple[str, str]]) -> Interval:
         else:
             raise ValueError(f"{unit_name!r} is not a unit of time")
     if len({unit in _MONTHS for unit in units}) > 1:
-        raise ValueError("years and months are not added up with days and times")
+        raise ValueError("an interval cannot combine years or months with days or times")
     if max(abs(months), abs(microseconds)) >= 1 << 62:
         raise ValueError("the interval is too long")
     return Interval(months, microseconds, set(units) <= {"year", "month", "week", "day"})
@@ -124,7 +124,7 @@ def _months_later(moments: npt.NDArray[Any], months: int) -> npt.NDArray[Any]:
     month = moments.astype("M8[M]")
     valid = month[~np.isnat(month)].astype(np.int64)
     if len(valid) and max(abs(int(valid.min())), abs(int(valid.max()))) + abs(months) > _MONTHS_MAX:
-        raise Invalid("a date plus an interval is too far away")
+        raise Invalid("a date plus an interval is out of range")
     later = month + np.timedelta64(months, "M")
     first = later.astype("M8[D]")
     last = (later + np.timedelta64(1, "M")).astype("M8[D]") - first - np.timedelta64(1, "D")
@@ -147,7 +147,9 @@ def moments(datum: Datum) -> Datum:
         return pc.assume_timezone(datum.cast(pa.timestamp("us")), "UTC")
     if pa.types.is_null(datum.type):
         return datum.cast(TIMESTAMP)
-    raise Invalid(f"{datum.type} is not a date or a time", hint="to_timestamp(x) reads text")
+    raise Invalid(
+        f"{datum.type} is not a date or timestamp", hint="parse text with to_timestamp(x)"
+    )
 
 
 def dates(datum: Datum) -> Datum:
@@ -191,7 +193,7 @@ def date_trunc(unit: Datum, moment: Datum) -> Datum:
     arrow_unit = _TRUNCATED.get(str(name).lower())
     if arrow_unit is None:
         raise Invalid(
-            f"date_trunc does not know the unit {name!r}", hint=f"units are {', '.join(_TRUNCATED)}"
+            f"date_trunc does not support the unit {name!r}", hint=f"use {', '.join(_TRUNCATED)}"
         )
     return pc.floor_temporal(moments(moment), unit=arrow_unit, week_starts_monday=True)
 
@@ -225,4 +227,4 @@ def _value(text: str | None, target: str) -> Any:
     try:
         return literals.cast(text, target)
     except ValueError as error:
-        raise Invalid(str(error), hint="case when … then … leaves such rows out") from None
+        raise Invalid(str(error), hint="exclude such rows with case when … then … end") from None

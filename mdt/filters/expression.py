@@ -38,15 +38,13 @@ from mdt.filters.expression_tree import (
     Shift,
 )
 from mdt.filters.parameters import Parameters
-from mdt.filters.scalar_functions import CASTS, FUNCTIONS, MANY
+from mdt.filters.scalar_functions import CASTS, FUNCTIONS, MANY, names_hint
 from mdt.filters.sql import Column, Conditions, Literal, Operand
 from mdt.filters.tokens import NotSql, Token, caret, characters_besides_lists, tokenize
 from mdt.limits import WHERE_BYTES_MAX, WHERE_LISTS_BYTES_MAX
 from mdt.stores.clock import now_us
 
-_NO_PARAMETERS = (
-    "an expression has no parameters: write a literal, or give the column a value of Python"
-)
+_NO_PARAMETERS = "expressions do not support parameters: write a literal, or pass a Python value"
 T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32, _INT64 = 1 << 31, 1 << 63
@@ -168,8 +166,8 @@ def _is_too_long(text: str, size: int) -> bool:
 def _require_text(text: Any) -> None:
     if not isinstance(text, str):
         raise Invalid(
-            f"an expression is text, not {type(text).__name__}",
-            hint="set={'fare': 'fare * 2'}; values={'fare': 2.0} takes values",
+            f"an expression must be text, not {type(text).__name__}",
+            hint="e.g. set={'fare': 'fare * 2'}, or values={'fare': 2.0} for Python values",
         )
 
 
@@ -184,15 +182,14 @@ def _read(
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
         raise Invalid(
-            f"the {what} holds half a character, {text[error.start]!a}, at {error.start}"
+            f"the {what} has a lone surrogate {text[error.start]!a} at character {error.start}"
         ) from None
     if _is_too_long(text, size):
         raise Invalid(
             f"the {what} has {size} bytes",
             hint=(
-                f"at most {WHERE_BYTES_MAX} are read beside long lists of numbers or texts after"
-                f" IN, {WHERE_LISTS_BYTES_MAX} with them; give lists as parameters (id in :ids), or"
-                " use a join"
+                f"the limit is {WHERE_BYTES_MAX}, or {WHERE_LISTS_BYTES_MAX} with long lists of"
+                " numbers or texts after IN; pass lists as parameters (id in :ids), or use a join"
             ),
         )
     try:
@@ -200,7 +197,7 @@ def _read(
     except NotSql as error:
         raise Invalid(f"the {what} is not SQL: {error}{caret(text, error.offset)}") from None
     except RecursionError:
-        raise Invalid(f"the {what} nests too deeply", hint="write long lists with IN") from None
+        raise Invalid(f"the {what} is nested too deeply", hint="write long lists with IN") from None
     parameters.require_all_used()
     return result
 
@@ -218,11 +215,11 @@ class _Guarded:
         except Invalid as error:
             raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
         except RecursionError:
-            raise Invalid("the expression nests too deeply") from None
+            raise Invalid("the expression is nested too deeply") from None
         except arithmetic.FAILURES as error:
             raise Invalid(
-                f"{self.text} has no value: {error}",
-                hint="case when … then … leaves such rows out",
+                f"{self.text} cannot be evaluated: {error}",
+                hint="exclude such rows with case when … then … end",
             ) from error
 
 
@@ -305,7 +302,7 @@ class Expressions(Conditions):
             if len(words) == 1 and self.token.kind == "word":
                 words.append(self.next().text)
             if not words or len(words) % 2:
-                self.invalid("an interval is a number and a unit, as in 1 day", start)
+                self.invalid("an interval needs numbers and units, such as 1 day", start)
             parts += zip(words[::2], words[1::2], strict=True)
         try:
             return dates.interval(parts)
@@ -344,7 +341,7 @@ class Expressions(Conditions):
         try:
             return Constant(_scalar(found.value, CASTS.get(found.type)))
         except arithmetic.FAILURES:
-            self.invalid("a number of more digits than a decimal has", offset)
+            self.invalid("the number has more digits than a decimal supports", offset)
 
     def _deeper(self, offset: int) -> Expression:
         with self.nested(offset):
@@ -389,7 +386,7 @@ class Expressions(Conditions):
             return self._made_case([(holds, yes)], no)
         function = FUNCTIONS.get(name)
         if function is None and name != "coalesce":
-            self.unsupported(f"the function {name}", offset)
+            self.unsupported(f"the function {name}", offset, names_hint(name))
         arguments = [self._sum()]
         while self.take_sign(","):
             arguments.append(self._sum())
@@ -508,7 +505,7 @@ class Expressions(Conditions):
         if op == "like":
             return self._text_test("like", column, value)
         if op not in COMPARISONS:
-            self.unsupported(f"{op.upper()} after a value that is computed", column.offset)
+            self.unsupported(f"{op.upper()} after an expression", column.offset)
         return self._compared(column, op, value)
 
     def _among(self, column: Column, several: Literal) -> Predicate:
@@ -516,9 +513,7 @@ class Expressions(Conditions):
         items = several.value
         assert isinstance(items, tuple), "IN has a list"
         if len(items) > _COMPUTED_IN_MAX:
-            self.unsupported(
-                f"a list of {len(items):,} values after a value that is computed", several.offset
-            )
+            self.unsupported(f"a list of {len(items):,} values after an expression", several.offset)
         value, type = self._value(column, column.offset), self._type_of(column)
         constants = (Constant(self._fitted(Literal(item, several.offset), type)) for item in items)
         test = Among(value, tuple(constants))
@@ -546,7 +541,7 @@ class Expressions(Conditions):
 
     def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
         if isinstance(argument, _Computed):
-            self.unsupported("a function of what is no column", start)
+            self.unsupported("a function of an expression", start)
         return super()._column_of(argument, start)
 
     def _compared(self, left: Operand, op: str, right: Operand) -> Compared:

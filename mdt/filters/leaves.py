@@ -51,16 +51,16 @@ def _check_size(op: str, value: object) -> None:
     for literal in value if isinstance(value, tuple) else (value,):
         if isinstance(literal, (str, bytes)) and len(literal) > LITERAL_BYTES_MAX:
             raise ValueError(
-                f"a value of {len(literal):,} characters; at most {LITERAL_BYTES_MAX:,} are taken"
+                f"the value has {len(literal):,} characters, and the limit is {LITERAL_BYTES_MAX:,}"
             )
     if op not in ("like", "not like", "match", "not match") or not isinstance(value, str):
         return
     if len(value) > LIKE_CHARACTERS_MAX:
         raise ValueError(
-            f"a pattern of {len(value):,} characters; at most {LIKE_CHARACTERS_MAX:,} are taken"
+            f"the pattern has {len(value):,} characters, and the limit is {LIKE_CHARACTERS_MAX:,}"
         )
     wildcards = 0 if "match" in op else sum(not part for part in parse_like(value))
     if wildcards > LIKE_WILDCARDS_MAX:
         raise ValueError(
-            f"a pattern with {wildcards:,} wildcards; at most {LIKE_WILDCARDS_MAX} are taken"
+            f"the pattern has {wildcards:,} wildcards, and the limit is {LIKE_WILDCARDS_MAX}"
         )

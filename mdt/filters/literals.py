@@ -66,7 +66,7 @@ def number(text: str, negative: bool = False) -> int | float | Decimal:
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > LITERAL_DIGITS_MAX:
         raise ValueError(
-            f"a number of {len(text)} characters; at most {LITERAL_DIGITS_MAX} are read"
+            f"the number has {len(text)} characters, and the limit is {LITERAL_DIGITS_MAX}"
         )
     digits, suffix = ("-" if negative else "") + match[1], (match[2] or "").upper()
     if suffix in ("L", "S", "Y"):
@@ -104,7 +104,7 @@ def typed(name: str, text: str) -> Value:
     """
     if name == "x":
         if not re.fullmatch("[0-9a-fA-F]*", text):
-            raise ValueError(f"{text!r} has characters that are no hexadecimal digits")
+            raise ValueError(f"{text!r} has characters that are not hexadecimal digits")
         return bytes.fromhex("0" * (len(text) % 2) + text)
     if name in ("date", "timestamp", "timestamp_ltz", "timestamp_ntz"):
         return cast(text, name)
@@ -176,7 +176,7 @@ def read_date(text: str) -> date:
     """
     match = _DATE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{_shown(text)} is no date; write it as 2024-01-31")
+        raise ValueError(f"{_shown(text)} is not a date; write it as 2024-01-31")
     return _date(match, text)
 
 
@@ -188,10 +188,8 @@ def read_timestamp(text: str) -> datetime:
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
-        hint = (
-            "write it as 2024-01-31 12:00:00.123456+01:00, with an offset in place of a zone's name"
-        )
-        raise ValueError(f"{_shown(text)} is no time; {hint}")
+        hint = "write it as 2024-01-31 12:00:00.123456+01:00, with an offset instead of a zone name"
+        raise ValueError(f"{_shown(text)} is not a timestamp; {hint}")
     day, fraction = _date(match, text), match["fraction"] or ""
     if len(fraction) > 6:
         raise ValueError(f"{_shown(text)} has digits below the microsecond; write at most six")
@@ -200,14 +198,14 @@ def read_timestamp(text: str) -> datetime:
         clock = time(hour, minute, second, int(fraction.ljust(6, "0")), _zone(match))
         return datetime.combine(day, clock)
     except ValueError as error:
-        raise ValueError(f"{_shown(text)} is no time: {error}") from None
+        raise ValueError(f"{_shown(text)} is not a timestamp: {error}") from None
 
 
 def _date(found: re.Match[str], text: str) -> date:
     try:
         return date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
     except ValueError as error:
-        raise ValueError(f"{_shown(text)} is no date: {error}") from None
+        raise ValueError(f"{_shown(text)} is not a date: {error}") from None
 
 
 def _zone(found: re.Match[str]) -> timezone | None:
@@ -228,7 +226,7 @@ def _day_alone(text: str) -> date:
     match = _DATE.fullmatch(text.strip())
     if match is not None and match["rest"] and match["rest"].strip():
         raise ValueError(
-            f"{_shown(text)} has a time of day, which no date has; write DATE"
+            f"{_shown(text)} has a time of day, but the column has dates; write DATE"
             f" '{text.strip()[: match.start('rest')]}', or TIMESTAMP '…' to compare with midnight"
         )
     return read_date(text)
@@ -238,11 +236,11 @@ def _integer(value: Value, type: str) -> int:
     """Convert a value to an integer ``type``, truncating fractions."""
     if isinstance(value, str):
         if not _INTEGER_TEXT.fullmatch(value.strip()):
-            raise ValueError(f"{_shown(value)} is no whole number")
+            raise ValueError(f"{_shown(value)} is not a whole number")
         value = _decimal(value.strip())
     if isinstance(value, (float, Decimal)):
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no whole number")
+            raise ValueError(f"{value} is not a whole number")
         value = int(_bounded(Decimal(value)).to_integral_value(ROUND_DOWN))
     if not isinstance(value, int):
         raise NoSuchCast
@@ -270,7 +268,7 @@ def _floating(value: Value, type: str) -> float:
         if word in _FLOAT_WORDS:
             return _FLOAT_WORDS[word]
         if not _FLOAT_TEXT.fullmatch(word):
-            raise ValueError(f"{_shown(value)} is no number")
+            raise ValueError(f"{_shown(value)} is not a number")
         value = _decimal(word)
     if not isinstance(value, (int, float, Decimal)):
         raise NoSuchCast
@@ -303,16 +301,16 @@ def _float32(double: float, exact: float | Decimal) -> float:
 def _decimal(value: Value) -> Decimal:
     if isinstance(value, str):
         if not _FLOAT_TEXT.fullmatch(value.strip()):
-            raise ValueError(f"{_shown(value)} is no number")
+            raise ValueError(f"{_shown(value)} is not a number")
         if len(value) > LITERAL_DIGITS_MAX:
             raise ValueError(
-                f"a number of {len(value)} characters; at most {LITERAL_DIGITS_MAX} are read"
+                f"the number has {len(value)} characters, and the limit is {LITERAL_DIGITS_MAX}"
             )
         exponent = value.strip().lower().partition("e")[2].lstrip("+-0")
         if len(exponent) > len(str(LITERAL_DIGITS_MAX)):
             # Decimal fails on exponents with many digits
             raise ValueError(
-                f"a number with an exponent of {exponent}; at most {LITERAL_DIGITS_MAX} is read"
+                f"the number has the exponent {exponent}, and the limit is {LITERAL_DIGITS_MAX}"
             )
         return _bounded(Decimal(value.strip()))
     if isinstance(value, (int, Decimal)):
@@ -326,7 +324,7 @@ def _bounded(value: Decimal) -> Decimal:
     """
     if value and abs(value.adjusted()) > LITERAL_DIGITS_MAX:
         raise ValueError(
-            f"a number with an exponent of {value.adjusted()}; at most {LITERAL_DIGITS_MAX} is read"
+            f"the number has the exponent {value.adjusted()}, and the limit is {LITERAL_DIGITS_MAX}"
         )
     return value
 
@@ -334,8 +332,8 @@ def _bounded(value: Decimal) -> Decimal:
 def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
         raise ValueError(
-            f"decimal({precision},{scale}) is no type: at most 38 digits, scale from 0 to the"
-            " digits"
+            f"decimal({precision},{scale}) is not a type: the precision is 1 to 38, and the scale 0"
+            " to the precision"
         )
     rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
     if rounded and rounded.adjusted() >= precision - scale:

@@ -106,7 +106,7 @@ def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
         return
     if not isinstance(order_by, (list, tuple)):
         raise Invalid(
-            f"order_by takes text or a list, not a value of type {type(order_by).__name__}",
+            f"order_by takes text or a list, not a {type(order_by).__name__}",
             hint=_HINT,
         )
     for item in order_by:
@@ -121,7 +121,7 @@ def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
             yield name, way.strip().lower(), nulls.strip().lower()
         else:
             raise Invalid(
-                f"order_by has an item that is no column: {_excerpt(repr(item))}", hint=_HINT
+                f"order_by has an item that is not a column: {_excerpt(repr(item))}", hint=_HINT
             )
 
 
@@ -130,9 +130,7 @@ def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
     while is_more:
         match = _ITEM.match(text, at)
         if match is None:
-            raise Invalid(
-                f"order_by cannot be read from here on: {_excerpt(text[at:])!r}", hint=_HINT
-            )
+            raise Invalid(f"order_by cannot be parsed at {_excerpt(text[at:])!r}", hint=_HINT)
         name = ".".join(_unquoted(part) for part in _PART.findall(match["name"]))
         yield name, (match["way"] or "").lower(), (match["nulls"] or "").lower()
         at, is_more = match.end(), match[0].endswith(",")
@@ -147,7 +145,8 @@ def _unquoted(part: str) -> str:
 def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
     if way not in ("", "asc", "desc") or nulls not in ("", *_NULLS):
         raise Invalid(
-            f"order_by cannot sort {_excerpt(name)!r} by {_excerpt(f'{way} {nulls}'.strip())!r}",
+            f"order_by: {_excerpt(f'{way} {nulls}'.strip())!r} is not an order for column"
+            f" {_excerpt(name)!r}",
             hint=_HINT,
         )
     name = column_name(name, schema)
@@ -155,8 +154,8 @@ def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
     assert field is not None, "the name is one of the schema"
     if not values.supports(field.type):
         raise Invalid(
-            f"column {name!r} has type {field.type}; its values have no order",
-            hint="order by scalar columns or fields",
+            f"column {name!r} has type {field.type}, which has no order",
+            hint="order by a scalar column or field",
         )
     descending = way == "desc"
     nulls_first = _NULLS.get(nulls, not descending)

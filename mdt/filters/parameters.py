@@ -26,8 +26,8 @@ _PLAIN = frozenset((type(None), bool, int, float, str, bytes, date, datetime))
 _NAME = re.compile(r"\w+")
 _INTEGER_BITS_MAX = int(LITERAL_DIGITS_MAX / math.log10(2))
 _KNOWN = (
-    "values are None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or of NumPy,"
-    " pandas and Arrow the like"
+    "use None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or their equivalents in"
+    " NumPy, pandas and Arrow"
 )
 
 
@@ -41,21 +41,21 @@ class Parameters:
         self._hint = hint
         if given is not None and not isinstance(given, Mapping):
             raise Invalid(
-                f"params is a {_kind(given)}",
+                f"params must be a dict, not a {_kind(given)}",
                 hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"",
             )
         self._given = {} if given is None else dict(given)
         wrong = [name for name in self._given if not isinstance(name, str)]
         if wrong:
             raise Invalid(
-                f"the name of a parameter is a {_kind(wrong[0])}",
-                hint="names are text, without the colon",
+                f"the name of a parameter must be text, not a {_kind(wrong[0])}",
+                hint="write names as text, without the colon",
             )
         wrong = [name for name in self._given if not _NAME.fullmatch(name)]
         if wrong:
             raise Invalid(
                 f"{wrong[0]!a} cannot be the name of a parameter",
-                hint="names are words, such as :id or :id_2",
+                hint="use letters, digits and underscores, as in :id_2",
             )
         self._unused = set(self._given)
 
@@ -92,8 +92,8 @@ class Parameters:
         if self._unused:
             names = ", ".join(f":{name}" for name in sorted(self._unused))
             raise Invalid(
-                f"the filter does not name {names}",
-                hint="a parameter is written :name, outside of quotes",
+                f"the filter does not use {names}",
+                hint="write parameters as :name, outside of quotes",
             )
 
 
@@ -123,9 +123,7 @@ def several(value: Any) -> list[Any]:
     else:
         items = source
     if len(items) > LITERALS_MAX:
-        raise ValueError(
-            f"{len(items)} values; at most {LITERALS_MAX} are taken, join tables for more"
-        )
+        raise ValueError(f"{len(items)} values are above the limit of {LITERALS_MAX}; use a join")
     classes = set(map(type, items))
     if classes == {str} and "".join(items).isascii():
         return list(items)
@@ -176,8 +174,8 @@ def native(value: Any) -> Any:
 def _checked(value: Any) -> Any:
     if value.__class__ is int and value.bit_length() > _INTEGER_BITS_MAX:
         raise ValueError(
-            f"an integer of {value.bit_length()} bits; at most {LITERAL_DIGITS_MAX} digits are"
-            " taken"
+            f"the integer has {value.bit_length()} bits, and the limit is {LITERAL_DIGITS_MAX}"
+            " digits"
         )
     if value.__class__ is str and not value.isascii():
         _require_text(value)
@@ -189,7 +187,7 @@ def _require_text(value: str) -> None:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{value[error.start]!a} at character {error.start} is half a character, no text"
+            f"{value[error.start]!a} at character {error.start} is a lone surrogate"
         ) from None
 
 
@@ -208,16 +206,16 @@ def _numpy_value(value: Any) -> Any:
     plain = value.item()
     if isinstance(plain, np.generic):  # a long double
         if float(plain) != plain and not np.isnan(plain):
-            raise ValueError("a long double holds more digits than a column; make it a float")
+            raise ValueError("the long double has more digits than a float; convert it to float")
         plain = float(plain)
     return native(plain)
 
 
 def _numpy_items(values: np.ndarray[Any, Any]) -> list[Any]:
     if values.ndim != 1:
-        raise ValueError(f"an array of {values.ndim} dimensions is no list of values")
+        raise ValueError(f"an array of {values.ndim} dimensions is not a list of values")
     if values.dtype.kind not in "biufSUMO":
-        raise ValueError(f"an array of {values.dtype} holds nothing that a column is compared with")
+        raise ValueError(f"an array of {values.dtype} cannot be compared with a column")
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
         return list(values)
     if values.dtype.kind != "M":
@@ -232,7 +230,7 @@ def _numpy_items(values: np.ndarray[Any, Any]) -> list[Any]:
 
 def _in_calendar(value: Any) -> Any:
     if isinstance(value, int):  # NumPy's result for years outside of Python's range
-        raise ValueError("a datetime64 lies outside the years 1 to 9999")  # noqa: TRY004 - its value is wrong
+        raise ValueError("a datetime64 is outside the years 1 to 9999")  # noqa: TRY004 - its value is wrong
     return value
 
 
@@ -268,7 +266,7 @@ def _arrow(value: Any) -> Any:
             return pa.chunked_array(value)
         return pa.array(value, from_pandas=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ValueError(f"a {_kind(value)} is no list of values: {error}") from None
+        raise ValueError(f"a {_kind(value)} is not a list of values: {error}") from None
 
 
 def _kind(value: object) -> str:

@@ -7,7 +7,7 @@ expressions are RE2's, without look-around and back-references.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from functools import reduce
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from indexes.decimals import as_floating
 from indexes.like import like_test, parse_like
+from mdt.arguments import nearest
 from mdt.errors import Invalid
 from mdt.filters import arithmetic, dates, literals
 from mdt.filters.arithmetic import Datum, is_number, is_text
@@ -66,7 +67,8 @@ def cast(found: Datum, target: pa.DataType) -> Datum:
         return _from_text(found, target)
     if not is_number(source_type) and not pa.types.is_boolean(source_type):
         raise Invalid(
-            f"{source_type} is not cast to {target} here", hint="to_date, to_timestamp, year"
+            f"a cast from {source_type} to {target} is not supported",
+            hint="use to_date, to_timestamp or year",
         )
     if pa.types.is_boolean(source_type):
         if pa.types.is_string(target):
@@ -101,7 +103,7 @@ def _truncated(number: Datum) -> Datum:
 
 def _as_text(number: Datum) -> Datum:
     if pa.types.is_floating(number.type):
-        raise Invalid("a floating-point number is not cast to text here")
+        raise Invalid("a cast of floating-point numbers to text is not supported")
     if pa.types.is_decimal(number.type):
         return _in_python(lambda one: format(one, "f"), pa.string(), number)
     return pc.cast(number, pa.string())
@@ -210,11 +212,11 @@ def _pattern(name: str, pattern: Datum) -> str | None:
     """Return a pattern. It must be the same for all rows."""
     _require_text(name, pattern)
     if not isinstance(pattern, pa.Scalar):
-        raise Invalid(f"{name} takes one pattern for all rows, not that of a column")
+        raise Invalid(f"the pattern of {name} must be a constant, not a column")
     text = pattern.as_py()
     if text is not None and len(text) > LIKE_CHARACTERS_MAX:
         raise Invalid(
-            f"a pattern of {len(text):,} characters; at most {LIKE_CHARACTERS_MAX:,} are taken"
+            f"the pattern has {len(text):,} characters, and the limit is {LIKE_CHARACTERS_MAX:,}"
         )
     if text is None:
         return None
@@ -231,7 +233,7 @@ def regexp_like(text: Datum, pattern: Datum) -> Datum:
         pc.match_substring_regex(pa.scalar(""), pattern=regex)
         return pc.match_substring_regex(text, pattern=regex)
     except pa.ArrowInvalid as error:
-        raise Invalid(f"{regex!r} is not a regular expression of RE2: {error}") from None
+        raise Invalid(f"{regex!r} is not an RE2 regular expression: {error}") from None
 
 
 def like(text: Datum, pattern: Datum) -> Datum:
@@ -242,7 +244,7 @@ def like(text: Datum, pattern: Datum) -> Datum:
         return pa.scalar(None, pa.bool_())
     parts = parse_like(text_pattern)
     if sum(not part for part in parts) > LIKE_WILDCARDS_MAX:
-        raise Invalid(f"a pattern has at most {LIKE_WILDCARDS_MAX} wildcards")
+        raise Invalid(f"the pattern has more than {LIKE_WILDCARDS_MAX} wildcards")
     return like_test(parts)(text)
 
 
@@ -266,7 +268,7 @@ def rounded(number: Datum, digits: Datum | None = None) -> Datum:
     if digits is not None:
         _require_whole("round", digits)
         if not isinstance(digits, pa.Scalar) or digits.as_py() is None:
-            raise Invalid("round takes the same number of digits for all rows")
+            raise Invalid("the number of digits of round must be a constant")
         places = digits.as_py()
     if abs(places) > 38:
         raise Invalid("round takes at most 38 digits")
@@ -316,7 +318,7 @@ def _whole(name: str, kernel: Callable[[Datum], Datum]) -> Callable[[Datum], Dat
             if math.isnan(value):
                 return 0
             if not -_INT64 <= value < _INT64:
-                raise Invalid(f"{name} of {value} is not a number of 64 bits")
+                raise Invalid(f"{name} of {value} does not fit into 64 bits")
             return int(value)
 
         return _in_python(as_integer, pa.int64(), kernel(number))
@@ -364,6 +366,20 @@ def _trim(text: Datum) -> Datum:
     return pc.utf8_trim(text, " ")
 
 
+def names_hint(name: str, others: Iterable[str] = ()) -> str:
+    """Return a hint with the functions whose names are similar to ``name``, or with all functions.
+
+    others: Names of functions that this module does not have.
+
+    >>> names_hint("lenght")
+    'did you mean length?'
+    """
+    names = sorted({*FUNCTIONS, *_OF_THE_PARSER, *others}.difference(_OPERATORS))
+    return nearest(name, names) or f"functions are {', '.join(names)}"
+
+
+_OF_THE_PARSER = ("cast", "coalesce", "current_date", "current_timestamp", "if")
+_OPERATORS = ("like", "negative")
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 OF_TIMES = frozenset((*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp"))
 """Functions of dates and timestamps."""

@@ -18,18 +18,19 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from indexes import functions, predicate
+from indexes import functions, paths, predicate
 from indexes.like import quote_like
 from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
 from mdt.arguments import backquoted
 from mdt.errors import Invalid, Unsupported
 from mdt.filters import literals
+from mdt.filters.arithmetic import is_number, is_text
 from mdt.filters.leaves import column_name, leaf
 from mdt.filters.parameters import Parameters
+from mdt.filters.scalar_functions import names_hint
 from mdt.filters.tokens import (
     BEYOND,
     RESERVED,
-    SUPPORTED,
     Cursor,
     caret,
     list_items,
@@ -74,6 +75,8 @@ _TYPES = {
 """Maps names of types to the names in ``literals.cast``."""
 _TYPED = frozenset(("x", "date", "timestamp", "timestamp_ltz", "timestamp_ntz"))
 _CONSTANTS = {"null": None, "true": True, "false": False}
+_OF_FILTERS = ("contains", "endswith", "match", "startswith")
+"""Functions that only filters have, because indexes understand them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,10 @@ class Conditions(Cursor):
         if not self.ends():
             self.unexpected()
         if isinstance(found, Column):
+            type = paths.type_at(self._schema, found.name)
+            if not pa.types.is_boolean(type):
+                message = f"column {found.name!r} has type {type} and is not a condition"
+                self.invalid(message, found.offset, "compare it with a value")
             positive = self._leaf(found, "=", Literal(True, found.offset))
             if negated:
                 return predicate.negate(positive)
@@ -163,7 +170,7 @@ class Conditions(Cursor):
             if found.value is None:
                 return Or(())
             if not isinstance(found.value, bool):
-                self.unsupported("a literal that nothing is compared with", found.offset)
+                self.unsupported("a literal as a condition", found.offset)
             if found.value != negated:
                 return And(())
             return Or(())
@@ -201,8 +208,8 @@ class Conditions(Cursor):
             # other SQL dialects quote columns with double quotes
             name = side.value if isinstance(side, Literal) else None
             if isinstance(name, str) and name in self._schema.names:
-                hint = f"write {backquoted(name)}"
-                self.invalid(f"{name!r} is a text here, no column", side.offset, hint)
+                hint = f"write the column as {backquoted(name)}"
+                self.invalid(f"{name!r} is text here, not a column", side.offset, hint)
         self.unsupported("a comparison of two literals", left.offset)
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
@@ -271,7 +278,7 @@ class Conditions(Cursor):
             self.invalid(
                 f"IN has {len(items)} values",
                 start,
-                f"at most {LITERALS_MAX} are taken; use a join",
+                f"the limit is {LITERALS_MAX}; use a join",
             )
         return self._leaf(left, "in", Literal(tuple(items), start, True))
 
@@ -285,11 +292,22 @@ class Conditions(Cursor):
     def _leaf(self, column: Column, op: str, value: Literal) -> Leaf:
         """Return a leaf. An invalid literal raises Invalid with its position."""
         if value.several and op != "in":
-            self.invalid("the parameter is a list", value.offset, "compare a list by IN")
+            self.invalid("the parameter is a list", value.offset, "compare it with IN")
         try:
             return leaf(column.name, op, value.value, self._schema)
         except ValueError as error:
-            self.invalid(str(error), value.offset)
+            self.invalid(str(error), value.offset, self._literal_hint(column, value.value))
+
+    def _literal_hint(self, column: Column, value: object) -> str:
+        """Return a hint for an integer that is compared with a column of another type, or ""."""
+        type = paths.type_at(self._schema, column.name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            return ""
+        if is_text(type):
+            return f"text needs quotes: '{value}'"
+        if pa.types.is_date(type) or pa.types.is_timestamp(type):
+            return "dates need quotes: '2024-01-31'"
+        return ""
 
     # Operands
 
@@ -345,7 +363,7 @@ class Conditions(Cursor):
         """
         self._depth += 1
         if self._depth > WHERE_DEPTH_MAX:
-            self.invalid("the text nests too deeply", offset, "write long lists with IN")
+            self.invalid("the text is nested too deeply", offset, "write long lists with IN")
         yield
         self._depth -= 1
 
@@ -369,7 +387,7 @@ class Conditions(Cursor):
 
     def column(self) -> Column:
         """Parse the name of a column."""
-        start = self.token
+        start, at = self.token, self._at
         parts = [self.next().text]
         while self.take_sign("."):
             if self.token.kind not in ("word", "quoted"):
@@ -382,7 +400,44 @@ class Conditions(Cursor):
         except Invalid as error:
             if len(parts) == 1 and start.kind == "word" and parts[0].lower() in BEYOND:
                 self.unsupported(f"{parts[0].upper()} in a filter", start.offset)
-            self.invalid(error.message, start.offset, error.hint)
+            hint = error.hint
+            if len(parts) == 1 and start.kind == "word" and self._is_compared(at):
+                near = f"{hint} " if hint.startswith("did you mean") else ""
+                hint = f"{near}text needs quotes: '{start.text}'"
+            self.invalid(error.message, start.offset, hint)
+
+    def _is_compared(self, at: int) -> bool:
+        """Return True if the word at a token is compared with a column that is not a number."""
+        before, after = self._tokens[max(at - 1, 0)], self._tokens[at + 1]
+        if at and before.kind == "word":
+            return before.text.lower() in ("like", "ilike", "rlike", "regexp")
+        if before.text in _COMPARISONS:
+            return self._is_text(self._path_until(at - 2))
+        if after.text in _COMPARISONS and self._tokens[at + 2].kind in ("word", "quoted"):
+            return self._is_text(self._tokens[at + 2].text)
+        while at and (before.text in "(," or before.kind in ("word", "string", "number")):
+            at, before = at - 1, self._tokens[max(at - 2, 0)]
+            if self._tokens[at].text.lower() == "in":
+                return True
+        return False
+
+    def _path_until(self, at: int) -> str:
+        """Return the path of the column that ends at a token."""
+        path = self._tokens[at].text
+        while at >= 2 and self._tokens[at - 1].text == ".":
+            at -= 2
+            path = f"{self._tokens[at].text}.{path}"
+        return path
+
+    def _is_text(self, path: str) -> bool:
+        """Return True for a column that is not a number, and for an expression."""
+        if path == ")":
+            return True
+        try:
+            type = paths.type_at(self._schema, column_name(path, self._schema))
+        except Invalid:
+            return False
+        return not is_number(type)
 
     def _string(self) -> str:
         """Parse a string. Adjacent strings are concatenated."""
@@ -406,7 +461,7 @@ class Conditions(Cursor):
         side = self._side()
         value = side.value if isinstance(side, Literal) else None
         if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
-            self.unsupported("a sign before what is no number", start)
+            self.unsupported("a sign before anything but a number", start)
         if negative:
             value = literals.negated(value)
         return Literal(value, start)
@@ -459,10 +514,7 @@ class Conditions(Cursor):
 
     def _match(self, arguments: list[Predicate | Operand], start: int) -> Leaf:
         if len(arguments) not in (2, 3):
-            hint = (
-                "write match(note, 'all of these words'), or with a tokenizer match(note, 'part',"
-                " 'ngram(3)')"
-            )
+            hint = "e.g. match(note, 'all of these words') or match(note, 'part', 'ngram(3)')"
             self.invalid(f"match takes 2 or 3 arguments, not {len(arguments)}", start, hint)
         text, *tokenizer = (self._value_of(argument) for argument in arguments[1:])
         value = (text, *tokenizer) if tokenizer and text is not None else text
@@ -486,10 +538,7 @@ class Conditions(Cursor):
         """
         function = functions.find(word)
         if isinstance(function, functions.Unknown):
-            hint = (
-                f"{SUPPORTED}; mdt.function registers one, or the package that has it must be"
-                " installed"
-            )
+            hint = names_hint(word, _OF_FILTERS)
             raise Unsupported(function.reason + caret(self.text, start), hint=hint)
         names = [
             self._column_of(argument, start).name for argument in arguments[: function.columns]
@@ -507,12 +556,12 @@ class Conditions(Cursor):
     def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
         if isinstance(argument, Column):
             return argument
-        self.unsupported("a function of what is no column", start)
+        self.unsupported("a function of a literal", start)
 
     def _value_of(self, argument: Predicate | Operand) -> literals.Value:
         if isinstance(argument, Literal) and not argument.several:
             return argument.value  # type: ignore[return-value]  # not a list, so a literal
-        self.unsupported("a function of what is no literal", self._tokens[self._at - 1].offset)
+        self.unsupported("a function with this argument", self._tokens[self._at - 1].offset)
 
     def _cast_call(self, start: int, lenient: bool) -> Literal:
         self.expect_sign("(")
@@ -527,7 +576,7 @@ class Conditions(Cursor):
         token = self.token
         target = _TYPES.get(token.text.lower()) if token.kind == "word" else None
         if target is None or not isinstance(found, Literal) or found.several:
-            self.unsupported("a cast of what is no literal, or to this type", start)
+            self.unsupported("a cast of this value, or to this type,", start)
         self.next()
         sizes = self.sizes() if target == "decimal" else []
         value: literals.Value = found.value  # type: ignore[assignment]  # not a list, so a literal
@@ -553,7 +602,7 @@ class Conditions(Cursor):
                 or len(token.text) > 2
                 or len(numbers) == 2
             ):
-                self.invalid("this is no size of a decimal", token.offset)
+                self.invalid("this is not a precision or scale of a decimal", token.offset)
             numbers.append(int(token.text))
         if numbers:
             self.expect_sign(")")

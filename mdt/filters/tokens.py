@@ -55,14 +55,9 @@ _OPERATORS = frozenset(
     "= == != <> < <= > >= <=> + - * / % || | && & ^ ~ -> :: [ ? ;".split()  # noqa: SIM905 - a list is harder to read
 )
 SUPPORTED = (
-    "conditions are comparisons of values (= != < <= > >= <=>, BETWEEN, IN, LIKE, ILIKE, RLIKE,"
-    " IS [NOT] NULL, IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]),"
-    " registered functions of columns and literals), joined by AND, OR, NOT; values are columns,"
-    " literals, + - * / % ||, intervals, CASE WHEN … THEN … ELSE … END, CAST, and the functions"
-    " coalesce, nullif, if, concat, lower, upper, trim, length, substr, replace, regexp_like,"
-    " ilike, abs, round, floor, ceil, sign, sqrt, power, greatest, least, year to second,"
-    " date_trunc, date_add, date_sub, to_date, to_timestamp, current_date,"
-    " current_timestamp; for anything else filter or change the Arrow or Spark result"
+    "conditions are comparisons (= != < <= > >= <=>, BETWEEN, IN, LIKE, ILIKE, RLIKE, IS NULL) and"
+    " functions, joined by AND, OR, NOT; values are columns, literals, + - * / % ||, CASE, CAST and"
+    " functions; for anything else filter the Arrow or Spark result"
 )
 """The supported SQL, as a hint."""
 _EXCERPT_CHARACTERS_MAX = 100
@@ -123,7 +118,7 @@ def tokenize(text: str) -> list[Token]:
     if at < len(text):
         if text[at] in "'\"`":
             raise NotSql("a quote is not closed", at)
-        raise NotSql(f"{text[at]!a} means nothing here", at)
+        raise NotSql(f"unexpected character {text[at]!a}", at)
     tokens.append(Token("end", "", len(text)))
     return tokens
 
@@ -150,7 +145,7 @@ def list_items(token: Token) -> list[int] | list[str]:
 def _comment_end(text: str, start: int) -> int:
     """Return the end of the comment at ``start``. Comments nest."""
     if text.startswith("/*+", start):
-        raise NotSql("a hint means nothing in a filter", start)
+        raise NotSql("hints are not supported", start)
     depth, at = 0, start
     while edge := _COMMENT_EDGE.search(text, at):
         depth += 1 if edge[0] == "/*" else -1
@@ -181,7 +176,7 @@ def _unescaped(token: str, offset: int) -> str:
         # Two escapes may form a surrogate pair, as in Java.
         return _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except (ValueError, OverflowError):
-        raise NotSql("an escape in this text is no Unicode character", offset) from None
+        raise NotSql("an escape in this text is not a Unicode character", offset) from None
 
 
 class Cursor:
@@ -247,14 +242,15 @@ class Cursor:
         if (kind == "sign" and text in _OPERATORS) or (
             kind == "word" and text.lower() in BEYOND | RESERVED
         ):
-            self.unsupported(f"{text.upper()} in this place of a filter", offset)
+            hint = "write AND" if text == "&&" else SUPPORTED
+            self.unsupported(f"{text.upper()} in this place", offset, hint)
         if kind == "end":
             self.missing()
         self.invalid("the filter is not SQL: an operator is missing before this", offset)
 
-    def unsupported(self, what: str, offset: int) -> NoReturn:
+    def unsupported(self, what: str, offset: int, hint: str = SUPPORTED) -> NoReturn:
         """Raise Unsupported with the position."""
-        raise Unsupported(f"{what} is not supported{caret(self.text, offset)}", hint=SUPPORTED)
+        raise Unsupported(f"{what} is not supported{caret(self.text, offset)}", hint=hint)
 
     def invalid(self, message: str, offset: int, hint: str = "") -> NoReturn:
         """Raise Invalid with the position."""

@@ -88,7 +88,7 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
     except MdtError:
         raise
     except ValueError as error:
-        raise Invalid(f"the test {_shown(item)} is not possible: {error}") from error
+        raise Invalid(f"the test {_shown(item)} is not valid: {error}") from error
 
 
 def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
@@ -96,7 +96,7 @@ def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
     if isinstance(given, (And, Or)):
         return type(given)(tuple(_checked(child, schema) for child in given.children))
     if isinstance(given, Unknown):
-        raise Unsupported(f"{_shown(given.text)} is no test of a column")
+        raise Unsupported(f"{_shown(given.text)} is not a test of a column")
     if isinstance(given, Call):
         predicate.check(given, schema)
         return given
@@ -119,16 +119,20 @@ def _refuse(where: Any, schema: pa.Schema) -> NoReturn:
     package = where.__class__.__module__.split(".")[0]
     kind = where.__class__.__name__
     if package == "pyarrow" and kind == "Expression":
-        raise Unsupported("a pyarrow expression is no filter here", hint=_in_sql(where, schema))
+        raise Unsupported(
+            "pyarrow expressions are not supported as filters", hint=_in_sql(where, schema)
+        )
     if package == "polars":
         example = "or filter the result: pl.from_arrow(scan.to_arrow()).filter(expression)"
-        raise Unsupported("a polars expression is no filter here", hint=f"{_FORMS}; {example}")
+        raise Unsupported(
+            "polars expressions are not supported as filters", hint=f"{_FORMS}; {example}"
+        )
     if package == "pyspark":
         raise Unsupported(
-            "a Spark column is no filter here",
+            "Spark columns are not supported as filters",
             hint=f"{_FORMS}; or mdt.read(spark, path).where(column)",
         )
-    raise Invalid(f"where is a {kind}: {_shown(where)}", hint=_FORMS)
+    raise Invalid(f"where does not take a {kind}: {_shown(where)}", hint=_FORMS)
 
 
 def _in_sql(expression: Any, schema: pa.Schema) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from indexes import registry
 from indexes.base import TABLE, KeyIndex
+from mdt.arguments import nearest
 from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import THREADS_MAX
@@ -235,9 +236,10 @@ def named(text: object) -> str:
             hint="a key index covers the record key; remove the column",
         )
     if isinstance(registry.find_key_index(spec.kind), registry.Unknown):
+        near = nearest(spec.kind, (name.partition("/")[0] for name in registry.key_index_names()))
         raise Invalid(
             f"unknown key index {text!r}",
-            hint=f"use one of {available}, or install the package that provides it",
+            hint=near or f"use one of {available}, or install the package that provides it",
         )
     name = find(text).name
     return str(replace(spec, kind=_SHORT.get(name, name)))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from indexes import paths, registry
 from indexes.base import InMemory, SkippingIndex, Summary
 from indexes.blocks import Blocks, pack
+from mdt.arguments import nearest
 from mdt.errors import Invalid
 from mdt.filters.leaves import column_name
 from mdt.schema.definition import TableDefinition
@@ -85,7 +86,8 @@ def named_spec(text: str, schema: pa.Schema) -> str:
         raise Invalid(f"index {text}: {error.message}", hint=error.hint) from None
     index = find_index(spec)
     if isinstance(index, str):
-        raise Invalid(f"index {text!r} cannot be used: {index}")
+        kinds = {name.partition("/")[0] for name in registry.names()}.difference({spec.kind})
+        raise Invalid(f"index {text!r} cannot be used: {index}", hint=nearest(spec.kind, kinds))
     if len(spec.columns) > 1 and not index.several_columns:
         hint = " and ".join(str(replace(spec, columns=(column,))) for column in spec.columns)
         raise Invalid(

@@ -116,10 +116,7 @@ def _is_value(item: Any) -> bool:
 def _hint(definition: TableDefinition) -> str:
     names = ", ".join(definition.key)
     form = "a value" if len(definition.key) == 1 else "a tuple of values"
-    return (
-        f"a key of this table is {form} ({names}), or a dict with these columns; several keys are a"
-        " list or a table of them"
-    )
+    return f"a key is {form} of {names}, or a dict; pass several keys as a list or a table"
 
 
 def _table_of(columns: Mapping[str, Any]) -> pa.Table:
@@ -216,8 +213,10 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
         try:
             arrays.append(pa.array(values, type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            misfit = next((value for value in values if not _fits(value, type)), values)
             raise Invalid(
-                f"key column {name!r} has type {type}: {error}", hint=_hint(definition)
+                f"key column {name!r} has type {type}, which cannot hold {misfit!r}",
+                hint=_hint(definition),
             ) from error
         cut = first_cut(values, type)
         if cut is not None:
@@ -226,3 +225,11 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
                 hint=_hint(definition),
             )
     return pa.table(arrays, names=list(columns))
+
+
+def _fits(value: Any, type: pa.DataType) -> bool:
+    try:
+        pa.array([value], type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt import late
-from mdt.errors import Unsupported
+from mdt.errors import Invalid, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def _enabled(spark: SparkSession) -> bool:
 
 def read(
     spark: SparkSession,
-    path: Any,
+    path: Any = None,
     options: Mapping[str, Any] | None = None,
     *,
     storage_options: Mapping[str, object] | None = None,
@@ -74,6 +74,11 @@ def read(
     from mdt.source import read_frame
     from mdt.source.table_answers import known_settings
 
+    if path is None or isinstance(spark, str):
+        raise Invalid(
+            "mdt.read takes a SparkSession and the path of a table",
+            hint="mdt.open(path).scan() reads without Spark",
+        )
     _enabled(spark)
     settings = known_settings(spark)
     table = read_frame.opened(path, settings.over(options), storage_options, as_of)

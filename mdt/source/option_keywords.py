@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mdt.arguments import nearest
 from mdt.config import CALL_OPTIONS, OPTIONS, CallOptions
 from mdt.errors import Invalid, Unsupported
+from mdt.option import suggestion
 from mdt.stores.storage import hadoop_path
 
 INCREMENTAL = "incremental"
@@ -110,7 +110,7 @@ def words(given: Mapping[str, str]) -> Words:
         elif name in _CHECKED:
             _CHECKED[name](name, text)
         elif name not in WITHOUT_MEANING:
-            hint = nearest(name, [*CALL_OPTIONS, *OPTIONS, *_CHECKED])
+            hint = suggestion(name, [*CALL_OPTIONS, *OPTIONS, *_CHECKED])
             raise Invalid(f"unknown option {name!r}", hint=hint)
     for member, value in CALL_OPTIONS.read(of_call).items():
         setattr(parsed, member, value)

@@ -60,8 +60,9 @@ def open_storage(
 ) -> Storage:
     """Return the storage for a local path, a URL, or a ready obstore store. Does no I/O.
 
-    URLs are ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``,
-    ``az://…`` or ``memory:///`` (new and empty on every call). A :class:`Storage` is returned
+    In a local path, a leading ``~/`` is the home directory. URLs are ``file:///absolute/path``
+    (percent-encoded), ``s3://bucket/table``, ``gs://…``, ``az://…`` or ``memory:///`` (new and
+    empty on every call). A :class:`Storage` is returned
     unchanged.
 
     Args:
@@ -84,6 +85,8 @@ def open_storage(
             )
         return place if isinstance(place, Storage) else _of_ready_store(place, durable)
     text = _path_text(place)
+    if text == "~" or text.startswith("~/"):
+        text = os.path.expanduser(text)
     # At least two letters, because C:/ is a path on a drive.
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     scheme = match[1].lower() if match else "file"

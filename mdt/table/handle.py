@@ -39,14 +39,14 @@ def _batch_id(batch: object) -> int | str:
     if isinstance(batch, str):
         if not is_text_id(batch):
             raise Invalid(
-                f"the id of a batch is printable text of at most {STREAM_ID_BYTES_MAX} bytes, not"
+                f"a batch id must be printable text of at most {STREAM_ID_BYTES_MAX} bytes, not"
                 f" {shown(batch)}",
-                hint="t.once('orders', '2024-01-31')",
+                hint="e.g. t.once('orders', '2024-01-31')",
             )
         return batch
     number = whole_number("batch", batch)
     if not 0 <= number <= COUNT_MAX:
-        raise Invalid(f"batches are numbered from 0 on, not {number}")
+        raise Invalid(f"batch={number} is out of range", hint="number batches from 0")
     return number
 
 
@@ -63,11 +63,16 @@ class Handle:
         *,
         as_of: Point | None = None,
     ) -> None:
+        if not isinstance(storage, Storage):
+            raise Invalid(
+                f"mdt.Table takes a storage, not a {type(storage).__name__}",
+                hint="mdt.open(path) opens a table, mdt.create(path, schema, key=[…]) creates one",
+            )
         self._storage = storage
         self._metadata = Metadata(storage, options)
         definition = self._metadata.newest().definition
         if definition.ignored:
-            text = "%s: options that the table may not choose are ignored: %s"
+            text = "%s: ignored options that a table cannot set: %s"
             logs.METADATA.warning(text, storage.url, ", ".join(definition.ignored))
         self._pinned: Snapshot | None = None
         self._rests_on: int | None = None
@@ -158,8 +163,8 @@ class Handle:
         """
         if not is_stream(stream):
             raise Invalid(
-                f"a stream has printable text as its name, not {shown(stream)}",
-                hint="t.once('orders', 7)",
+                f"the name of a stream must be printable text, not {shown(stream)}",
+                hint="e.g. t.once('orders', 7)",
             )
         return self._twin(_batch=(stream, _batch_id(batch)))
 
@@ -290,8 +295,7 @@ class Handle:
     def _refuse_the_past(self) -> None:
         if self._pinned is not None:
             raise Invalid(
-                f"this table shows the state after commit {self._pinned.seq} and cannot be"
-                " written to",
+                f"this table is open as of commit {self._pinned.seq} and read-only",
                 hint="open it without as_of",
             )
 

@@ -111,7 +111,10 @@ class Merging:
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))
         if unknown:
-            raise Invalid(f"ignore names columns that the source lacks: {', '.join(unknown)}")
+            raise Invalid(
+                f"ignore: the source has no column {', '.join(map(repr, unknown))}",
+                hint=f"its columns: {', '.join(source.column_names[:20])}",
+            )
         if IS_DELETED in source.column_names:
             require_boolean(source.schema.field(IS_DELETED).type)
         rows, matching, _ = request.read(source, table.definition)
@@ -170,7 +173,8 @@ class Merging:
         """
         if not self._clauses:
             raise Invalid(
-                "the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()"
+                "the merge has no clause",
+                hint="e.g. t.merge(rows).when_matched().update('*').execute()",
             )
         self._refuse_unused()
         if flag("dry_run", dry_run):
@@ -182,7 +186,8 @@ class Merging:
             definition = self._table.definition
             if not definition.schema.equals(self._clauses[0].definition.schema):
                 raise Conflict(
-                    "the columns of the table were altered meanwhile", hint="begin the merge again"
+                    "the table's columns were altered after the merge was created",
+                    hint="call t.merge again",
                 )
             operation = self._operation(definition, callback)
             committed = self._table._commit_rows(operation)
@@ -204,8 +209,8 @@ class Merging:
     ) -> tuple[Merging, When, str | None, Params]:
         if any(clause.when is when and clause.condition.is_always for clause in self._clauses):
             raise Invalid(
-                f"a clause {when.value} before this one holds for every row",
-                hint="give conditions to all but the last",
+                f"an earlier {when.value} clause has no condition, so this one never applies",
+                hint="add a condition to each clause but the last",
             )
         self._reader.condition(when, text, params)
         return self, when, text, None if params is None else dict(params)
@@ -248,9 +253,9 @@ class Merging:
         ]
         if unused:
             raise Invalid(
-                '"*" would leave out columns of the source that the table lacks:'
+                'the source has columns that the table lacks and "*" would drop:'
                 f" {', '.join(map(shown, unused))}",
-                hint=f"t.alter adds columns; t.merge(…, ignore={unused[:3]}) leaves these out",
+                hint=f"add them with t.alter, or drop them with t.merge(…, ignore={unused[:3]})",
             )
 
     def _in_parts(self) -> Merging:

@@ -64,7 +64,10 @@ class Reading(Handle):
         ['a']
         """
         if until is not None and (since is None or as_of is not None):
-            raise Invalid("until is the end of a range", hint="give since, too, or as_of alone")
+            raise Invalid(
+                "until requires since, and excludes as_of",
+                hint="give since and until for a range, or as_of for a snapshot",
+            )
         snapshot = self.snapshot(as_of if until is None else until)
         since_seq = None if since is None else late.as_of.seq_at(self.snapshot(), since, "since")
         return Scan(

@@ -327,10 +327,10 @@ class Services(Handle):
         def before(newest: Snapshot) -> int:
             seq = late.as_of.seq_at(newest, commit, "commit")
             if not 0 < seq <= newest.seq:
-                raise Invalid(
-                    f"there is no commit {seq} to take back",
-                    hint=f"commits 1 to {newest.seq} can be",
-                )
+                hint = "the table has no commits to roll back"
+                if newest.seq:
+                    hint = f"commits 1 to {newest.seq} can be rolled back"
+                raise Invalid(f"commit {seq} cannot be rolled back", hint=hint)
             return seq - 1
 
         return self._restore(before, progress)

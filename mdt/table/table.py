@@ -88,7 +88,7 @@ def create(
     key: Columns of the record key.
     partition_by: Partition columns, as Hive-style directories.
     ordering: Column whose larger value wins if a key is written twice.
-    table_type: "MERGE_ON_READ" or "COPY_ON_WRITE".
+    table_type: "MERGE_ON_READ" or "COPY_ON_WRITE", in any case, or "mor" or "cow".
     key_index: How keys are found: "bloom" (default), "record", "simple", "bucket(buckets='8')",
         "memory", "lmdb", or an index of a package.
     scope: "partition" (default) or "table": where a key is unique. Hudi's option

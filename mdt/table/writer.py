@@ -92,8 +92,8 @@ class Writer:
             or not is_number
             or not 0 <= max_seconds <= threading.TIMEOUT_MAX
         ):
-            text = f"a writer of {shown(max_rows)} rows and {shown(max_seconds)} seconds"
-            raise Invalid(text, hint="max_rows is at least 1, max_seconds at least 0")
+            text = f"max_rows={shown(max_rows)}, max_seconds={shown(max_seconds)} is out of range"
+            raise Invalid(text, hint="max_rows must be at least 1, max_seconds at least 0")
         self._max_rows, self._max_seconds = max_rows, max_seconds
         self._table = table.anew()
         self._definition = self._table.definition
@@ -191,8 +191,7 @@ class Writer:
     def _require_own_process(self) -> None:
         if this_process() != self._process:
             raise Invalid(
-                "the writer is one of another process",
-                hint="open another one by t.writer() in this process",
+                "the writer belongs to another process", hint="call t.writer() in this process"
             )
 
     def _give(self, kind: str, batch: Batch) -> Future[WriteResult]:
@@ -203,7 +202,7 @@ class Writer:
                 lambda: self._closed or self._rows < WAITING_COMMITS * self._max_rows
             )
             if self._closed:
-                raise Invalid("the writer is closed", hint="open another one by t.writer()")
+                raise Invalid("the writer is closed", hint="call t.writer() for a new one")
             last = self._groups[-1] if self._groups else None
             if (
                 last is None
@@ -307,7 +306,7 @@ def _in_process(data: Any) -> Any:
     frame = late.choice.given(data, ())
     if frame is not None:
         raise Invalid(
-            f"a {type(data).__name__} of {frame.engine.name.capitalize()} is not gathered",
-            hint="give it to t.upsert or t.delete, which make one commit",
+            f"a writer does not take a {type(data).__name__} of {frame.engine.name.capitalize()}",
+            hint="use t.upsert or t.delete",
         )
     return data

@@ -86,12 +86,13 @@ class Writing(Handle):
         """
         if evolve and partial:
             raise Invalid(
-                "evolve makes columns null that the data lack, partial keeps them",
-                hint="add columns by t.alter first",
+                "evolve=True and partial=True cannot be combined",
+                hint="add new columns with t.alter, then write with partial=True",
             )
         if evolve and self._is_dry:
             raise Invalid(
-                "evolve alters the table, which a dry run does not", hint="leave evolve out"
+                "evolve=True alters the table and does not support dry_run",
+                hint="leave one of them out",
             )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
             newest = self.snapshot()  # the batch is in the table
@@ -207,8 +208,8 @@ class Writing(Handle):
 
         if self._batch is not None:
             raise Invalid(
-                "a writer makes as many commits as it needs",
-                hint="a batch that is written once is one call",
+                "a writer makes several commits, but t.once() requires a single commit",
+                hint="write the batch with one call of t.upsert or t.delete",
             )
         self._before_rows()
         return Writer(self, max_rows, max_seconds)
@@ -255,7 +256,7 @@ class Writing(Handle):
         """Update columns of the rows that match a filter, in one commit.
 
         set: Maps columns to SQL over the old row such as ``"fare * 1.1"``, with Spark's semantics.
-            See :data:`mdt.filters.tokens.SUPPORTED`.
+            docs/filters.md lists the supported functions.
         values: Maps columns to Python values.
         where, params: As for :meth:`scan`. None updates every row.
         spark: As for :meth:`delete_where`.

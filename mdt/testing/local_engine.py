@@ -117,7 +117,7 @@ class LocalEngine:
             return [task.result() for task in started]
         except BrokenExecutor as error:
             raise Unavailable(
-                f"a task has died: {error}", hint="nothing was committed; try again"
+                f"a worker process died: {error}", hint="nothing was committed; try again"
             ) from error
 
 

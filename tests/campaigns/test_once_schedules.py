@@ -243,8 +243,8 @@ def test_of_too_many_text_ids_the_oldest_of_the_largest_stream_is_forgotten_and_
     assert table.check().ok
 
 
-WRONG_STREAM = "a stream has printable text"
-WRONG_TEXT = "the id of a batch is printable text"
+WRONG_STREAM = "the name of a stream must be printable text"
+WRONG_TEXT = "a batch id must be printable text"
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ WRONG_TEXT = "the id of a batch is printable text"
         ("\ud800", 1, WRONG_STREAM),
         ("a\nb", 1, WRONG_STREAM),
         (7, 1, WRONG_STREAM),
-        ("s", -1, "numbered from 0 on"),
-        ("s", 2**63, "numbered from 0 on"),
+        ("s", -1, "is out of range"),
+        ("s", 2**63, "is out of range"),
         ("s", 1.5, "whole number"),
         ("s", "", WRONG_TEXT),
         ("s", "a\nb", WRONG_TEXT),

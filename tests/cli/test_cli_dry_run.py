@@ -115,7 +115,7 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(name, path):
     before = trees.tree(path)
     stamps = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     text = shown(*line(name, path), "--dry-run")
-    assert text.startswith("dry run, nothing was changed: ") and len(text.splitlines()[0]) > 32
+    assert text.startswith("dry run, nothing changed: ") and len(text.splitlines()[0]) > 32
     assert document(*line(name, path), "--dry-run")["dry_run"] is True
     assert trees.tree(path) == before
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == stamps
@@ -222,7 +222,7 @@ def test_a_dry_run_of_a_command_that_would_fail_fails(path):
         ("no tag", "untag", "none"),
         ("'w'", "alter", "--drop", "w"),
         ("stands for commit 1", "tag", "kept"),
-        ("a dry run does not", "upsert", path.parent / NEW, "--evolve"),
+        ("does not support dry_run", "upsert", path.parent / NEW, "--evolve"),
         ("--watch", "services", "--watch"),
     ):
         assert message in error_of(command, path, *arguments, "--dry-run")

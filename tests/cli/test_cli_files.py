@@ -67,18 +67,18 @@ def test_what_cannot_be_read_is_named(tmp_path):
         "id,text\n" + "".join(f"{i},a\n" for i in range(300_000)) + "x,a\n"
     )
     for name, said in (
-        ("a.parquet", "cannot be read"),
+        ("a.parquet", ": "),
         ("a.txt", "is unknown"),
-        ("none.csv", "cannot be read"),
+        ("none.csv", ": "),
     ):
         refused(f"{name} {said}", read_all, [tmp_path / name], SCHEMA)
     pieces = read_all([tmp_path / "a.csv"], SCHEMA)
-    refused("a.csv cannot be read: … CSV conversion error to int64", list, pieces)
+    refused("cannot read … a.csv: … CSV conversion error to int64", list, pieces)
     files = [
         stored(tmp_path / f"{n}.parquet", pa.table({"id": [value]}))
         for n, value in enumerate(["a", 1])
     ]
-    refused("do not fit together", read_all, files, SCHEMA)
+    refused("incompatible columns", read_all, files, SCHEMA)
 
 
 def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path):

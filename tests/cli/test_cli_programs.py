@@ -148,7 +148,7 @@ def test_an_error_is_one_document_on_stderr(tmp_path):
     found = json.loads(result.stderr)
     assert result.stdout == ""
     assert (found["error"], found["retryable"]) == ("Invalid", False)
-    assert "not an mdt table" in found["message"] and "mdt.create" in found["hint"]
+    assert "not an mdt table" in found["message"] and "mdt create" in found["hint"]
 
 
 def test_wrong_usage_is_code_2():

@@ -69,7 +69,7 @@ def test_delete_takes_a_filter_or_files_and_not_both(path, tmp_path):
     assert "1 deleted" in shown("delete", path, "--where", "v = 2")
     file = stored(tmp_path / "rows.parquet")
     for arguments in ([], [file, "--where", "v = 1"]):
-        assert "files with keys or a filter" in error_of("delete", path, *arguments)
+        assert "either files with keys or --where" in error_of("delete", path, *arguments)
     assert mdt.open(path).scan().count() == 2
 
 

@@ -95,7 +95,7 @@ UPSERTED = upserted(CLUSTERED_STATE, range(2, 9), 3, 3.0)
     "fault, kind, why",
     [
         (pooled.finds_damage, Corrupt, r"a block is damaged \[p at byte 3\]"),
-        (pooled.dies, Unavailable, "a task has died"),
+        (pooled.dies, Unavailable, "a worker process died"),
     ],
 )
 @pytest.mark.parametrize(

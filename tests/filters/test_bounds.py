@@ -20,7 +20,7 @@ SCHEMA = pa.schema({"s": "string", "b": "binary"})
 @pytest.mark.parametrize("unit", ["%a", "_", "_%"])
 def test_patterns_with_very_many_wildcards_are_refused(op, unit):
     many = unit * (LIKE_WILDCARDS_MAX + 1)
-    with pytest.raises(Invalid, match="wildcards; at most 64 are taken"):
+    with pytest.raises(Invalid, match="wildcards, and the limit is 64"):
         parse_where(f"s {op} :p", SCHEMA, {"p": many})
     with pytest.raises(Invalid, match="wildcards"):
         parse_where(f"s {op} '{unit * 2_000}'", SCHEMA)
@@ -42,12 +42,12 @@ def test_patterns_with_very_many_wildcards_are_refused(op, unit):
 )
 def test_values_of_megabytes_are_refused(text):
     size = 10 * LITERAL_BYTES_MAX
-    with pytest.raises(Invalid, match="at most"):
+    with pytest.raises(Invalid, match="the limit is"):
         parse_where(text, SCHEMA, {"p": bytes(size) if text.startswith("b") else "x" * size})
 
 
 def test_queries_of_very_many_words_are_refused():
-    with pytest.raises(Invalid, match=f"at most {LIKE_CHARACTERS_MAX:,}"):
+    with pytest.raises(Invalid, match=f"the limit is {LIKE_CHARACTERS_MAX:,}"):
         parse_where("match(s, :p)", SCHEMA, {"p": "a " * LIKE_CHARACTERS_MAX})
 
 

@@ -77,7 +77,7 @@ def test_text_and_dates_in_a_long_list_are_read_as_values_of_the_column():
     days = [date(2024, 2, day) for day in range(1, 29)] * 5
     listed = ",".join(f"'{day}'" for day in days)
     assert parse_where(f"d in ({listed})", SCHEMA) == Leaf("d", "in", tuple(days))
-    for column, values, why in (("n", TEXTS, "no whole number"), ("flag", NUMBERS, "flag")):
+    for column, values, why in (("n", TEXTS, "not a whole number"), ("flag", NUMBERS, "flag")):
         with pytest.raises(Invalid, match=why):
             parse_where(f"{column} in ({','.join(map(repr, values))})", SCHEMA)
 

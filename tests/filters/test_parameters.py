@@ -208,13 +208,13 @@ def refused(where, params):
         ("n = :x", {"x": 10**5000}, "bits"),
         ("n = cast(:x as tinyint)", {"x": 300}, "outside the range of tinyint"),
         ("n = :limit", {"limt": 1}, "did you mean :limt"),
-        ("n = 1", {"x": 1}, "does not name :x"),
+        ("n = 1", {"x": 1}, "does not use :x"),
         ("n = :x", {"x": 1, "b": 2, "a": 3}, ":a, :b"),
-        ("id = ':x'", {"x": 1}, "does not name :x"),
-        (None, {"x": 1}, "does not name :x"),
-        ([("n", "=", 1)], {"x": 1}, "does not name :x"),
-        ("n = :x", [("x", 1)], "params is a list"),
-        ("n = :x", {1: 1}, "the name of a parameter is a int"),
+        ("id = ':x'", {"x": 1}, "does not use :x"),
+        (None, {"x": 1}, "does not use :x"),
+        ([("n", "=", 1)], {"x": 1}, "does not use :x"),
+        ("n = :x", [("x", 1)], "params must be a dict, not a list"),
+        ("n = :x", {1: 1}, "the name of a parameter must be text, not a int"),
         ("n = : x", {"x": 1}, "name of a parameter is missing"),
         ("n = :'x'", {"x": 1}, "name of a parameter is missing"),
         ("n = :", {}, "name of a parameter is missing"),
@@ -239,12 +239,12 @@ def test_a_parameter_that_is_missing_or_left_over_is_invalid_and_named(where, pa
         ("n in :x", np.ones((2, 2)), "2 dimensions"),
         ("n in :x", np.array([1j]), "complex"),
         ("n in :x", {"a": 1}, "type dict"),
-        ("id = :x", "\ud800", "half a character"),
+        ("id = :x", "\ud800", "lone surrogate"),
         ("ts = :x", pd.Timestamp(1), "below the microsecond"),
         ("ts = :x", np.datetime64(1, "ns"), "below the microsecond"),
         ("ts = :x", pa.scalar(1, pa.timestamp("ns")), "out of range"),
         ("ts = :x", np.datetime64(10**6, "Y"), "years 1 to 9999"),
-        ("n = :x", "five", "no whole number"),
+        ("n = :x", "five", "not a whole number"),
         ("id = :x", 5, "cannot be compared"),
         ("f = :x", np.longdouble(1) / 3, "long double"),
         ("ts in :x", np.array([10**6], "M8[Y]"), "years 1 to 9999"),
@@ -269,7 +269,7 @@ def test_a_scan_takes_parameters():
     assert found("id in :ids and ts > :since", ids=ids, since=moments[3]) == [5]
     assert found("id = :id", id="k4") == [4]
     assert found("n >= :n", n=np.int64(6)) == [6, 7, 8]
-    with pytest.raises(Invalid, match="does not name :n"):
+    with pytest.raises(Invalid, match="does not use :n"):
         table.scan(params={"n": 1})
 
 

@@ -186,7 +186,7 @@ def test_what_only_looks_like_a_test_is_refused(where):
 
 
 def test_a_name_that_differs_in_case_from_two_columns_is_refused():
-    with pytest.raises(Invalid, match="any of Aa, aA"):
+    with pytest.raises(Invalid, match="ambiguous: Aa, aA"):
         parse_where("aa = 1", pa.schema({"Aa": "int64", "aA": "int64"}))
 
 

@@ -133,7 +133,7 @@ def test_columns_are_chosen_twice_if_asked_for_and_meta_columns_too(table, keys,
 
 @pytest.mark.parametrize(
     ("column", "hint"),
-    [("fair", "did you mean fare"), ("FAIR", "did you mean fare"), ("x", "columns: .*, id, ")],
+    [("fair", "did you mean fare"), ("FAIR", "did you mean fare"), ("x", "columns: id, ")],
 )
 def test_a_column_that_does_not_exist_is_refused_with_those_that_do(table, column, hint):
     with pytest.raises(Invalid, match=f"there is no column '{column}'\n  hint: {hint}"):
@@ -149,7 +149,7 @@ def test_a_column_that_does_not_exist_is_refused_with_those_that_do(table, colum
             "2 keys are not in the table: 'nobody', 'k00010'",
         ),
         ("nobody", "error", "nobody"),
-        ("nobody", "fine", "missing='fine' is not possible"),
+        ("nobody", "fine", "missing='fine' is not supported"),
     ],
 )
 def test_a_missing_key_is_said_clearly(table, keys, missing, why):

@@ -301,7 +301,7 @@ def test_an_index_prunes_by_such_a_name(table):
 
 def test_wrong_names_are_refused_with_the_nearest(table):
     for text in ('"fare amount" > 3', "3 < 'fare amount'"):
-        said = "'fare amount' is a text here, no column … hint: write `fare amount`"
+        said = "'fare amount' is text here, not a column … hint: write the column as `fare amount`"
         refused(said, table.scan, text)
     refused("two literals", table.scan, '"fare" > 3', kind=Unsupported)
     said = "there is no column 'fare amont' … hint: did you mean fare amount?"

@@ -67,7 +67,7 @@ def assert_kept(table: Table, past: dict[int, State]) -> None:
         if seq >= horizon or seq in tagged:
             assert as_state(other.scan(as_of=seq).to_arrow()) == state
         else:
-            with pytest.raises(Expired, match=f"after commits {horizon} to {other.snapshot().seq}"):
+            with pytest.raises(Expired, match=f"commits {horizon} to {other.snapshot().seq}"):
                 other.scan(as_of=seq)
         count("past states read or refused after a cleaning")
     assert ours(table.storage) == past[max(past)] == theirs(table.storage)  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ WRITES: dict[str, Callable[[mdt.Table], Any]] = {
 @pytest.mark.parametrize("write", list(WRITES))
 def test_a_table_opened_as_of_a_point_cannot_be_written_to(table, write):
     seen, newest = mdt.open(table.path, as_of=1), table.snapshot().seq
-    refused("after commit 1 and cannot be written to", WRITES[write], seen)
+    refused("as of commit 1 and read-only", WRITES[write], seen)
     assert table.snapshot().seq == newest
 
 
@@ -122,9 +122,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"as_of": 5}, "no commit 5"),
     ({"as_of": -1}, "no commit -1"),
     ({"since": -1}, "there is no commit -1"),
-    ({"since": 2, "until": 1}, "goes backwards"),
-    ({"until": 1}, "until is the end of a range"),
-    ({"since": 0, "until": 1, "as_of": 2}, "until is the end of a range"),
+    ({"since": 2, "until": 1}, "is reversed"),
+    ({"until": 1}, "until requires since"),
+    ({"since": 0, "until": 1, "as_of": 2}, "until requires since"),
     ({"query_type": "incremental"}, "query_type='incremental'"),
 ]
 

@@ -42,7 +42,7 @@ def test_hudi_names_and_ours_are_the_same_option():
     assert not moves.update_partition_path
     same = {bytes_max: "1048576", "mdt.max.file.bytes": 1 << 20}
     assert parse_options(same).max_file_bytes == 1 << 20
-    refused("one option", parse_options, same | {"mdt.max.file.bytes": 1 << 21})
+    refused("same option", parse_options, same | {"mdt.max.file.bytes": 1 << 21})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_small_file_limit_follows_a_smaller_file_size_unless_given():
     large = parse_options({"mdt.max.file.bytes": 1 << 30})
     assert large.small_file_bytes == Options().small_file_bytes
     contradicting = {"mdt.max.file.bytes": 6000, "mdt.small.file.bytes": 7000}
-    refused("above the largest", parse_options, contradicting)
+    refused("is larger than mdt.max.file.bytes", parse_options, contradicting)
 
 
 @given(
@@ -131,14 +131,14 @@ HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
             {"mdt.clean.retain.commit": 3},
             "unknown option … did you mean mdt.clean.retain.commits",
         ),
-        ({"mdt.clean.retain.commits": 0}, "not possible … from 1 to"),
+        ({"mdt.clean.retain.commits": 0}, "not valid … from 1 to"),
         ({"mdt.hive.style": False}, "fixed at creation"),
         ({HIVE_STYLE: None}, "mdt.hive.style is fixed at creation"),
         ({"mdt.bucket.partitions": "a,3"}, "fixed at creation"),
-        ({"mdt.cache.dir": "pages"}, "option of the machine … mdt.open"),
-        ({"mdt.commit.attempts": None}, "option of the session … mdt.open"),
-        ({"mdt.page.bytes": 512, "hoodie.parquet.page.size": None}, "one option"),
-        ({"mdt.column.stats.columns": ["x" * 70_000]}, "more than 65,536 bytes"),
+        ({"mdt.cache.dir": "pages"}, "scope machine … mdt.open"),
+        ({"mdt.commit.attempts": None}, "scope session … mdt.open"),
+        ({"mdt.page.bytes": 512, "hoodie.parquet.page.size": None}, "same option"),
+        ({"mdt.column.stats.columns": ["x" * 70_000]}, "more than the 65,536 allowed"),
     ],
 )
 def test_options_that_a_table_cannot_change_are_refused(options, said):

@@ -157,8 +157,8 @@ def test_options_that_do_not_go_together_are_refused_also_beside_another_who_alt
     under_way = steps(mdt.open(tmp_path / "t").metadata, late)
     assert [next(under_way) for _ in range(4)][-1] == "written"
     table.alter(options={"mdt.max.file.bytes": None})
-    refused("above the largest file", list, under_way)
-    refused("above the largest file", table.alter, options=small)
+    refused("is larger than mdt.max.file.bytes", list, under_way)
+    refused("is larger than mdt.max.file.bytes", table.alter, options=small)
     assert mdt.open(tmp_path / "t").options.small_file_bytes == 100 << 20
     assert table.snapshot().seq == 1
 

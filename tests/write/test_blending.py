@@ -134,7 +134,7 @@ def test_whole_rows_are_asked_for_unless_partial_is_said_which_evolves_nothing(
     table = filled(tmp_path)
     with pytest.raises(Invalid, match="column 'ts' is missing"):
         table.upsert({**KEY, "n": [1]}, mergers={"n": "sum"})
-    with pytest.raises(Invalid, match="partial keeps them"):
+    with pytest.raises(Invalid, match="cannot be combined"):
         table.upsert(KEY, partial=True, evolve=True)
 
 

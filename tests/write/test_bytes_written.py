@@ -163,7 +163,7 @@ def test_larger_ordering_values_set_by_a_condition_go_into_log_files_that_other_
 
 
 def test_evolve_alters_the_table_so_it_has_no_dry_run(table):
-    with pytest.raises(Invalid, match="a dry run does not"):
+    with pytest.raises(Invalid, match="does not support dry_run"):
         table.upsert(rows([1], 1), evolve=True, dry_run=True)
 
 

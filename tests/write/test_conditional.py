@@ -87,7 +87,7 @@ def test_rows_get_values_and_what_expressions_make_of_them(tmp_path, table_type,
         ({"values": {"ts": "soon"}}, Invalid, "'soon' is no value of the column 'ts'"),
         ({"values": {"fare": 1.0}, "set": {"fare": "2"}}, Invalid, "is set twice"),
         ({}, Invalid, "nothing is set"),
-        ({"set": {"fare": "1 / (ts - 1)"}}, Invalid, "divided by zero"),
+        ({"set": {"fare": "1 / (ts - 1)"}}, Invalid, "division by zero"),
         ({"set": {"ts": "ts * 9223372036854775807"}}, Invalid, "overflow"),
     ],
 )

@@ -237,16 +237,16 @@ def test_values_are_cast_as_an_upsert_casts_them():
         ([("matched", None, {"fare": object()})], "is no value of the column 'fare'"),
         ([("matched", None, {"id": "source.id || 'x'"})], "cannot change the column 'id'"),
         ([("matched", None, {"city": "'x'"})], "cannot change the column 'city'"),
-        ([("matched", "source.id > target.ts", None)], "is not compared with"),
+        ([("matched", "source.id > target.ts", None)], "cannot be compared with"),
         ([("matched", "source.id =", None)], "missing"),
-        ([("matched", 7, None)], "is text"),
+        ([("matched", 7, None)], "must be text"),
         ([("not_matched", "target.ts = 1", "*")], "no column 'target.ts'"),
         ([("not_matched", None, {"id": "source.id"})], "needs a value of the column 'ts'"),
         ([("not_matched_by_source", "source.ts = 1", None)], "no column 'source.ts'"),
         ([("not_matched_by_source", None, "*")], "columns and their values"),
-        ([("matched", None, None), ("matched", "source.ts = 1", None)], "holds for every row"),
-        ([("matched", None, {"fare": ":fare"})], "an expression has no parameters"),
-        ([("matched", None, {"fare": "source.fare / (target.ts - 1)"})], "divided by zero"),
+        ([("matched", None, None), ("matched", "source.ts = 1", None)], "has no condition"),
+        ([("matched", None, {"fare": ":fare"})], "expressions do not support parameters"),
+        ([("matched", None, {"fare": "source.fare / (target.ts - 1)"})], "division by zero"),
     ],
 )
 def test_what_cannot_be_merged_is_said_and_nothing_is_left(tmp_path, clauses, why):
@@ -284,7 +284,7 @@ def test_lists_are_not_joined(on):
     data = pa.table({"id": [1], "n": [1], "tags": [["x"]]})
     table = mdt.create(MemoryStorage(), data.schema, ["id"])
     table.upsert(data)
-    with pytest.raises(Invalid, match="cannot be equal|is not compared with"):
+    with pytest.raises(Invalid, match="cannot be equal|cannot be compared with"):
         merged(table, data, ("matched", None, None), on=on)
 
 
@@ -316,7 +316,7 @@ def test_only_columns_that_clauses_name_are_read(tmp_path, monkeypatch):
 
 def test_a_table_of_the_past_takes_no_merge(tmp_path):
     filled(tmp_path)
-    with pytest.raises(Invalid, match="cannot be written to"):
+    with pytest.raises(Invalid, match="read-only"):
         mdt.open(tmp_path / "t", as_of=1).merge(rows([0], 3, 3.0))
 
 

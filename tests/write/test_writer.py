@@ -268,9 +268,9 @@ def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused():
         ("max_seconds", float("nan")),
         ("max_seconds", "1"),
     ):
-        with pytest.raises(Invalid, match="a writer of|max_rows"):
+        with pytest.raises(Invalid, match="max_rows"):
             gathering(table, **{name: wrong})
-    with pytest.raises(Invalid, match="cannot be written to"):
+    with pytest.raises(Invalid, match="read-only"):
         mdt.open(table.storage, as_of=1).writer()
 
 

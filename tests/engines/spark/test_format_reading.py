@@ -96,7 +96,7 @@ def refusal(frame: Any) -> str:
         ({"changes": "net"}, "give since"),
         ({"changes": "some", "since": "0"}, "one of net, all"),
         ({"as_of": "1", "since": "0"}, "do not go together"),
-        ({"as_of": "1", "as.of.instant": "2"}, "one option, with different values"),
+        ({"as_of": "1", "as.of.instant": "2"}, "same option, with different values"),
         ({"query_type": "read_optimized", "since": "0"}, "takes no since"),
         (
             {"hoodie.datasource.query.incremental.format": "cdc", "since": "0"},

@@ -81,11 +81,11 @@ def test_commits_carry_the_metadata_of_the_session_and_of_the_write(
 SENSELESS = cases(
     """
     index -> bitmap(city) -> unknown setting 'spark.mdt.index'.*did you mean spark.mdt.index
-    page.bytes -> many -> page.bytes = 'many' is not possible
+    page.bytes -> many -> page.bytes='many' is not valid
     explain -> loud -> one of off, log, metrics
     affinity -> perhaps -> one of auto, on, off
-    footers.bytes -> many -> spark.mdt.footers.bytes = 'many' is not possible
-    vectors.bytes -> -1 -> spark.mdt.vectors.bytes = '-1' is not possible
+    footers.bytes -> many -> spark.mdt.footers.bytes='many' is not valid
+    vectors.bytes -> -1 -> spark.mdt.vectors.bytes='-1' is not valid
     indexes.auto -> perhaps -> true or false
     indexes.packages -> pandas_of_mars -> the package 'pandas_of_mars' is not installed
     indexes.packages -> numpy -> the package 'numpy' announces no index

@@ -396,7 +396,7 @@ def test_spark_limits_without_an_order_and_after_a_filter(
     assert whole.columns == ["city"] and whole.count() == table.scan().count()
     monkeypatch.setattr("mdt.query.SPARK_LIMIT_MAX", 3)
     assert table.scan(limit=3).to_spark(spark).count() == 3
-    with pytest.raises(mdt.Unsupported, match="Spark takes no limit above 3"):
+    with pytest.raises(mdt.Unsupported, match="above Spark's maximum of 3"):
         table.scan(limit=4).to_spark(spark)
 
 

@@ -1,0 +1,101 @@
+"""Hints of errors, with commands and their options in place of Python calls and arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_COMMANDS = {
+    "abort": "abort PATH",
+    "advise": "index advise PATH",
+    "alter": "alter PATH",
+    "analyze": "index create PATH 'table_stats(COLUMN)'",
+    "build_indexes": "index build PATH",
+    "changes": "changes PATH",
+    "check": "check PATH",
+    "clean": "clean PATH",
+    "cluster": "cluster PATH",
+    "compact": "compact PATH",
+    "create_index": "index create PATH",
+    "delete": "delete PATH",
+    "delete_partition": "delete-partition PATH",
+    "delete_where": "delete PATH --where …",
+    "drop_index": "index drop PATH",
+    "history": "history PATH",
+    "insert_overwrite": "overwrite PATH",
+    "purge": "purge PATH",
+    "rebuild_index": "index rebuild PATH",
+    "rekey": "rekey PATH",
+    "repair": "repair PATH",
+    "restore": "restore PATH",
+    "rollback": "rollback PATH",
+    "stats": "stats PATH",
+    "tag": "tag PATH",
+    "tags": "tags PATH",
+    "truncate": "truncate PATH",
+    "untag": "untag PATH",
+    "update_where": "update PATH",
+    "upsert": "upsert PATH",
+}
+"""Methods of a table -> commands."""
+_OPTIONS = (
+    *("as_of", "before", "by", "columns", "curve", "dry_run", "key", "key_index", "limit", "mode"),
+    *("order_by", "ordering", "partition_by", "scope", "since", "until", "where"),
+)
+"""Arguments with an option of the same name."""
+_METHOD = "|".join(_COMMANDS)
+_ENTRY = r"\{'(?P<name>[\w.]+)': '?(?P<value>[^',}]*)'?[^}]*\}"
+"""A dict of Python."""
+_VALUE = r"(?:['\"](?P<text>[^'\"]*)['\"]|\['?(?P<list>[^\]]*?)'?\]|(?P<plain>[\w…]+))"
+"""A text, a list of texts, or another value of Python."""
+
+
+def _command(match: re.Match[str]) -> str:
+    return f"mdt {_COMMANDS[match['method']]}"
+
+
+def _option(match: re.Match[str]) -> str:
+    name = match["name"].replace("_", "-")
+    value = (match["text"] or match["list"] or match["plain"] or "").replace("', '", ",")
+    if value == "True":
+        return f"--{name}"
+    if re.search(r"[^\w,…]", value):
+        value = f"'{value}'"
+    return f"--{name} {value}"
+
+
+_Replacement = str | Callable[[re.Match[str]], str]
+_RULES: tuple[tuple[re.Pattern[str], _Replacement], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"mdt\.create\(path, schema, key=\[[^\]]*\]\)", "mdt create PATH --like FILE --key NAME"),
+        (r"mdt\.open\(path, \{'(?P<option>[^']+)': …\}\)", r"--option \g<option>=…"),
+        (r"(the argument as_of\? )?mdt\.open\(path, as_of=…\)", "--as-of"),
+        (r"mdt\.open\(path\)\.scan\(\)", "mdt scan PATH"),
+        (r"mdt\.open\(path\) opens it", "mdt info PATH shows it"),
+        (r"mdt\.open\(path\)", "mdt info PATH"),
+        (r"mdt\.repair(\(path\))?", "mdt repair PATH"),
+        (r"mdt\.config\.options_table\(\)", "mdt options"),
+        (r"\w+=True \((?P<option>--[a-z-]+)\)", r"\g<option>"),
+        (r"\b(?P<call>\w+\()\w+=True\) \((?P<option>--[a-z-]+)\)", r"\g<call>) \g<option>"),
+        (rf"\bt\.(?P<method>{_METHOD})\b(\([^()]*\))?", _command),
+        (rf"(?<![\w.])(?P<method>{_METHOD})\(\)", _command),
+        (rf"storage_options={_ENTRY}", r"--storage-option \g<name>=\g<value>"),
+        (rf"\boptions={_ENTRY}", r"--option \g<name>=\g<value>"),
+        (r" or order_by=\[.*\]", ""),
+        (rf"\b(?P<name>{'|'.join(_OPTIONS)})={_VALUE}", _option),
+        (r"\bstorage_options\b", "--storage-option"),
+        (r"\bas_of\b", "--as-of"),
+    )
+)
+
+
+def for_command_line(hint: str) -> str:
+    """Return a hint with commands in place of Python.
+
+    >>> for_command_line("mdt.open(path) opens it"), for_command_line("name it: key=['id']")
+    ('mdt info PATH shows it', 'name it: --key id')
+    """
+    for pattern, replacement in _RULES:
+        hint = pattern.sub(replacement, hint)
+    return hint

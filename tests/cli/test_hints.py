@@ -1,0 +1,43 @@
+"""Hints of the command line name commands and options."""
+
+import pytest
+from command_line import error_of
+
+from mdt.cli.hints import for_command_line
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("mdt.open(path) opens it", "mdt info PATH shows it"),
+        (
+            "mdt.create(path, schema, key=[...]) makes one",
+            "mdt create PATH --like FILE --key NAME makes one",
+        ),
+        ("pass it: mdt.open(path, {'mdt.cache.dir': …})", "pass it: --option mdt.cache.dir=…"),
+        ("truncate() ends all rows", "mdt truncate PATH ends all rows"),
+        ("t.delete_where('a > 1') deletes them", "mdt delete PATH --where … deletes them"),
+        (
+            "forget them: rekey(forget_deletes=True) (--forget-deletes)",
+            "forget them: mdt rekey PATH --forget-deletes",
+        ),
+        ("beyond_hudi=True (--beyond-hudi) alters it", "--beyond-hudi alters it"),
+        ("name them: by=['city', 'ts']", "name them: --by city,ts"),
+        ("add ordering='ts'", "add --ordering ts"),
+        (
+            "storage_options={'region': 'eu'}, or AWS_REGION",
+            "--storage-option region=eu, or AWS_REGION",
+        ),
+        ("use options={'mdt.keys.repeat': True}", "use --option mdt.keys.repeat=True"),
+        ('write order_by="ts desc" or order_by=[("ts", "desc")]', "write --order-by 'ts desc'"),
+        ("mdt.config.options_table() lists them all", "mdt options lists them all"),
+        ("did you mean the argument as_of? mdt.open(path, as_of=…)", "did you mean --as-of"),
+        ("did you mean fare?", "did you mean fare?"),
+    ],
+)
+def test_python_becomes_commands(hint, shown):
+    assert for_command_line(hint) == shown
+
+
+def test_errors_of_commands_name_commands(tmp_path):
+    assert "mdt create PATH" in error_of("info", tmp_path / "none")

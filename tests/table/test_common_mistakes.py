@@ -1,0 +1,154 @@
+"""Mistakes that newcomers make, and the hints that they get."""
+
+import pyarrow as pa
+import pytest
+from refusals import refused
+
+import mdt
+from mdt.errors import Unsupported
+from mdt.source.option_keywords import words
+from mdt.stores.storage import MemoryStorage, open_storage
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.string(),
+        "status": pa.string(),
+        "fare": pa.float64(),
+        "day": pa.date32(),
+        "at": pa.struct({"place": pa.string()}),
+    }
+)
+
+
+@pytest.fixture
+def table():
+    return mdt.create(MemoryStorage(), SCHEMA, ["id"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "status = paid",
+        "fare > 1 and status <> paid",
+        "paid = status",
+        "lower(status) = paid",
+        "at.place = paid",
+        "status in ('lost', paid)",
+        "status not in (paid, lost)",
+        "status like paid",
+    ],
+)
+def test_text_without_quotes_is_recognized(where, table):
+    refused("no column 'paid' … hint: text needs quotes: 'paid'", table.scan, where)
+
+
+def test_a_misspelled_column_is_not_taken_for_text(table):
+    refused("no column 'stauts' … hint: did you mean status?", table.scan, "stauts = 'paid'")
+    refused("hint: did you mean status? text needs", table.scan, "id = statu")
+    refused("no column 'ten' … hint: columns: id, status, fare", table.scan, "fare > ten")
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("status", "column 'status' has type string and is not a condition … hint: compare it"),
+        ("status = 5", "hint: text needs quotes: '5'"),
+        ("day > 2024-01-31", "hint: dates need quotes: '2024-01-31'"),
+    ],
+)
+def test_other_forms_of_a_filter_get_a_hint(where, reason, table):
+    refused(reason, table.scan, where)
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        ("fare > 1 && status = 'paid'", "hint: write AND"),
+        ("lenght(status) > 3", "hint: did you mean length?"),
+        ("contain(status, 'x')", "hint: did you mean contains?"),
+        ("median(fare) > 3", "hint: functions are abs"),
+    ],
+)
+def test_what_sql_lacks_here_gets_a_hint(where, hint, table):
+    refused(hint, table.scan, where, kind=Unsupported)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("mdt.compresion", "hint: did you mean mdt.compression?"),
+        ("versionAsOf", "hint: did you mean the argument as_of?"),
+        ("readChangeFeed", "hint: t.changes"),
+        ("nothing.like.it", "hint: mdt.config.options_table()"),
+    ],
+)
+def test_an_unknown_option_names_the_one_that_was_meant(name, hint, table):
+    refused(f"unknown option '{name}' … {hint}", mdt.open, table.storage, {name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("versionAsOf", "as_of"),
+        ("timestampAsOf", "as_of"),
+        ("readChangeFeed", "changes"),
+        ("startingVersion", "since"),
+        ("endingVersion", "until"),
+        ("partiton_by", "partition_by"),
+    ],
+)
+def test_an_option_of_a_read_by_name_names_the_one_that_was_meant(name, meant):
+    refused(f"hint: did you mean {meant}?", words, {"path": "trips", name: "1"})
+
+
+def test_kinds_of_indexes_are_proposed(table):
+    refused(
+        "'bitmp(status)' cannot be used … did you mean bitmap?", table.create_index, "bitmp(status)"
+    )
+    refused("did you mean bloom?", mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index="blom")
+
+
+def test_a_table_is_not_made_by_its_class():
+    refused("mdt.Table takes a storage, not a str … hint: mdt.open(path)", mdt.Table, "trips")
+
+
+def test_a_scan_has_its_limit_as_an_argument(table):
+    refused("hint: write t.scan(limit=5)", table.scan().limit, 5)
+
+
+def test_reading_on_spark_needs_a_session():
+    refused("takes a SparkSession … hint: mdt.open(path).scan()", mdt.read, "trips")
+    refused("takes a SparkSession … hint: mdt.open(path).scan()", mdt.read, "trips", "trips")
+
+
+def test_a_key_of_another_type_is_named(table):
+    refused("key column 'id' has type string, which cannot hold 5", table.get, 5)
+    refused("cannot hold 5 … a list", table.get, ["a", 5])
+
+
+def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mdt.create("~/trips", SCHEMA, ["id"])
+    assert mdt.open("~/trips").path == mdt.open(tmp_path / "trips").path
+    assert open_storage("~").url == open_storage(tmp_path).url
+    assert open_storage("a~/b").url.endswith("a~/b")
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("MOR", "MERGE_ON_READ"),
+        ("mor", "MERGE_ON_READ"),
+        ("merge_on_read", "MERGE_ON_READ"),
+        ("cow", "COPY_ON_WRITE"),
+        ("COW", "COPY_ON_WRITE"),
+        ("copy-on-write", "COPY_ON_WRITE"),
+    ],
+)
+def test_a_table_type_may_be_short_and_in_any_case(given, stored):
+    made = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type=given)
+    assert made.definition.table_type == stored
+
+
+def test_a_commit_that_cannot_be_rolled_back_names_those_that_can(table):
+    refused("commit 0 cannot be rolled back … no commits to roll back", table.rollback, 0)
