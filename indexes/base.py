@@ -314,7 +314,12 @@ class KeyHashes:
 
     @classmethod
     def concat(cls, parts: Sequence[KeyHashes]) -> KeyHashes:
-        """Concatenate at least one part."""
+        """Concatenate at least one part.
+
+        >>> from indexes.key_hash import hash_keys
+        >>> len(KeyHashes.concat([hash_keys(pa.array(["id_1"]), 0), KeyHashes.none()]))
+        1
+        """
         hi, lo = [part.hi for part in parts], [part.lo for part in parts]
         return cls(np.concatenate(hi), np.concatenate(lo))
 
@@ -324,11 +329,21 @@ class KeyHashes:
         return cls(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
     def take(self, rows: npt.NDArray[np.integer] | BoolArray) -> KeyHashes:
-        """Return the hashes at ``rows``, which are positions or a mask. O(len(rows))."""
+        """Return the hashes at ``rows``, which are positions or a mask. O(len(rows)).
+
+        >>> hashes = KeyHashes(np.array([5, 7], np.uint64), np.array([1, 2], np.uint64))
+        >>> hashes.take(np.array([1])).hi.tolist()
+        [7]
+        """
         return KeyHashes(self.hi[rows], self.lo[rows])
 
     def slice(self, first: int, count: int | None = None) -> KeyHashes:
-        """Return ``count`` hashes from position ``first``, or all hashes from there. O(1)."""
+        """Return ``count`` hashes from position ``first``, or all hashes from there. O(1).
+
+        >>> hashes = KeyHashes(np.array([5, 7], np.uint64), np.array([1, 2], np.uint64))
+        >>> hashes.slice(1).hi.tolist()
+        [7]
+        """
         stop = None if count is None else first + count
         return KeyHashes(self.hi[first:stop], self.lo[first:stop])
 
@@ -379,6 +394,9 @@ class Candidates:
         groups last.
 
         O(p + w count).
+
+        >>> [c.tolist() for c in Candidates(np.array([1]), np.array([0]), np.array([4])).pairs(2)]
+        [[1, 0, 1], [0, 4, 4]]
         """
         everywhere = np.tile(np.arange(count), len(self.whole))
         return np.append(self.key, everywhere), np.append(self.group, np.repeat(self.whole, count))
@@ -465,9 +483,10 @@ class KeyIndex(ABC):
         >>> SimpleKeyIndex().locate(key_part, keys[0], hash_keys(keys[0], 0)).whole.tolist()
         [0, 1]
         """
-        group = np.repeat(np.arange(len(keys)), [len(one) for one in keys])
+        group = np.repeat(np.arange(len(keys)), [len(part) for part in keys])
         words = (
-            np.concatenate(word) for word in zip(*((one.hi, one.lo) for one in hashes), strict=True)
+            np.concatenate(word)
+            for word in zip(*((part.hi, part.lo) for part in hashes), strict=True)
         )
         return self.build(pa.concat_arrays(keys), KeyHashes(*words), group, len(keys))
 

@@ -175,17 +175,17 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
     filled = [row_group for row_group in row_groups if row_group.nulls < row_group.values]
     low = _outermost(min, [row_group.min for row_group in filled])
     high = _outermost(max, [row_group.max for row_group in filled])
-    low_is_exact = low is not None and any(one.min_exact and one.min == low for one in filled)
-    high_is_exact = high is not None and any(one.max_exact and one.max == high for one in filled)
+    low_is_exact = low is not None and any(part.min_exact and part.min == low for part in filled)
+    high_is_exact = high is not None and any(part.max_exact and part.max == high for part in filled)
     return Stats(
         low,
         high,
         low_is_exact,
         high_is_exact,
-        sum(one.nulls for one in row_groups),
-        sum(one.nans for one in row_groups),
-        sum(one.values for one in row_groups),
-        sum(one.size for one in row_groups),
+        sum(part.nulls for part in row_groups),
+        sum(part.nans for part in row_groups),
+        sum(part.values for part in row_groups),
+        sum(part.size for part in row_groups),
     )
 
 

@@ -25,13 +25,13 @@ def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArr
     width = values.key_width(type)
     if width is None or not len(present):
         return numbers
-    joined = b"".join(keys.drop_null().to_pylist())
-    if len(joined) != width * len(present):
+    key_bytes = b"".join(keys.drop_null().to_pylist())
+    if len(key_bytes) != width * len(present):
         raise ValueError(f"keys of type {type} must have {width} bytes each")
     if width == 1:
-        numbers[present] = np.frombuffer(joined, np.uint8)
+        numbers[present] = np.frombuffer(key_bytes, np.uint8)
         return numbers
-    words = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(len(present), -1)
+    words = np.frombuffer(key_bytes, ">u8").astype(np.uint64).reshape(len(present), -1)
     numbers[present] = _floats(words[:, 0]) if values.kind_of(type) == "float" else _integers(words)
     if values.kind_of(type) == "decimal":
         numbers /= 10.0 ** values.plain_type(type).scale

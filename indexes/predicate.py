@@ -681,14 +681,14 @@ def verdicts(predicate: Predicate, n: int, ask: Callable[[Leaf], Iterable[Verdic
     [False, True]
     """
 
-    def both(found: Sequence[Verdicts]) -> Verdicts:
-        if found:
-            return reduce(np.logical_and, found)
+    def both(parts: Sequence[Verdicts]) -> Verdicts:
+        if parts:
+            return reduce(np.logical_and, parts)
         return np.ones(n, np.bool_)
 
-    def either(found: Sequence[Verdicts]) -> Verdicts:
-        if found:
-            return reduce(np.logical_or, found)
+    def either(parts: Sequence[Verdicts]) -> Verdicts:
+        if parts:
+            return reduce(np.logical_or, parts)
         return np.zeros(n, np.bool_)
 
     def test(leaf: Leaf | Unknown) -> Verdicts:

@@ -71,8 +71,8 @@ class Registry:
 
     The functions of this module use a process-wide registry.
 
-    >>> Registry().package(Registry().find("bitmap"))  # built in
-    ''
+    >>> Registry().find("bitmap").name
+    'bitmap/1'
     """
 
     def __init__(self, modules: tuple[str, ...] = _BUILT_IN_MODULES) -> None:
@@ -90,6 +90,10 @@ class Registry:
 
         Raises ValueError for a name unlike ``"bitmap/1"``, an abstract class, a class with both
         ``row_groups`` and ``finds_rows``, or a name of another class of the same contract.
+
+        >>> from indexes.bitmap import BitmapIndex
+        >>> Registry(modules=()).register(BitmapIndex).name
+        'bitmap/1'
         """
         if not (
             isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)
@@ -142,6 +146,10 @@ class Registry:
         """Return the installed package that provides ``index``, or its top-level module.
 
         Returns "" for built-in indexes.
+
+        >>> from indexes.bitmap import BitmapIndex
+        >>> Registry().package(BitmapIndex)
+        ''
         """
         module = index.__module__.partition(".")[0]
         if module == __name__.partition(".")[0]:
@@ -149,11 +157,19 @@ class Registry:
         return self._packages.get(index.name, module)
 
     def names(self) -> list[str]:
-        """Return the sorted names of all skipping indexes. Loads all modules and packages."""
+        """Return the sorted names of all skipping indexes. Loads all modules and packages.
+
+        >>> "bitmap/1" in Registry().names(), "record/1" in Registry().names()
+        (True, False)
+        """
         return self._names(self._skipping)
 
     def key_index_names(self) -> list[str]:
-        """Return the sorted names of all key indexes. Loads all modules and packages."""
+        """Return the sorted names of all key indexes. Loads all modules and packages.
+
+        >>> "record/1" in Registry().key_index_names()
+        True
+        """
         return self._names(self._keys)
 
     def _find(self, classes: dict[str, _Kind], name: str, contract: str) -> _Kind | Unknown:
@@ -162,10 +178,10 @@ class Registry:
             # Skip the lock: a forked process may have inherited it locked.
             return exact
         with self._lock:
-            while (found := _newest(classes, name)) is None and self._pending:
+            while (index := _newest(classes, name)) is None and self._pending:
                 self._pending.pop(0)()
-            if found is not None:
-                return found
+            if index is not None:
+                return index
             names = ", ".join(sorted(classes)) or "none"
             failures = "".join(f"; {failure}" for failure in self._failures)
             return Unknown(name, f"unknown {contract} {name!r}; known: {names}{failures}")
@@ -265,7 +281,7 @@ def parse_spec(text: str) -> IndexSpec:
     >>> parse_spec("f(a")
     Traceback (most recent call last):
         ...
-    ValueError: index 'f(a': expected ')' at position 3; write for example "text(note, top='5')"
+    ValueError: index 'f(a': expected ')' at position 3; ...
     """
     tokens = _tokens(text)
     kind, at = _next_value(text, tokens, "the kind of index, like bitmap")
@@ -330,7 +346,7 @@ def _expect_sign(text: str, tokens: list[tuple[str, str, int]], sign: str) -> No
 def _syntax_error(text: str, at: int, expected: str) -> ValueError:
     return ValueError(
         f'index {text!r}: expected {expected} at position {at}; write for example "text(note,'
-        " top='5')\""
+        " tokenizer='word')\""
     )
 
 

@@ -105,10 +105,10 @@ def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
     present = _drop_nulls(column)
     nulls = rows - len(present)
     if _has_few_values(present):
-        counted = _count_all(present)
+        counts = _count_all(present)
     else:
-        counted = _count_frequent(present)
-    return _pack(_Summary(rows, nulls, size, *counted))
+        counts = _count_frequent(present)
+    return _pack(_Summary(rows, nulls, size, *counts))
 
 
 def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
@@ -232,9 +232,9 @@ _Counts = tuple[int, Registers, dict[bytes, tuple[int, int]]]
 
 
 def _count_all(present: pa.Array) -> _Counts:
-    counted = present.value_counts()
-    keys = values.encode(counted.field("values"))
-    counts = counted.field("counts").to_numpy().astype(np.int64)
+    value_counts = present.value_counts()
+    keys = values.encode(value_counts.field("values"))
+    counts = value_counts.field("counts").to_numpy().astype(np.int64)
     # Merge both zeros, and all NaN.
     grouped = (
         pa.table([keys, counts], names=["key", "count"])

@@ -444,16 +444,16 @@ class _Texts:
     _joined: bytes
 
     @classmethod
-    def parse(cls, ends: memoryview, joined: bytes) -> _Texts:
-        """Raise ValueError unless the ends ascend to the length of ``joined``."""
+    def parse(cls, ends: memoryview, texts: bytes) -> _Texts:
+        """Raise ValueError unless the ends ascend to the length of ``texts``."""
         bounds = np.frombuffer(ends, _UINT32)
         whole = (
-            int(bounds[-1]) == len(joined) and bool((bounds[1:] >= bounds[:-1]).all())
+            int(bounds[-1]) == len(texts) and bool((bounds[1:] >= bounds[:-1]).all())
             if len(bounds)
-            else not joined
+            else not texts
         )
         _require(whole, "texts overlap")
-        return cls(bounds, joined)
+        return cls(bounds, texts)
 
     def __len__(self) -> int:
         return len(self._ends)

@@ -2,8 +2,8 @@ r"""``record/1``: sorted key hashes with their groups.
 
 A lookup costs a single probe per key, for any number of groups. The index stores at least 40 bits
 of each hash. For n entries with p bits, a share of n / 2^p of the absent keys gets a false
-candidate. A key part built at once has a share of one in two million or less, up to one in 280,000
-for a billion entries. Merged key parts retain only the bits common to all of them, so for a billion
+candidate. For a key part built at once that is at most one in two million, or one in 280,000 for a
+billion entries. Merged key parts retain only the bits common to all of them, so for a billion
 entries from small loads the share is one in a thousand.
 
 Key parts are designed for memory mapping. Looking up a key reads the header, an entry of the
