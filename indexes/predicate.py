@@ -561,7 +561,7 @@ def _value_test(leaf: Leaf, type: pa.DataType) -> Test:
         return lambda column: test(column.cast(pa.binary()))
     kind = values.kind_of(type)
     if kind is None:
-        raise ValueError("the type has no order; only is null and is not null are supported")
+        raise ValueError("the type cannot be compared; use is null or is not null")
     if leaf.op in ("in", "not in"):
         return _membership(leaf, kind, type)
     if leaf.value is None:
