@@ -81,7 +81,7 @@ def map_parallel(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> 
 
 
 def spans(rows: int, size: int) -> list[slice]:
-    """Split ``rows`` into slices of ``size`` rows. The last one may be shorter.
+    """Split ``rows`` into slices of ``size`` rows. The last slice may be shorter.
 
     >>> spans(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -379,8 +379,9 @@ def distinct_texts(values: npt.NDArray[np.object_]) -> tuple[list[str], npt.NDAr
 class ByteRows:
     """n byte strings in a shared buffer.
 
-    ``data`` is uint8, at least eight bytes longer than the last string. ``starts`` and ``lengths``
-    are int64[n].
+    Attributes:
+        data: uint8, at least eight bytes longer than the last string.
+        starts, lengths: int64[n].
     """
 
     data: UInt8Array

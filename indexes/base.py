@@ -244,10 +244,13 @@ class SkippingIndex(ABC):
         """Return for each summary a superset of the positions in ``within`` that match all
         ``tests``, or None for "any row may match".
 
-        ``tests`` is not empty, and each leaf passes :meth:`can_test`. Testing them together may
-        be cheaper, as for the two ends of a range. ``within`` holds the positions that remain after
-        tests of other columns, None for all. Do not modify them. The result may contain positions
-        outside of ``within``.
+        Testing several leaves together may be cheaper, as for the two ends of a range. The result
+        may contain positions outside of ``within``.
+
+        Args:
+            tests: At least one leaf. Each of them passes :meth:`can_test`.
+            within: Positions that remain after tests of other columns, None for all. Do not modify
+                them.
 
         >>> from indexes.bitmap import BitmapIndex
         >>> fares = InMemory(BitmapIndex().summarize(pa.array([4, 7, 9])))
@@ -374,11 +377,12 @@ class KeyHashes:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Pairs (key, group): the key may be in the group.
+    """Pairs (key, group): the key may be in the group. Pairs are unique and unordered.
 
-    ``key`` and ``group`` are int64[p], positions in the requested keys and in the groups. Pairs are
-    unique and unordered. ``whole`` is int64[w], the groups that may hold every key. They are in no
-    pair.
+    Attributes:
+        key: int64[p], positions in the requested keys.
+        group: int64[p], positions in the groups.
+        whole: int64[w], the groups that may hold every key. They are in no pair.
 
     >>> found = Candidates(np.array([0]), np.array([2]), whole=np.array([5]))
     >>> [column.tolist() for column in found.pairs(count=2)]
@@ -457,10 +461,14 @@ class KeyIndex(ABC):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """Return the key part for n inserted keys.
 
-        ``keys`` is string or binary[n], and its bytes sort like the key columns of the table. With
-        a single string column they are the record keys. ``hashes`` belong to the record keys.
-        ``group`` is int64[n] in [0, groups), the group of each key. Keys may repeat, in the same
-        group or in several.
+        Keys may repeat, in the same group or in several.
+
+        Args:
+            keys: string or binary[n]. The bytes sort like the key columns of the table. With a
+                single string column they are the record keys.
+            hashes: Hashes of the record keys.
+            group: int64[n] in [0, groups), the group of each key.
+            groups: Number of groups.
 
         >>> from indexes.key_hash import hash_keys
         >>> from indexes.keys.simple import SimpleKeyIndex
@@ -510,9 +518,12 @@ class KeyIndex(ABC):
     def locate(self, key_part: Any, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """Return a superset of the pairs (key, group of the key part) for m keys.
 
-        ``key_part`` is bytes, a memoryview, or the result of :meth:`opened`. ``keys`` and
-        ``hashes`` are as in :meth:`build`. Raises ValueError for bytes that the index did not
-        write. The table then takes all groups of the key part as candidates.
+        Raises ValueError for bytes that the index did not write. The table then takes all groups of
+        the key part as candidates.
+
+        Args:
+            key_part: bytes, a memoryview, or the result of :meth:`opened`.
+            keys, hashes: As in :meth:`build`.
 
         >>> from indexes.key_hash import hash_keys
         >>> from indexes.keys.record import RecordKeyIndex
@@ -534,11 +545,14 @@ class KeyIndex(ABC):
         """Return the pairs of :meth:`locate`, restricted to a key and a group of the same
         partition.
 
-        ``key_place`` is int64[m], the number of each key's partition, 0 or more. ``group_place`` is
-        int64[groups of the key part], -1 for a partition without keys. Override this method if the
-        index compares keys with each group in turn, and skip the groups of other partitions.
-        ``whole`` groups are not restricted. Raises ValueError like :meth:`locate`, and IndexError
-        if the key part has more groups than ``group_place``.
+        Override this method if the index compares keys with each group in turn, and skip the groups
+        of other partitions. ``whole`` groups are not restricted. Raises ValueError like
+        :meth:`locate`, and IndexError if the key part has more groups than ``group_place``.
+
+        Args:
+            key_place: int64[m], the number of each key's partition, 0 or more.
+            group_place: int64[groups of the key part], the number of each group's partition, -1 for
+                a partition without keys.
 
         >>> from indexes.key_hash import hash_keys
         >>> from indexes.keys.record import RecordKeyIndex
@@ -560,8 +574,10 @@ class KeyIndex(ABC):
     ) -> bytes:
         """Merge key parts into one that gives the same answers.
 
-        ``groups[i]`` is int64[groups of key part i]: the new number in [0, total) of each old
-        group, or -1 to drop the group.
+        Args:
+            groups: For each key part int64[its groups], the new number of each old group in [0,
+                total), or -1 to drop the group.
+            total: Number of groups of the result.
 
         >>> from indexes.key_hash import hash_keys
         >>> from indexes.keys.record import RecordKeyIndex

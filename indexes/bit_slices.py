@@ -54,8 +54,10 @@ def pack(codes: npt.NDArray[np.unsignedinteger[Any]], count: int) -> list[bytes]
 def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
     """Return the positions with a code in any of the ``ranges``.
 
-    ``slices`` are the bitmaps of :func:`pack`. ``ranges`` are sorted, disjoint, not empty, and
-    within 2**slices. ``present`` holds the positions to search. It may be reused as the result.
+    Args:
+        slices: Bitmaps of the slices of :func:`pack`.
+        ranges: Sorted, disjoint, not empty, and within 2**slices.
+        present: Positions to search. May be reused as the result.
 
     >>> from indexes.positions import to_bitmap
     >>> slices = [to_bitmap(data) for data in pack(np.array([3, 0, 5, 3], np.uint32), 6)]

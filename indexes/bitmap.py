@@ -27,7 +27,7 @@ The decision is therefore based on bytes, with a bonus for the values form.
 
 Integers need no separate form: 256 consecutive integers take about 20 bytes in the dictionary.
 Nulls have their own bitmap. Each bitmap and each dictionary block is a block (``indexes.blocks``)
-that is read and verified separately. For example, ``age = 21`` reads one dictionary block, and one
+that is read and verified separately. For example, ``age = 21`` reads a dictionary block, and a
 bitmap or the slices. Results are exact, with one exception: LIKE with an inner wildcard returns a
 superset if more than 1,024 values share its literal prefix.
 

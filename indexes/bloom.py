@@ -54,8 +54,10 @@ _HALF = np.uint64(32)
 class FilterSet:
     """f concatenated filters.
 
-    ``words`` is uint32[8 * blocks], all blocks. ``first`` is int64[f], the first block of each
-    filter. ``blocks`` is int64[f], the number of blocks of each filter, at least 1.
+    Attributes:
+        words: uint32[8 * blocks], all blocks.
+        first: int64[f], the first block of each filter.
+        blocks: int64[f], the number of blocks of each filter, at least 1.
     """
 
     words: UInt32Array
@@ -65,8 +67,12 @@ class FilterSet:
     def probe_pairs(self, which: Int64Array, key: Int64Array, hashes: KeyHashes) -> BoolArray:
         """Return True where filter ``which[i]`` may contain key ``key[i]`` -> bool[p].
 
-        ``which`` is int64[p] in [0, f). ``key`` is int64[p], positions in ``hashes``. O(p): probing
-        a pair stops at the first word with an unset bit, so an absent key costs about two words.
+        O(p): probing a pair stops at the first word with an unset bit, so an absent key costs about
+        two words.
+
+        Args:
+            which: int64[p] in [0, f).
+            key: int64[p], positions in ``hashes``.
         """
         answer = np.zeros(len(which), np.bool_)
         for start in range(0, len(which), _PIECE_PAIRS):
@@ -102,9 +108,12 @@ def build_many(
     """Return the concatenated filters of all owners, and the blocks of each -> (bytes,
     int64[owners]).
 
-    ``owner`` is int64[n] in [0, owners), the filter of each key. ``fpp`` is in (0, 1). O(n + size),
-    and needs one byte of memory for each bit of the filters. Raises ValueError for a probability
-    out of range.
+    O(n + size), and needs one byte of memory for each bit of the filters. Raises ValueError for a
+    probability out of range.
+
+    Args:
+        owner: int64[n] in [0, owners), the filter of each key.
+        fpp: False-positive probability, in (0, 1).
     """
     per_block = keys_per_block(fpp)
     counts = np.bincount(owner, minlength=owners)

@@ -41,9 +41,12 @@ _KERNELS: Mapping[Test, Any] = {
 class Side:
     """The lower or the upper bounds of n segments.
 
-    ``keys`` is binary[n], null for a missing bound. ``words`` is uint64[n] with the same bounds, 0
-    for a missing bound, or None unless all keys have eight bytes. ``absent`` is bool[n], True for a
-    missing bound, or None if none is missing. It is set only together with ``words``.
+    Attributes:
+        keys: binary[n], null for a missing bound.
+        words: uint64[n] with the same bounds, 0 for a missing bound. None unless all keys have
+            eight bytes.
+        absent: bool[n], True for a missing bound. None if no bound is missing, or without
+            ``words``.
     """
 
     keys: pa.ChunkedArray
@@ -127,11 +130,12 @@ _COUNTED = ("known", "has_rows", "has_nulls", "has_values")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Statistics of a column for n segments: bounds, and flags derived from counts -> bool[n]
-    each.
+    """Statistics of a column for n segments: bounds, and flags derived from counts -> bool[n] each.
 
-    ``known`` is True if the counts are consistent. Other segments are MAYBE. ``has_rows``,
-    ``has_nulls`` and ``has_values`` are True if there are rows, nulls, or rows that are not null.
+    Attributes:
+        min, max: The bounds.
+        known: True if the counts are consistent. Other segments are MAYBE.
+        has_rows, has_nulls, has_values: True if there are rows, nulls, or rows that are not null.
     """
 
     min: Side

@@ -79,8 +79,9 @@ _Table = TypeVar("_Table", bound=npt.NDArray[Any])
 class Text:
     """The code points of n rows, joined.
 
-    ``codes`` is uint8 if all are ASCII, else uint32. ``bounds`` is int64[n + 1]. Row i is
-    codes[bounds[i]:bounds[i + 1]].
+    Attributes:
+        codes: uint8 if all are ASCII, else uint32.
+        bounds: int64[n + 1]. Row i is codes[bounds[i]:bounds[i + 1]].
     """
 
     codes: Codes

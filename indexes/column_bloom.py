@@ -5,14 +5,14 @@ The filter contains the keys (``indexes.values``) of a segment's distinct values
 ``indexes.key_hash``, in the block format of ``indexes.bloom``. Nulls are not in the filter. Two
 flags record the presence of nulls and of values.
 
-A lookup of a literal needs one block, and reads and verifies only its 4 KiB page, however large the
-filter is.
+A lookup of a literal needs a single block. It reads and verifies only the 4 KiB page of that block,
+however large the filter is.
 
 Bytes, little-endian::
 
     header  magic "MCBL", version (1), flags (1: has nulls 1, has values 2), 0 (2),
             blocks (uint32), CRC-32 of these (4)
-    pages   128 blocks each, the last one fewer, and after each its CRC-32 (4),
+    pages   128 blocks each, the last page fewer, and after each its CRC-32 (4),
             which starts from the page's number
 """
 

@@ -192,9 +192,11 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
 def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
     """Merge runs of consecutive segments, each like :func:`merge` -> STATS_SCHEMA [runs].
 
-    ``stats`` is STATS_SCHEMA [n] in a single chunk. ``starts`` are the first segments of the runs,
-    ascending from 0. If a segment has no statistics, its run has none. The same holds for NaN
-    counts. O(n).
+    If a segment has no statistics, its run has none. The same holds for NaN counts. O(n).
+
+    Args:
+        stats: STATS_SCHEMA [n] in a single chunk.
+        starts: First segments of the runs, ascending from 0.
     """
     nulls, nans, rows = (counts(stats[name]) for name in ("nulls", "nans", "values"))
     is_known = np.logical_and.reduceat((nulls >= 0) & (rows >= nulls), starts)
@@ -270,9 +272,12 @@ def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
 def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
     """Return MAYBE or NO for each of n segments -> bool[n].
 
-    ``stats`` is :data:`STATS_SCHEMA` [n] of the tested column, or a :class:`Bounds` read from it.
-    ``type`` is the type of that column. O(n × log(literals)), vectorized. Raises ValueError for a
-    literal that cannot be compared with ``type``.
+    O(n × log(literals)), vectorized. Raises ValueError for a literal that cannot be compared with
+    ``type``.
+
+    Args:
+        stats: :data:`STATS_SCHEMA` [n] of the tested column, or a :class:`Bounds` read from it.
+        type: Type of the tested column.
 
     >>> known = [summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))]
     >>> stats = to_batch([*known, None])  # None: no statistics
@@ -292,8 +297,10 @@ def prune_predicate(
 ) -> BoolArray:
     """Return MAYBE or NO for each of ``n`` segments under a whole predicate -> bool[n].
 
-    ``lookup`` returns the statistics [n] and the type of a column, or None (MAYBE). Raises
-    ValueError like :func:`prune`, and for statistics of a different number of segments.
+    Raises ValueError like :func:`prune`, and for statistics of a different number of segments.
+
+    Args:
+        lookup: Returns the statistics [n] and the type of a column, or None (MAYBE).
 
     >>> from indexes.predicate import And
     >>> stats = to_batch([summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))])

@@ -1,4 +1,4 @@
-"""The sorted distinct keys of a column, stored in blocks. Finding the rank of a key reads one
+"""The sorted distinct keys of a column, stored in blocks. Finding the rank of a key reads a single
 block.
 
 Keys are those of ``indexes.values``. The *rank* of a key is the number of keys below it. The keys
@@ -60,7 +60,9 @@ _DEFLATE_RATIO_MAX = 1100
 class Bounds:
     """Keys to find ranks for.
 
-    ``keys`` are sorted. ``words`` is uint64[n] with the same keys if they have 8 bytes.
+    Attributes:
+        keys: Sorted keys.
+        words: uint64[n], the same keys as numbers, if they have 8 bytes.
     """
 
     keys: Sequence[bytes]
@@ -89,8 +91,9 @@ def to_words(keys: pa.Array) -> UInt64Array:
 def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
     """Return sorted distinct keys as blocks: the index, then the keys. O(bytes), vectorized.
 
-    ``keys`` is uint64[n] for keys of 8 bytes, else binary[n]. ``width`` is the length of all keys,
-    or None if it varies.
+    Args:
+        keys: uint64[n] for keys of 8 bytes, else binary[n].
+        width: Length of all keys, or None if it varies.
     """
     head = _INDEX.pack(width or 0, len(keys))
     if not len(keys):
@@ -110,7 +113,9 @@ def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
 class Dictionary:
     """The keys of a summary. Blocks are loaded on demand.
 
-    ``count`` is the number of keys. ``blocks_used`` includes the index.
+    Attributes:
+        count: Number of keys.
+        blocks_used: Number of blocks, including the index.
     """
 
     count: int
@@ -129,9 +134,10 @@ class Dictionary:
         """Read the index from block ``first``. Raises ValueError unless its keys have ``width``
         bytes.
 
-        A ``width`` of None stands for keys of any length. Pass the same ``parsed`` dict to several
-        dictionaries to decode equal blocks only once. The segments of a column often have equal
-        blocks.
+        Args:
+            width: Length of the keys, or None for any length.
+            parsed: Cache of decoded blocks. Pass the same dict to several dictionaries to decode
+                equal blocks only once. The segments of a column often have equal blocks.
         """
         data = container.read(first)
         if len(data) < _INDEX.size or data[0] != (width or 0):
@@ -272,10 +278,11 @@ class Dictionary:
 
 @dataclass(slots=True)
 class _TextBlock:
-    """A front-coded block.
+    """A front-coded block. Keys are decoded on demand, or after several searches.
 
-    ``shared`` is uint8[n], the number of bytes in common with the previous key. ``ends`` are the
-    ends of the suffixes. Keys are decoded on demand, or after several searches.
+    Attributes:
+        shared: uint8[n], the number of bytes in common with the previous key.
+        ends: Ends of the suffixes.
     """
 
     shared: bytes

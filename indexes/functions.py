@@ -70,9 +70,11 @@ class Unknown:
 class Function:
     """A predicate function.
 
-    ``columns`` is the number of columns it takes. ``arguments`` are the types of the literals after
-    them (:data:`ARGUMENT_TYPES`). ``run`` maps the columns (Arrays [n]) and arguments to bool[n],
-    as an Arrow or numpy array.
+    Attributes:
+        name: Name in filters.
+        columns: Number of columns it takes.
+        arguments: Types of the literals after the columns (:data:`ARGUMENT_TYPES`).
+        run: Maps the columns (Arrays [n]) and arguments to bool[n], an Arrow or numpy array.
 
     >>> above = Function("above", 2, (float,), lambda x, y, limit: pc.greater(pc.add(x, y), limit))
     >>> above.usage

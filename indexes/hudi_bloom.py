@@ -11,7 +11,7 @@ DYNAMIC_V0     -1, k, byte 1, m, keys per row, keys in the last row, rows, then 
                SIMPLE
 =============  =====================================================================================
 
-A dynamic filter adds a row when the last one is full, until rows * keys per row reach
+A dynamic filter adds a row when the last row is full, until rows * keys per row reach
 ``max_entries``. The first key after that goes to row 0, and the following keys to rows 0, 1, 2 ...
 in turn. All of them count as keys of the last row. A key may be contained if any row contains it.
 
@@ -102,8 +102,12 @@ class FilterBuilder:
     def __init__(
         self, kind: str, keys: int, entries: int, fpp: float, max_entries: int = 0
     ) -> None:
-        """``keys`` is the total number of keys. The other arguments are as in :func:`simple` or
-        :func:`dynamic_v0`.
+        """Create an empty filter.
+
+        Args:
+            kind: SIMPLE or DYNAMIC_V0.
+            keys: Total number of keys to add.
+            entries, fpp, max_entries: As in :func:`simple` and :func:`dynamic_v0`.
         """
         self._is_dynamic = kind == DYNAMIC_V0
         self._entries, self._max_entries = entries, max_entries
@@ -151,9 +155,13 @@ def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
 
 
 def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
-    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``: string[n] in insertion order.
+    """Return the base64 text of a DYNAMIC_V0 filter. O(n k).
 
-    ``entries`` is the number of keys per row. ``max_entries`` limits the number of rows. O(n k).
+    Args:
+        keys: string[n] in insertion order.
+        entries: Number of keys per row.
+        fpp: False-positive probability.
+        max_entries: Limits the number of rows.
     """
     builder = FilterBuilder(DYNAMIC_V0, len(keys), entries, fpp, max_entries)
     builder.add(keys)
@@ -161,10 +169,14 @@ def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_e
 
 
 def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
-    """Return True for each of m keys that may be in the filter -> bool[m].
+    """Return True for each of m keys that may be in the filter -> bool[m]. O(m k + filter).
 
-    ``text`` is the base64 text of the footer, and ``keys`` is string[m]. O(m k + filter). Raises
-    ValueError for an unknown type code or a malformed filter.
+    Raises ValueError for an unknown type code or a malformed filter.
+
+    Args:
+        text: Base64 text of the footer.
+        type_code: SIMPLE or DYNAMIC_V0.
+        keys: string[m].
 
     >>> text = simple(pa.array(["id_1", "id_2"]), entries=100, fpp=1e-9)
     >>> may_contain(text, "SIMPLE", pa.array(["id_1", "id_3"])).tolist()
@@ -264,7 +276,7 @@ def _mix(words: npt.NDArray[Any]) -> UInt32Array:
 
 
 def _words(rows: ByteRows) -> list[UInt32Array]:
-    """The i-th mixed word of all keys that have one. Keys are sorted by descending number
+    """The i-th mixed word of all keys with that many words, sorted by descending number
     of words.
     """
     count = rows.lengths >> 2

@@ -138,8 +138,11 @@ class IntervalTree:
     def __init__(self, low: pa.Array, high: pa.Array) -> None:
         """Build the tree from bounds. O(N log N).
 
-        ``low``, ``high``: string or binary [N], null for unbounded. A range with low > high is
-        empty. Raises ValueError if the lengths differ or the type is wrong.
+        A range with low > high is empty. Raises ValueError if the lengths differ or the type is
+        wrong.
+
+        Args:
+            low, high: string or binary [N], null for unbounded.
         """
         if len(low) != len(high):
             raise ValueError(
@@ -198,9 +201,11 @@ class IntervalTree:
         )
 
     def contains(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
-        """Return True where range ``group[i]`` contains key ``key[i]`` -> bool[p].
+        """Return True where range ``group[i]`` contains key ``key[i]`` -> bool[p]. O(m log N + p).
 
-        ``key`` and ``group`` are int64[p]. O(m log N + p).
+        Args:
+            keys: string[m] without nulls, or their ranks.
+            key, group: int64[p], positions in ``keys`` and in the ranges.
 
         >>> tree = IntervalTree(pa.array(["c", "a"]), pa.array(["f", "d"]))  # c to f, a to d
         >>> tree.contains(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()

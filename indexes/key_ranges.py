@@ -33,10 +33,13 @@ _ALL: list[KeyRange] = [(b"", None)]
 class KeyRanges:
     """The values that match a leaf.
 
-    ``nulls`` is True if null matches. ``ranges`` are sorted and disjoint, and ``bounds`` are their
-    distinct ends. ``spans`` are the ranges as pairs of positions in ``bounds``, with -1 for no end.
-    ``test`` is None if every value in the ranges matches. Otherwise it is a function from keys,
-    binary[n], to bool[n].
+    Attributes:
+        nulls: True if null matches.
+        ranges: Sorted, disjoint ranges.
+        bounds: The distinct ends of the ranges.
+        spans: The ranges as pairs of positions in ``bounds``, with -1 for no end.
+        test: None if every value in the ranges matches, else a function from keys, binary[n], to
+            bool[n].
     """
 
     nulls: bool

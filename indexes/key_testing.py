@@ -219,8 +219,8 @@ class KeyIndexConformance:
     def test_merge_answers_as_all_key_parts_renumbered(
         self, parts: list[Inserts], data: st.DataObject
     ) -> None:
-        """Each key part has its own new group numbers. -1 drops a group, and two groups may become
-        one.
+        """Each key part has its own new group numbers. -1 drops a group, and two groups may be
+        merged.
         """
         total = data.draw(st.integers(1, 8))
         numbers = [
@@ -231,9 +231,7 @@ class KeyIndexConformance:
         self._check_merge(parts, numbers, total, requested)
 
     def test_merge_of_large_key_parts_forgets_and_renumbers(self) -> None:
-        """Merges two large key parts. A group moves, a group is dropped, and two groups
-        become one.
-        """
+        """Merges two large key parts. Groups are moved, dropped and merged."""
         inserted = _large()
         half = LARGE_KEYS // 2
         parts = [

@@ -271,7 +271,7 @@ def parse_spec(text: str) -> IndexSpec:
     """Parse an index specification, such as ``bitmap(status)`` or ``text(note, tokenizer='word')``.
 
     Columns come first, and each only once. Quote a column name that contains spaces or punctuation,
-    and double a quote inside quotes. Raises ValueError with the position, counted from 0, and what
+    and double quotes inside quotes. Raises ValueError with the position, counted from 0, and what
     was expected there.
 
     >>> parse_spec("text(note, tokenizer='word')")

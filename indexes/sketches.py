@@ -52,8 +52,10 @@ _U32 = np.uint64(32)
 class Frequent:
     """Frequent values.
 
-    ``row`` is int64[k], a row with each value. ``count`` is int64[k], the exact count of each
-    value, descending. All other values occur at most ``rest`` times.
+    Attributes:
+        row: int64[k], a row with each value.
+        count: int64[k], the exact count of each value, descending.
+        rest: All other values occur at most this often.
     """
 
     row: Int64Array

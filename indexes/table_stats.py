@@ -67,10 +67,13 @@ class Common:
 class ColumnSummary:
     """Statistics of a column.
 
-    ``distinct`` is the estimated number of distinct values. In about 95 % of cases the true number
-    is between ``distinct_low`` and ``distinct_high``. All three are equal if the number is exact.
-    ``common`` lists the most common values first. Values that are not listed occur at most ``rest``
-    times. ``bytes`` is the estimated size of the column in memory.
+    Attributes:
+        distinct: Estimated number of distinct values.
+        distinct_low, distinct_high: Bounds of that number, correct in about 95 % of cases. All
+            three are equal if the number is exact.
+        common: The most common values first.
+        rest: Values that are not listed occur at most this often.
+        bytes: Estimated size of the column in memory.
     """
 
     rows: int

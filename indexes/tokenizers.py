@@ -73,8 +73,10 @@ class Tokenizer(ABC):
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
         """Return tokens contained in every text that contains ``part``, in order.
 
-        The list may be incomplete. ``more_before`` is True if the text may continue before the
-        part, and ``more_after`` if it may continue after it.
+        The list may be incomplete.
+
+        Args:
+            more_before, more_after: True if the text may continue before or after the part.
 
         >>> Word().implied("black umbrel", more_before=False, more_after=True)  # 'black umbrel%'
         ['black']

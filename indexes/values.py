@@ -81,12 +81,13 @@ _DECIMAL_DIGITS_MAX = 400
 class Place:
     """Position of a literal among the values of a type.
 
-    ``value`` is a value of the type, in a form that ``pa.scalar(value, type)`` accepts. ``tie`` is
-    0 if the literal equals it, 1 if the literal lies just above it (below the next value), and -1
-    if just below it (above the previous value).
-
     So ``v < literal`` means ``v <= value`` if tie > 0, else ``v < value``. And ``v <= literal``
     means ``v < value`` if tie < 0, else ``v <= value``.
+
+    Attributes:
+        value: A value of the type, in a form that ``pa.scalar(value, type)`` accepts.
+        tie: 0 if the literal equals the value, 1 if it lies just above it (below the next value),
+            -1 if just below it (above the previous value).
     """
 
     value: object

@@ -99,15 +99,15 @@ class BloomKeyIndex(KeyIndex):
         threads: int | str = 1,
         pairs: int | str = _PAIRS_PER_PASS,
     ) -> None:
-        """Set the false-positive probability ``fpp`` of each filter, in (0, 1), and the lookup
-        options.
+        """Set the options. Raises ValueError for invalid options.
 
-        ``ranges`` selects the search structure for ranges: TREE, LIST, or NONE to probe filters
-        only. With ``caching`` "true", opened key parts are cached. ``threads`` is the number of
-        threads for a lookup. ``pairs`` is the number of pairs (key, filter) that a thread holds in
-        memory at a time.
-
-        Raises ValueError for invalid options.
+        Args:
+            fpp: False-positive probability of each filter, in (0, 1).
+            ranges: Search structure for ranges in lookups: TREE, LIST, or NONE to probe filters
+                only.
+            caching: "true" to cache opened key parts.
+            threads: Number of threads for a lookup.
+            pairs: Number of pairs (key, filter) that a thread holds in memory at a time.
         """
         self._fpp = float(fpp)
         bloom.keys_per_block(self._fpp)
@@ -178,8 +178,9 @@ class BloomKeyIndex(KeyIndex):
     ) -> Candidates:
         """Return the pairs that pass the filters.
 
-        ``counts`` is int64[m], the approximate number of pairs of each key. ``pairs_of`` returns
-        the pairs (key in the pass, entry) for a slice of keys.
+        Args:
+            counts: int64[m], the approximate number of pairs of each key.
+            pairs_of: Returns the pairs (key in the pass, entry) for a slice of keys.
         """
         passes = _passes(counts, self._pairs, self._threads)
 
@@ -224,8 +225,10 @@ class BloomKeyIndex(KeyIndex):
 class _KeyPart:
     """A verified key part.
 
-    ``group`` and ``blocks`` are int64[e]. ``low`` and ``high`` are e bounds. ``filters`` is
-    uint8[32 B].
+    Attributes:
+        group, blocks: int64[e], the group and the filter blocks of each entry.
+        low, high: e bounds each.
+        filters: uint8[32 B], the blocks of all filters.
     """
 
     group_count: int
@@ -240,8 +243,9 @@ class _KeyPart:
 class _Reader:
     """A key part with its search structures.
 
-    ``ranges`` is None to probe every filter for every key. ``repeats`` is True if a group has
-    several entries.
+    Attributes:
+        ranges: None to probe every filter for every key.
+        repeats: True if a group has several entries.
     """
 
     part: _KeyPart
@@ -287,10 +291,13 @@ class _Reader:
 class _PartitionPairs:
     """Keys and entries with their partitions.
 
-    ``key_place`` is int64[m] and ``entry_place`` int64[e]. ``by_place`` is int64[e], the entries
-    sorted by partition. The entries of key i are those from ``start[i]`` to ``stop[i]``. ``counts``
-    is int64[m], the entries to compare with each key. ``by_partition`` is bool[m], True if they are
-    selected by partition, False if by range.
+    Attributes:
+        key_place: int64[m], the partition of each key.
+        entry_place: int64[e], the partition of each entry.
+        by_place: int64[e], the entries sorted by partition.
+        start, stop: int64[m], the range of each key's partition in ``by_place``.
+        counts: int64[m], the number of entries to compare with each key.
+        by_partition: bool[m], True if these entries are selected by partition, False if by range.
     """
 
     reader: _Reader

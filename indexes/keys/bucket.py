@@ -73,14 +73,17 @@ class BucketKeyIndex(KeyIndex):
     by_text: ClassVar[bool] = True
 
     def __init__(self, buckets: int | str = 4, fields: str = "", partitions: str = "") -> None:
-        """``buckets`` is the number of buckets of a partition.
-
-        ``fields`` lists the fields of the record key to hash, separated by commas. The default is
-        all of them. ``partitions`` sets other numbers of buckets by partition path:
-        ``"expression,buckets;expression,buckets"``.
+        """Set the options.
 
         Raises ValueError for numbers whose least common multiple is not between 1 and BUCKETS_MAX,
         an empty name, or an invalid rule.
+
+        Args:
+            buckets: Number of buckets of a partition.
+            fields: Fields of the record key to hash, separated by commas. The default is all of
+                them.
+            partitions: Rules with other numbers of buckets by partition path:
+                ``"expression,buckets;expression,buckets"``.
         """
         self.count = int(buckets)
         self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
@@ -252,8 +255,10 @@ def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
 class _KeyPart:
     """A verified key part.
 
-    ``groups`` is the limit of group numbers, and ``count`` the number of buckets. ``bucket`` and
-    ``group`` are int64[p].
+    Attributes:
+        groups: Limit of group numbers.
+        count: Number of buckets.
+        bucket, group: int64[p], the pairs.
     """
 
     groups: int
