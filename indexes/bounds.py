@@ -151,7 +151,7 @@ class Bounds:
 
         Bounds are not copied. A segment with null or contradictory counts is unknown.
         """
-        low, high = (_chunked(stats.column(name)) for name in ("min", "max"))
+        low, high = (_as_chunked(stats.column(name)) for name in ("min", "max"))
         row_flags, without_nans, position = (
             np.empty((len(_COUNTED), stats.num_rows), np.bool_),
             [],
@@ -166,7 +166,7 @@ class Bounds:
         kind = order.kind_of(type)
         if kind == "float" and any(part.any() for part in without_nans):
             # Without a NaN count there is no upper bound, because NaN is above everything.
-            high = _chunked(
+            high = _as_chunked(
                 pc.if_else(
                     pa.array(np.concatenate(without_nans)), pa.scalar(None, pa.binary()), high
                 )
@@ -233,7 +233,7 @@ def known_or_true(test: Any) -> BoolArray:
     return flags(test)
 
 
-def _chunked(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+def _as_chunked(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(keys, pa.ChunkedArray):
         return keys
     return pa.chunked_array([keys])

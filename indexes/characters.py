@@ -156,12 +156,12 @@ def pattern(text: str) -> str:
     )
 
 
-def folded(values: Any) -> Text:
+def fold(values: Any) -> Text:
     """Return the case-folded code points of ``values``: string or large_string[n]. O(bytes).
 
     Null rows are empty. Raises ValueError (UnicodeDecodeError) for invalid UTF-8.
 
-    >>> text = folded(pa.array(["Oslo", "MÜNCHEN"]))
+    >>> text = fold(pa.array(["Oslo", "MÜNCHEN"]))
     >>> strings(text.codes, text.bounds).to_pylist()
     ['oslo', 'münchen']
     """

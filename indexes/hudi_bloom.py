@@ -140,7 +140,7 @@ class FilterBuilder:
         if self._is_dynamic:
             fields = self._hashes, _MURMUR, self._bits, self._entries, self._last, self._rows
             head = _DYNAMIC.pack(_VERSION, *fields)
-        rows = (_encode_row(row, self._bits, self._hashes) for row in self._matrix.packed())
+        rows = (_encode_row(row, self._bits, self._hashes) for row in self._matrix.pack())
         return base64.b64encode(head + b"".join(rows)).decode("ascii")
 
 
@@ -342,7 +342,7 @@ class _Bits:
         else:
             flat[positions + self._bits * row] = True
 
-    def packed(self) -> UInt8Array:
+    def pack(self) -> UInt8Array:
         """Return the rows -> uint8[rows, ceil(bits / 8)]."""
         if self._is_packed:
             return self._matrix

@@ -139,12 +139,12 @@ class MultilinearHash:
             raise ValueError(f"expected strings, got {keys.type}; cast the column to string first")
         joined_keys, words = one_array(keys), np.empty((2, len(keys)), np.uint64)
 
-        def hashed(piece: slice) -> None:
+        def hash_rows(piece: slice) -> None:
             words[:, piece] = self._hash_piece(
                 joined_keys.slice(piece.start, piece.stop - piece.start)
             )
 
-        map_parallel(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
+        map_parallel(hash_rows, spans(len(keys), _PIECE_ROWS), len(keys))
         return KeyHashes(words[0], words[1])
 
     def hash_paths(self, paths: Sequence[str]) -> KeyHashes:

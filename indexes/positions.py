@@ -75,19 +75,19 @@ def to_bitmap(data: bytes | memoryview) -> BitMap:
 
     Raises ValueError for other bytes.
     """
-    return checked(b"".join((data, _TAIL)))
+    return deserialize(b"".join((data, _TAIL)))
 
 
-def checked(data: bytes, rows: int = 2**32) -> BitMap:
+def deserialize(data: bytes, rows: int = 2**32) -> BitMap:
     """Decode a roaring bitmap in the portable format with all positions below ``rows``.
 
     Raises ValueError for other bytes. The underlying library trusts the container headers. A bitset
     of the wrong size, or a run beyond its container, would overwrite foreign memory. O(containers),
     for arrays and bitsets O(bytes).
 
-    >>> checked(BitMap([2, 7]).serialize(), rows=8)
+    >>> deserialize(BitMap([2, 7]).serialize(), rows=8)
     BitMap([2, 7])
-    >>> checked(BitMap([2, 7]).serialize(), rows=7)
+    >>> deserialize(BitMap([2, 7]).serialize(), rows=7)
     Traceback (most recent call last):
         ...
     ValueError: position 7 is out of range for 7 rows

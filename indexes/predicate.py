@@ -531,16 +531,16 @@ def _shorten(value: object) -> str:
 def _leaf_test(leaf: Leaf, type: pa.DataType) -> Test:
     """Return the test for columns of ``type``, including dictionary-encoded columns."""
     if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
-        return lambda column: pc.is_null(_decoded(column))
+        return lambda column: pc.is_null(_decode(column))
     if leaf.op == "is not null":
-        return lambda column: pc.is_valid(_decoded(column))
+        return lambda column: pc.is_valid(_decode(column))
     if pa.types.is_dictionary(type):
         test = _value_test(leaf, type.value_type)
         return lambda column: _per_dictionary(test, column)
     return _value_test(leaf, type)
 
 
-def _decoded(column: Any) -> Any:
+def _decode(column: Any) -> Any:
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type)
     return column

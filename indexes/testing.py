@@ -635,8 +635,8 @@ class SeveralColumnsConformance(_Conformance):
                 assert self.index.prune([], test, self._type()).shape == (0,)
                 assert len(self.index.prune([summary] * 2, test, self._type())) == 2
 
-    def test_it_says_what_it_is_of(self) -> None:
-        """The columns are supported."""
+    def test_the_columns_are_supported(self) -> None:
+        """The struct of the columns is a supported type."""
         assert self.index.several_columns and self.index.supports(self._type())
 
     def _type(self) -> pa.DataType:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.characters import Codes, Int64Array, Text, folded, pattern, strings, word_table
+from indexes.characters import Codes, Int64Array, Text, fold, pattern, strings, word_table
 
 ENTRY_POINT_GROUP = "mdt.tokenizers"
 """Entry point group of installed packages with tokenizers."""
@@ -134,7 +134,7 @@ class Word(Tokenizer):
         return "word"
 
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Int64Array]:
-        text = folded(values)
+        text = fold(values)
         inside = word_table()[text.codes]
         starts = inside.copy()
         starts[1:] &= ~inside[:-1]
@@ -177,7 +177,7 @@ class Ngram(Tokenizer):
         return f"ngram({self.n})"
 
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Int64Array]:
-        text = folded(values)
+        text = fold(values)
         counts = np.maximum(np.diff(text.bounds) - self.n + 1, 0)
         first = self._starts(text)
         encoded = pa.array(self._keys(text.codes)[first]).dictionary_encode().indices
@@ -250,7 +250,7 @@ class Chinese(Tokenizer):
         return "chinese"
 
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Int64Array]:
-        text = folded(values)
+        text = fold(values)
         encoded = strings(text.codes, text.bounds).dictionary_encode()
         cut = _jieba() if len(encoded) else list
         cuts = [

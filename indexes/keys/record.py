@@ -142,7 +142,7 @@ class RecordKeyIndex(KeyIndex):
         sorted_hashes = hashes.hi[order]
         if reader.count * _FEWER <= len(sorted_hashes):
             return reader.locate_entries(sorted_hashes, order)
-        shard, stored = _shard(sorted_hashes, reader.form.bits), reader.form.stored(sorted_hashes)
+        shard, stored = _shard(sorted_hashes, reader.form.bits), reader.form.encode(sorted_hashes)
         reader.verify(_distinct(shard))
         first = reader.search(stored, shard)
         times = np.zeros(len(first), np.int64)
@@ -199,7 +199,7 @@ class _Form:
         """Mask of the known bits of a hash."""
         return np.uint64((1 << _HASH_BITS) - (1 << (_HASH_BITS - self.known_bits)))
 
-    def stored(self, hashes: UInt64Array) -> UIntArray:
+    def encode(self, hashes: UInt64Array) -> UIntArray:
         """Return ``hashes`` as stored in a shard -> uint64[n] or uint32[n]."""
         if self.width == 8:
             return hashes & self.mask
@@ -271,7 +271,7 @@ class _KeyPart:
         shard = hash >> (_HASH_BITS - self.form.bits)
         self.verify(np.array([shard]))
         start, end = int(self.starts[shard]), int(self.starts[shard + 1])
-        stored = self.form.stored(np.array([hash], np.uint64))[0]
+        stored = self.form.encode(np.array([hash], np.uint64))[0]
         first = last = start + int(self.hashes[start:end].searchsorted(stored))
         while last < end and self.hashes[last] == stored:
             last += 1
@@ -392,7 +392,7 @@ def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int, form: _For
     starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(
         np.dtype("<u8")
     )
-    stored = form.stored(hashes).astype(np.dtype(f"<u{form.width}"), copy=False)
+    stored = form.encode(hashes).astype(np.dtype(f"<u{form.width}"), copy=False)
     numbers = groups.astype(_number_type(group_count), copy=False)
     at = starts.tolist()
     checks = _checksums(stored.data, numbers.data, at[:-1], at[1:])

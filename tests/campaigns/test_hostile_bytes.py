@@ -104,7 +104,7 @@ def roaring(data):
         changed(_bitmap(data.draw(st.integers(0, len(BITMAPS) - 1)), data.draw(st.booleans())))
     )
     rows = data.draw(st.sampled_from([1, 100, 70_000, 2**32]))
-    for parse in (lambda: positions.checked(bytes_, rows), lambda: positions.to_bitmap(bytes_)):
+    for parse in (lambda: positions.deserialize(bytes_, rows), lambda: positions.to_bitmap(bytes_)):
         try:
             found = parse()
         except ValueError:
@@ -119,10 +119,10 @@ def roaring(data):
 def test_good_bitmaps_are_read():
     for number, bitmap in enumerate(BITMAPS):
         for runs in (False, True):
-            assert positions.checked(_bitmap(number, runs)) == bitmap
+            assert positions.deserialize(_bitmap(number, runs)) == bitmap
             if bitmap:
                 with pytest.raises(ValueError):
-                    positions.checked(_bitmap(number, runs), bitmap.max())
+                    positions.deserialize(_bitmap(number, runs), bitmap.max())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_good_bitmaps_are_read():
 )
 def test_bitmaps_that_would_be_written_into_foreign_memory_are_refused(data):
     with pytest.raises(ValueError):
-        positions.checked(data)
+        positions.deserialize(data)
 
 
 # Summaries and key parts

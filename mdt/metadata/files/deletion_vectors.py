@@ -44,7 +44,7 @@ def positions(data: bytes | None, rows: int, *, path: str) -> BitMap:
     Raises Corrupt if ``data`` is not a deletion vector of that segment.
     """
     try:
-        return roaring.checked(b"" if data is None else data, rows)
+        return roaring.deserialize(b"" if data is None else data, rows)
     except ValueError as error:
         raise Corrupt(f"a deletion vector cannot be read: {error}", path=path) from error
 
