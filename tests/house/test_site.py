@@ -16,7 +16,7 @@ DOCS = documents.ROOT / "docs"
 SHORT = [DOCS / "index.md"]
 SHORT += [
     page
-    for folder in ("concepts", "reference", "spark", "start", "writing")
+    for folder in ("concepts", "reference", "spark", "start", "tasks", "writing")
     for page in sorted((DOCS / folder).glob("*.md"))
 ]
 """Pages in short paragraphs; older pages follow when they are rewritten."""

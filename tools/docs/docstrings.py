@@ -22,14 +22,10 @@ def link(match: re.Match[str]) -> str:
 def markdown(text: str) -> str:
     r"""Return a docstring as Markdown.
 
-    >>> print(markdown("Like :func:`mdt.open`.\\n\\n>>> 1 + 1\\n2\\n"))
+    >>> print(markdown("Like :func:`mdt.open`."))
     Like <autoref identifier="mdt.open" optional><code>mdt.open</code></autoref>.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
+    >>> markdown(">>> 1 + 1\n2")
+    '```pycon\n>>> 1 + 1\n2\n```\n'
     """
     text = _DOCTEST.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
     return _ROLE.sub(link, text)

@@ -41,7 +41,7 @@ Box = tuple[float, float, float, float]
 def picture(source: str) -> str:
     r"""Return the SVG of a source.
 
-    >>> picture("size 90 40\\nbox a 5 5 80 30 blue | log").count("<rect")
+    >>> picture("size 90 40\nbox a 5 5 80 30 blue | log").count("<rect")
     2
     """
     boxes: dict[str, Box] = {}
