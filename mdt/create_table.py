@@ -77,7 +77,7 @@ def define(
         )
     table_type = _table_type(table_type)
     parsed = parse_options(options)
-    index_name, scope_name = key_indexes.chosen(key_index, scope, parsed)
+    index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
     scope = one_of("scope", scope_name, ("partition", "table"))
     stored = declared.stored(columns)
     if not key:
@@ -85,7 +85,7 @@ def define(
     key, partition_by = _own("key", key, stored), _own("partition_by", partition_by, stored)
     if ordering is not None:
         (ordering,) = _own("ordering", (ordering,), stored)
-    key_index = key_indexes.with_buckets(key_indexes.named(index_name), parsed, key)
+    key_index = key_indexes.with_buckets(key_indexes.stored_spec(index_name), parsed, key)
     # Raises for types that cannot be keys.
     record_keys.record_keys(stored.empty_table(), key)
     _check_partitions(parsed, stored, key, partition_by)

@@ -79,7 +79,7 @@ def _written_since(
             hint="give the older commit first",
         )
     written = late.commit_times.committed_within(
-        metadata.history(since=since, of=snapshot), since, snapshot.seq
+        metadata.history(since=since, until=snapshot), since, snapshot.seq
     )
     return written if predicate is None else And((written, predicate))
 

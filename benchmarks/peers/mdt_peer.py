@@ -93,7 +93,7 @@ class Mdt(Peer):
         self.reopen()
 
     def referred(self) -> int:
-        paths = references.everything(self.table.metadata, self.table.metadata.newest()).to_pylist()
+        paths = references.all_paths(self.table.metadata, self.table.metadata.newest()).to_pylist()
         return sum(Path(self.path, path).stat().st_size for path in paths)
 
     def reopen(self) -> None:

@@ -26,7 +26,7 @@ def reclaim(metadata: Metadata, record: CommitRecord) -> int:
         return 0
     running_claims, _ = claims.read_all(metadata.storage)
     running = {claim.token for claim in running_claims}
-    referenced = references.data_files(metadata, metadata.newest(watched=False))
+    referenced = references.data_file_paths(metadata, metadata.newest(watched=False))
     doomed = []
     for path in released.filter(pc.invert(pc.is_in(released, referenced))).to_pylist():
         if names.token_of(path.rpartition("/")[2]) not in running:

@@ -76,7 +76,7 @@ def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[s
         snapshot = replace(snapshot, retention=retention)
     claimed = {claim.instant for claim in running}
     claimed.update(error.path.rpartition("/")[2] for error in invalid)
-    used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(
+    used = set(references.all_paths(metadata, snapshot).to_pylist()) | _being_cleaned(
         metadata, snapshot, running
     )
     files = _unclaimed(listing, used, claimed, {claim.token for claim in running})

@@ -152,7 +152,7 @@ def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: in
     for error in aside:
         logs.warn_once(
             logs.RECOVERY,
-            metadata.said,
+            metadata.warned,
             error.path,
             "%s: a claim makes no sense and is left alone: %s",
             table,
@@ -282,7 +282,7 @@ def remove(metadata: Metadata, claim: Pending) -> int:
     referenced: set[str] = set()
     if snapshot.retention.first:
         # archived records may refer to log files with this token
-        referenced = set(references.data_files(metadata, snapshot).to_pylist())
+        referenced = set(references.data_file_paths(metadata, snapshot).to_pylist())
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, referenced)
     if claim.instant not in snapshot.instants:
         publish.retract(storage, claim.instant, claim.action, snapshot.definition)

@@ -88,7 +88,7 @@ def is_kept_in_table(key_index: str) -> bool:
     return isinstance(cls, registry.Unknown) or cls.kept == TABLE
 
 
-def chosen(key_index: object, scope: object, options: Options) -> tuple[object, object]:
+def choose(key_index: object, scope: object, options: Options) -> tuple[object, object]:
     """Return the key index and the scope of a new table.
 
     Missing values come from Hudi's index type in ``options``, else they are bloom and partition.
@@ -136,7 +136,7 @@ def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
         )
     if len(key) > 1:
         settings["fields"] = ",".join(key_columns[name] for name in fields)
-    return named(str(replace(spec, options=settings)))
+    return stored_spec(str(replace(spec, options=settings)))
 
 
 def has_buckets(key_index: str) -> bool:
@@ -215,7 +215,7 @@ def _bloom_options(options: Options) -> dict[str, str]:
     }
 
 
-def named(text: object) -> str:
+def stored_spec(text: object) -> str:
     """Return the specification ``text`` as tables store it, with the persisted name and version.
 
     Raises Invalid for text that does not parse, an unknown kind or invalid options.

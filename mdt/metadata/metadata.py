@@ -87,7 +87,7 @@ class Metadata:
             session().memory.limit(parse_options(self._overrides).cache_memory_max)
         self.usage = Usage(storage)
         self.watch = Watch(storage)
-        self.said: set[str] = set()
+        self.warned: set[str] = set()
         self.checkpoint_seq = -1
         self.cleaned_at = self.swept_before = 0
         self.last_archived = -1
@@ -109,8 +109,8 @@ class Metadata:
             self._mappings,
             self._overrides,
             self.segments,
-            self._distrust,
-            lambda seq: checkpoint_of(self.made_again(seq)),
+            self._report_damage,
+            lambda seq: checkpoint_of(self.rebuild_checkpoint(seq)),
         )
         self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
@@ -137,11 +137,11 @@ class Metadata:
         """
         while True:
             try:
-                return self._looked(watched, watched and to_end)
+                return self._refresh(watched, watched and to_end)
             except Missing as error:
-                self._begin_again(error)
+                self._switch_checkpoint(error)
 
-    def known(self) -> Snapshot:
+    def cached_snapshot(self) -> Snapshot:
         """Return the cached snapshot, which includes all commits of this process."""
         return self._newest or self.newest(watched=False)
 
@@ -161,26 +161,28 @@ class Metadata:
         self._newest = snapshot
         return snapshot
 
-    def _looked(self, watched: bool, to_end: bool) -> Snapshot:
+    def _refresh(self, watched: bool, to_end: bool) -> Snapshot:
         if self._mappings.cut() is not None:
             self._begin()  # reading behind the end of a mapped file would kill the process
         cached = self._newest
         snapshot = self._opened() if cached is None else cached
-        listing, following = self._asked(snapshot, watched)
-        snapshot = self._replayed_on(snapshot, following)
+        listing, following = self._list_and_probe(snapshot, watched)
+        snapshot = self._replay(snapshot, following)
         is_ahead = listing is not None and self.watch.is_ahead(listing, snapshot)
         if is_ahead:  # the timeline may have been listed after the log was read
-            snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
+            snapshot = self._replay(snapshot, self.record(snapshot.seq + 1))
         if not self._is_end(snapshot, cached, to_end or is_ahead):
-            snapshot = self._opened_by_listing()
-            snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
-        if self._may_be_rebased(snapshot):
-            snapshot = self._rebased(snapshot)
+            snapshot = self._open_listed()
+            snapshot = self._replay(snapshot, self.record(snapshot.seq + 1))
+        if self._may_rebase(snapshot):
+            snapshot = self._rebase(snapshot)
         snapshot = self._newest = with_late_records(self.watch, listing, snapshot, self.record)
         self.watch.accept(listing, snapshot)
         return snapshot
 
-    def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
+    def _list_and_probe(
+        self, snapshot: Snapshot, watched: bool
+    ) -> tuple[Seen | None, CommitRecord | None]:
         """Return the listing of ``.hoodie``, if ``watched``, and the record after ``snapshot``."""
         following = partial(self.record, snapshot.seq + 1)
         if not watched:
@@ -190,7 +192,7 @@ class Metadata:
         )
         return listing, record
 
-    def _begin_again(self, error: Missing) -> None:
+    def _switch_checkpoint(self, error: Missing) -> None:
         """Switch to the newest checkpoint after the current one was cleaned during a read.
 
         Raises ``error`` unless it is newer.
@@ -199,9 +201,9 @@ class Metadata:
         newest = self._checkpoints.before(None)
         if newest is None or newest.snapshot.seq <= current_seq:
             raise error
-        self._newest = self._stand_on(newest)
+        self._newest = self._use_checkpoint(newest)
 
-    def _may_be_rebased(self, snapshot: Snapshot) -> bool:
+    def _may_rebase(self, snapshot: Snapshot) -> bool:
         """Return True if a newer checkpoint may exist, or if that of ``snapshot`` may be gone."""
         if not snapshot.keeps_checkpoint(snapshot.checkpoint.seq):
             return True
@@ -210,18 +212,18 @@ class Metadata:
         )
         return snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > records
 
-    def _is_end(self, snapshot: Snapshot, known: Snapshot | None, is_asked: bool) -> bool:
+    def _is_end(self, snapshot: Snapshot, cached: Snapshot | None, is_asked: bool) -> bool:
         """Return True if the next record does not exist, rather than having been archived.
 
-        Records are removed in order.  If the record of the ``known`` snapshot exists, so do all
+        Records are removed in order.  If the record of the ``cached`` snapshot exists, so do all
         later ones.
         """
-        if known is None:
+        if cached is None:
             self.last_archived = archive.last_archived(self.storage)
             return self.last_archived < snapshot.seq
-        return not is_asked or self.storage.size(paths.commit(known.seq)) is not None
+        return not is_asked or self.storage.size(paths.commit(cached.seq)) is not None
 
-    def _replayed_on(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
+    def _replay(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
         """Apply ``following`` and all later records to ``snapshot``.
 
         On remote storage, doubles the number of records per batch of requests.
@@ -237,7 +239,7 @@ class Metadata:
             seqs = range(snapshot.seq + 1, snapshot.seq + 1 + ahead)
             records = self.storage.together(*(partial(self.record, seq) for seq in seqs))
 
-    def _rebased(self, snapshot: Snapshot) -> Snapshot:
+    def _rebase(self, snapshot: Snapshot) -> Snapshot:
         """Return the same snapshot on a newer checkpoint, if another process has written one.
 
         The new snapshot then has fewer additions.
@@ -247,7 +249,7 @@ class Metadata:
             seq = self._checkpoints.hinted()
             if seq is None or not snapshot.checkpoint.seq < seq <= snapshot.seq:
                 return snapshot
-            return self._advanced(self._stand_on(self._checkpoints.open(seq)), snapshot.seq)
+            return self._advance(self._use_checkpoint(self._checkpoints.open(seq)), snapshot.seq)
         except Corrupt:
             return snapshot
 
@@ -269,7 +271,7 @@ class Metadata:
         if not newest.is_kept(seq):
             raise newest.expired(f"the state after commit {seq} was cleaned")
         if checkpoint_seq is not None:
-            return self._advanced(self._standing_on(checkpoint_seq), seq)
+            return self._advance(self._checkpoint_snapshot(checkpoint_seq), seq)
         return self.state(seq)
 
     def state(self, seq: int, listed: Sequence[int] | None = None) -> Snapshot:
@@ -282,7 +284,7 @@ class Metadata:
         def read() -> Snapshot:
             if seq < oldest - 1:  # a tagged snapshot: only its checkpoint remains
                 return self._checkpoints.open(seq).snapshot
-            return self._advanced(self._base_of(seq, listed), seq)
+            return self._advance(self._base_of(seq, listed), seq)
 
         return self._past.made((oldest, seq), read)
 
@@ -317,7 +319,7 @@ class Metadata:
         checkpoint = self._checkpoints.before(seq, listed)
         return self._from_log() if checkpoint is None else checkpoint.snapshot
 
-    def _standing_on(self, checkpoint_seq: int) -> Snapshot:
+    def _checkpoint_snapshot(self, checkpoint_seq: int) -> Snapshot:
         """Return the snapshot of checkpoint ``checkpoint_seq``, made again if it is damaged."""
         if checkpoint_seq < 0:
             return self._from_log()
@@ -326,26 +328,26 @@ class Metadata:
         try:
             return self._checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
-            rebuilt = self.made_again(checkpoint_seq)
+            rebuilt = self.rebuild_checkpoint(checkpoint_seq)
             return standing_on(checkpoint_of(rebuilt), rebuilt)
 
-    def made_again(self, checkpoint_seq: int) -> Snapshot:
+    def rebuild_checkpoint(self, checkpoint_seq: int) -> Snapshot:
         """Return the snapshot of a checkpoint without reading it, from an older one or from the
         log.
 
         Raises Missing if neither is possible.
         """
         older = self._checkpoints.before(checkpoint_seq - 1)
-        return self._advanced(self._from_log() if older is None else older.snapshot, checkpoint_seq)
+        return self._advance(self._from_log() if older is None else older.snapshot, checkpoint_seq)
 
-    def history(self, *, since: int = -1, of: Snapshot | None = None) -> pa.Table:
+    def history(self, *, since: int = -1, until: Snapshot | None = None) -> pa.Table:
         """Return one row per commit record, oldest first, schema HISTORY.
 
-        Rows up to ``since`` may be left out.  ``of`` is the last snapshot to include, by default
+        Rows up to ``since`` may be left out.  ``until`` is the last snapshot to include, by default
         the newest.  The archive is read only for records that are no longer in the log.  Raises
         Corrupt if it is damaged.
         """
-        snapshot = of or self.newest()
+        snapshot = until or self.newest()
         oldest = snapshot.retention.first
         if oldest <= since + 1:
             return snapshot.history
@@ -550,19 +552,19 @@ class Metadata:
         try:
             seq = self._checkpoints.hinted()
             if seq is not None:
-                return self._stand_on(self._checkpoints.open(seq))
+                return self._use_checkpoint(self._checkpoints.open(seq))
         except Corrupt as error:
-            self._distrust(error)
-        return self._from_log() if self.record(0) is not None else self._opened_by_listing()
+            self._report_damage(error)
+        return self._from_log() if self.record(0) is not None else self._open_listed()
 
-    def _opened_by_listing(self) -> Snapshot:
+    def _open_listed(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint on storage, or of record 0."""
         # Cached records may belong to a table that was replaced.
         self._records = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
         checkpoint = self._checkpoints.before(None)
-        return self._from_log() if checkpoint is None else self._stand_on(checkpoint)
+        return self._from_log() if checkpoint is None else self._use_checkpoint(checkpoint)
 
-    def _stand_on(self, checkpoint: Checkpoint) -> Snapshot:
+    def _use_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         """Make ``checkpoint`` the current checkpoint, and return its snapshot."""
         self._checkpoint = checkpoint
         self.watch.since = self.watch.since or watched_since(checkpoint.header)
@@ -575,10 +577,10 @@ class Metadata:
             raise no_table(self.storage)
         return replace(first(record, path=paths.commit(0)), known=self.segments)
 
-    def _distrust(self, error: Corrupt) -> None:
+    def _report_damage(self, error: Corrupt) -> None:
         """Note that the checkpoint is damaged.  The next commit then writes another."""
         text = "%s: a checkpoint is damaged and is rebuilt from the log: %s"
-        logs.warn_once(logs.METADATA, self.said, str(error), text, self.storage.url, error)
+        logs.warn_once(logs.METADATA, self.warned, str(error), text, self.storage.url, error)
         self.damage = error
         self.checkpoint_seq = -1
 
@@ -596,7 +598,7 @@ class Metadata:
                     path=paths.checkpoint_manifest(seq),
                 )
 
-    def stands_firm(self, storage: Storage) -> bool:
+    def is_intact(self, storage: Storage) -> bool:
         """Return True if the current checkpoint and the one in ``storage`` are intact, as far as
         known.
 
@@ -612,7 +614,7 @@ class Metadata:
         """The checkpoints on storage."""
         return self._checkpoints
 
-    def _advanced(self, snapshot: Snapshot, seq: int) -> Snapshot:
+    def _advance(self, snapshot: Snapshot, seq: int) -> Snapshot:
         for record in self.records(snapshot.seq + 1, seq):
             snapshot = apply(snapshot, record)
         return snapshot

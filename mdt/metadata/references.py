@@ -30,18 +30,18 @@ def _files(metadata: Metadata, horizon: int, last: int) -> pa.Table:
 
     Each of these files is in the snapshot at the horizon or in a later record.  O(files).
     """
-    tables = [_files_of(metadata.state(horizon))]
+    tables = [_snapshot_files(metadata.state(horizon))]
     tables += [
         record.table("files").select(_NAMES) for record in metadata.records(horizon + 1, last)
     ]
     return pa.concat_tables([no_rows(pa.schema([FILES.field(name) for name in _NAMES])), *tables])
 
 
-def _files_of(state: Snapshot) -> pa.Table:
+def _snapshot_files(state: Snapshot) -> pa.Table:
     return state.files.take(_NAMES, state.live_numbers)
 
 
-def _of_tags(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Array]:
+def _tagged_paths(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Array]:
     """Return the paths of everything that each tagged snapshot before ``horizon`` refers to ->
     strings.
 
@@ -52,30 +52,30 @@ def _of_tags(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Ar
         referred = metadata.referred.get(seq)
         if referred is None:
             listed = metadata.checkpoints.listed() if listed is None else listed
-            referred = _kept(metadata, seq, _all_of(metadata.state(seq, listed)))
+            referred = _cached(metadata, seq, _snapshot_paths(metadata.state(seq, listed)))
         paths_of_tags.append(referred)
     return paths_of_tags
 
 
-def _all_of(state: Snapshot) -> pa.Array:
+def _snapshot_paths(state: Snapshot) -> pa.Array:
     """Return the distinct paths of data files, attachments and key parts of a snapshot ->
     string[n].
     """
-    files = _files_of(state)
-    return _each_once([file_paths(files), files["key_map_path"], *_besides_files(state)])
+    files = _snapshot_files(state)
+    return _distinct([file_paths(files), files["key_map_path"], *_attachment_paths(state)])
 
 
-def _besides_files(state: Snapshot) -> list[pa.Array | pa.ChunkedArray]:
+def _attachment_paths(state: Snapshot) -> list[pa.Array | pa.ChunkedArray]:
     return [
         _key_parts(state),
         *(state.summary_table(spec)["path"] for spec in state.definition.indexes),
     ]
 
 
-def _each_once(found: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
+def _distinct(columns: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
     chunks = [
         chunk
-        for column in found
+        for column in columns
         for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
     ]
     return pa.chunked_array(chunks, pa.string()).unique().drop_null()
@@ -89,17 +89,17 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(table["partition"], ""), table["name"], with_partition)
 
 
-def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+def data_file_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """Return the distinct paths of the data files of readable snapshots -> string[n].
 
     For tagged snapshots, attachments and key parts are included.
     """
     horizon = snapshot.retention.horizon
     files = _files(metadata, horizon, snapshot.seq)
-    return _each_once([file_paths(files), *_of_tags(metadata, snapshot, horizon)])
+    return _distinct([file_paths(files), *_tagged_paths(metadata, snapshot, horizon)])
 
 
-def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+def file_and_attachment_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """Return the distinct paths of data files and their attachments -> string[n].
 
     Covers the readable snapshots from the horizon to ``snapshot``, without older tagged snapshots.
@@ -110,10 +110,10 @@ def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
         record.table("maps")["key_map_path"]
         for record in metadata.records(horizon + 1, snapshot.seq)
     ]
-    return _each_once([file_paths(files), files["key_map_path"], *maps])
+    return _distinct([file_paths(files), files["key_map_path"], *maps])
 
 
-def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
+def garbage_after(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
     """Return ``path`` and ``size`` of the data files that become garbage with the horizon
     ``horizon``.
 
@@ -127,13 +127,16 @@ def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
         .aggregate([("size", "max")])
     )
     older = older.rename_columns(["path", "size"])
-    retained = _each_once(
-        [file_paths(_files(metadata, horizon, horizon)), *_of_tags(metadata, snapshot, horizon)]
+    retained = _distinct(
+        [
+            file_paths(_files(metadata, horizon, horizon)),
+            *_tagged_paths(metadata, snapshot, horizon),
+        ]
     )
     return older.filter(pc.invert(pc.is_in(older["path"], retained)))
 
 
-def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+def all_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """Return the distinct paths of all data files, attachments and key parts in use -> string[n].
 
     Besides the readable snapshots, includes the key parts of every checkpoint and record in the
@@ -142,8 +145,8 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """
     horizon = snapshot.retention.horizon
     files = _files(metadata, horizon, snapshot.seq)
-    used = [file_paths(files), files["key_map_path"], *_besides_files(metadata.state(horizon))]
-    used += _of_tags(metadata, snapshot, horizon)
+    used = [file_paths(files), files["key_map_path"], *_attachment_paths(metadata.state(horizon))]
+    used += _tagged_paths(metadata, snapshot, horizon)
     for record in metadata.records(snapshot.retention.first, snapshot.seq):
         sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
         used += [record.table(section)["path"] for section in sections]
@@ -153,10 +156,10 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
         for info in metadata.storage.list_dir(paths.checkpoints_dir())
         if paths.seq_of(info.path) is not None
     ]
-    return _each_once([*used, *(_of_checkpoint(metadata, manifest) for manifest in manifests)])
+    return _distinct([*used, *(_checkpoint_paths(metadata, manifest) for manifest in manifests)])
 
 
-def _of_checkpoint(metadata: Metadata, manifest: ObjectInfo) -> pa.Array:
+def _checkpoint_paths(metadata: Metadata, manifest: ObjectInfo) -> pa.Array:
     """Return the paths of the key parts of a checkpoint, which its writer has chosen.
 
     A damaged checkpoint has none, as no snapshot is made from it.
@@ -170,11 +173,11 @@ def _of_checkpoint(metadata: Metadata, manifest: ObjectInfo) -> pa.Array:
         used = _key_parts(metadata.checkpoints.open(seq).snapshot)
     except Corrupt:
         return pa.array([], pa.string())
-    return _kept(metadata, manifest, used)
+    return _cached(metadata, manifest, used)
 
 
-def _kept(metadata: Metadata, key: Hashable, found: pa.Array) -> pa.Array:
-    return metadata.referred.put(key, found, found.nbytes + _ENTRY_BYTES)
+def _cached(metadata: Metadata, key: Hashable, paths_: pa.Array) -> pa.Array:
+    return metadata.referred.put(key, paths_, paths_.nbytes + _ENTRY_BYTES)
 
 
 def _key_parts(state: Snapshot) -> pa.Array:

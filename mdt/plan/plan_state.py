@@ -75,7 +75,7 @@ class PlanState:
         self.unused(index, "not_installed", detail)
         table = self.snapshot.definition.name
         logs.warn_once(
-            logs.PLAN, self.metadata.said, index, "%s: %s is not used: %s", table, index, detail
+            logs.PLAN, self.metadata.warned, index, "%s: %s is not used: %s", table, index, detail
         )
 
     def log(self) -> None:
@@ -89,7 +89,7 @@ class PlanState:
                 )
                 logs.warn_once(
                     logs.PLAN,
-                    self.metadata.said,
+                    self.metadata.warned,
                     f"{note.index} damaged",
                     text,
                     table,

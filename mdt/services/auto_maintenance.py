@@ -67,7 +67,7 @@ def run_due(
 def _warning(metadata: Metadata, name: str, error: Exception) -> str:
     """Log the failure of a service and return the message."""
     text = f"{name} did not run: {error}"
-    logs.SERVICE.warning("%s: %s", metadata.known().definition.name, text)
+    logs.SERVICE.warning("%s: %s", metadata.cached_snapshot().definition.name, text)
     return text
 
 
@@ -158,7 +158,7 @@ class Upkeep:
                 frozenset(self._groups), frozenset(self._partitions), bytes_max, takes_any
             )
         since = metadata.storage.now_us()
-        outcome = STEPS[number][1](metadata, metadata.known(), options, scope)
+        outcome = STEPS[number][1](metadata, metadata.cached_snapshot(), options, scope)
         took = metadata.storage.now_us() - since
         if outcome.is_done and outcome.cost >= MEASURED_BYTES_MIN and took:
             self._speed = (self._speed + outcome.cost * 1e6 / took) / 2
@@ -170,7 +170,7 @@ class Upkeep:
     def _forget_what_is_not_due(self, metadata: Metadata, options: Options) -> None:
         with self._lock:
             names = self._groups
-            self._groups = small_files.with_many_logs(metadata.known(), options, names)
+            self._groups = small_files.with_many_logs(metadata.cached_snapshot(), options, names)
 
 
 class ServiceThread:

@@ -109,10 +109,10 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
     checkpoint, so that opening the table again costs no more.
     """
     with suppress(MdtError):
-        since = table.metadata.known().history_since
+        since = table.metadata.cached_snapshot().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
             table.snapshot()
-            return table.metadata.stands_firm(storage)
+            return table.metadata.is_intact(storage)
     return False
 
 
@@ -122,12 +122,12 @@ def _are_same(before: tables.Table, now: tables.Table) -> bool:
     The table of ``before`` may be deleted, or replaced by an older copy with other later commits.
     """
     with suppress(MdtError):
-        old, new = before.metadata.known(), now.snapshot()
+        old, new = before.metadata.cached_snapshot(), now.snapshot()
         if old.definition.table_id != new.definition.table_id or new.seq < old.seq:
             return False
         if not new.unknown_instants({old.last_instant}):
             before.snapshot()
-            return before.metadata.stands_firm(now.metadata.storage)
+            return before.metadata.is_intact(now.metadata.storage)
     return False
 
 

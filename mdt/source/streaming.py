@@ -70,7 +70,7 @@ class Stream:
         """Return the columns of the stream. Raises Invalid if they differ from the user's schema
         ``said``.
         """
-        newest = self._table.metadata.known()
+        newest = self._table.metadata.cached_snapshot()
         schema = self._rows(spark, self._table, newest, newest.seq, newest.seq).schema
         if said is not None and _simple(said) != _simple(schema):
             raise Invalid(
@@ -145,7 +145,9 @@ class Stream:
         expected: StructType,
         table: tables.Table,
     ) -> DataFrame:
-        snapshot = table.metadata.known()  # refreshed when the end of this batch was chosen
+        snapshot = (
+            table.metadata.cached_snapshot()
+        )  # refreshed when the end of this batch was chosen
         until = _seq(table, snapshot, end)
         begun = _begin(snapshot, self._asked) if start is None else _seq(table, snapshot, start)
         if self._asked.changes is not None:
@@ -237,7 +239,7 @@ class _Kept:
     def of(cls, asked: Words, table: tables.Table) -> _Kept | None:
         """Return the table for reuse, or None if its newest commit is no longer in the log."""
         metadata = table.metadata
-        newest = metadata.record(metadata.known().seq)
+        newest = metadata.record(metadata.cached_snapshot().seq)
         if newest is None:
             return None
         return cls(table, _place(asked), newest)

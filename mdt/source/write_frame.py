@@ -273,7 +273,7 @@ def _says(name: str, value: Any, has: Any, definition: TableDefinition) -> bool:
     if name in ("key", "partition_by", "ordering"):
         columns = definition.schema.names
         return tuple(own_spelling(one, columns) for one in _names(value)) == _names(has)
-    return bool((key_indexes.named(value) if name == "key_index" else value) == has)
+    return bool((key_indexes.stored_spec(value) if name == "key_index" else value) == has)
 
 
 def _shown(value: object) -> str:

@@ -109,7 +109,7 @@ class Handle:
     @property
     def options(self) -> Options:
         """The options stored with the table, overridden by those passed to :func:`mdt.open`."""
-        return self._metadata.options((self._pinned or self._metadata.known()).definition)
+        return self._metadata.options((self._pinned or self._metadata.cached_snapshot()).definition)
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:
         """Return the newest snapshot, the pinned snapshot of a table opened with ``as_of``, or a
@@ -198,7 +198,7 @@ class Handle:
         """Return ``data`` as rows of the engine that holds them, or None for data in this
         process.
         """
-        return late.choice.given(data, self._metadata.known().definition.schema.names)
+        return late.choice.given(data, self._metadata.cached_snapshot().definition.schema.names)
 
     def _engine(self, spark: Any) -> Engine[Any] | None:
         """Return the engine of a Spark session, or None."""

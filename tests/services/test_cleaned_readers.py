@@ -129,7 +129,7 @@ def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
     monkeypatch,
 ):
     table, past = grown(20)
-    went, done = references.everything, []
+    went, done = references.all_paths, []
 
     def meanwhile(metadata, snapshot):
         if not done:

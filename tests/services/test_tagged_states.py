@@ -146,14 +146,14 @@ def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
     for n in range(4):
         upsert(table, past, range(n, n + 3), 200 + n)
     # it is asked for before that checkpoint stands
-    references.left_by(table.metadata, table.snapshot(), table.snapshot().seq)
+    references.garbage_after(table.metadata, table.snapshot(), table.snapshot().seq)
     other = mdt.open(table.storage).metadata
     other.write_checkpoint(other.state(seq), whole=True)
     table.clean(retain_commits=1)
     tagged_state = table.metadata.checkpoints.open(seq).snapshot
     parts = {part.stored.path for part in tagged_state.key_parts if part.stored is not None}
     assert parts and seq in table.snapshot().tags.before(table.snapshot().retention.horizon)
-    assert parts <= set(references.everything(table.metadata, table.snapshot()).to_pylist())
+    assert parts <= set(references.all_paths(table.metadata, table.snapshot()).to_pylist())
 
 
 def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_beside_few(

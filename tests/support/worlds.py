@@ -237,7 +237,7 @@ def assert_clean(storage: Storage) -> None:
         instant = layout.instant_at(info.path)
         known_time = instant is not None and instant.time in instants
         assert known_time or info.path == paths.properties(), f"a stray instant {info.path}"
-    known = set(references.everything(table.metadata, table.snapshot()).to_pylist())
+    known = set(references.all_paths(table.metadata, table.snapshot()).to_pylist())
     assert {info.path for info in storage.list(paths.attachments_dir())} <= known, (
         "orphan summaries"
     )

@@ -487,7 +487,7 @@ class _Files(Lister):
     def view(self, snapshot: Snapshot) -> SnapshotFiles:
         """Return the files of a snapshot."""
         with self._lock:
-            refers = self.metadata.known().keeps_checkpoint(snapshot.checkpoint.seq)
+            refers = self.metadata.cached_snapshot().keeps_checkpoint(snapshot.checkpoint.seq)
             key = snapshot.seq, snapshot.checkpoint.seq, refers
             view = self._views.get(key)
             if view is None:

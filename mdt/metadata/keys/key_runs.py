@@ -110,7 +110,7 @@ def proposed(
     except StoreFailed as error:
         logs.warn_once(
             logs.METADATA,
-            metadata.said,
+            metadata.warned,
             str(error),
             "%s; keys are looked up in all file groups",
             error,

@@ -266,7 +266,11 @@ def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Proble
 
 def _referred(metadata: Metadata) -> set[str]:
     """Return the paths of data files and key maps of all readable states."""
-    return set(begun_again(lambda: references.of_files(metadata, metadata.newest())).to_pylist())
+    return set(
+        begun_again(
+            lambda: references.file_and_attachment_paths(metadata, metadata.newest())
+        ).to_pylist()
+    )
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:

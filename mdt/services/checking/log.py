@@ -66,7 +66,7 @@ def check(state: TableState) -> Iterator[Problem]:
 def _check_history(state: TableState) -> Iterator[Problem]:
     """Check that archive and log together contain every record from 0 on."""
     try:
-        seqs = state.metadata.history(of=state.snapshot)["seq"].to_pylist()
+        seqs = state.metadata.history(until=state.snapshot)["seq"].to_pylist()
     except Corrupt as error:
         yield Problem.from_error(error, kind=Kind.ARCHIVE)
         return
@@ -147,7 +147,7 @@ def rebuild_checkpoints(repair: Repair, doubtful: Collection[int | None] = ()) -
             continue
         path = paths.checkpoint_manifest(seq)
         try:
-            metadata.write_checkpoint(metadata.made_again(seq), replacing=True)
+            metadata.write_checkpoint(metadata.rebuild_checkpoint(seq), replacing=True)
             has_newer = True
             repair.note(path, "made again from the log")
         except Corrupt:
@@ -240,7 +240,7 @@ def _restore_tags(repair: Repair, snapshot: Snapshot, horizon: int) -> None:
     for name, seq in snapshot.tags.seqs.items():
         if seq < horizon and _damage(metadata, seq) is not None:
             try:
-                metadata.write_checkpoint(metadata.made_again(seq), replacing=True)
+                metadata.write_checkpoint(metadata.rebuild_checkpoint(seq), replacing=True)
             except Corrupt:
                 repair.commit(DropTag(name))
                 text = f"the tag {name!r} is gone: its state cannot be made any more"

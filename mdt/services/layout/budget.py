@@ -71,7 +71,7 @@ def carried_out(
 ) -> bool:
     """Run or, with ``is_dry``, plan an operation. Return True if it changes something."""
     if scope.is_dry:
-        return operation.prepare(metadata.known(), "").is_needed
+        return operation.prepare(metadata.cached_snapshot(), "").is_needed
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
 
 

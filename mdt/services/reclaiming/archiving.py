@@ -193,6 +193,6 @@ def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
     storage.delete_many(manifests)
     if len(old) == len(manifests):
         return
-    kept = references.everything(metadata, snapshot)
+    kept = references.all_paths(metadata, snapshot)
     others = pa.array([path for path in old if paths.seq_of(path) is None], pa.string())
     storage.delete_many(set(others.to_pylist()) - set(kept.to_pylist()))

@@ -90,7 +90,7 @@ class Clean(Operation[CleanPlan]):
         horizon = max(old.horizon, min(wanted, needed))
         files, size = list[str](), 0
         if horizon > old.horizon:
-            left = references.left_by(self.metadata, snapshot, horizon)
+            left = references.garbage_after(self.metadata, snapshot, horizon)
             files, size = left["path"].to_pylist(), sum(left["size"].to_pylist())
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
