@@ -8,7 +8,7 @@ from mdt import table
 from mdt.cli.commands import command, opened, storage_options, tell, tell_rows
 from mdt.cli.terminal import Columns, TablePath, names, note, show
 from mdt.errors import Invalid
-from mdt.metadata.history.other_tables import finding
+from mdt.metadata.history.other_tables import describe_path
 from mdt.stores.storage import open_storage
 
 
@@ -23,7 +23,7 @@ def info(path: TablePath) -> None:
     try:
         opened_table = opened(path)
     except Invalid:
-        directory = finding(open_storage(path, storage_options=storage_options()))
+        directory = describe_path(open_storage(path, storage_options=storage_options()))
         if directory.kind == "nothing":
             raise
         document = {

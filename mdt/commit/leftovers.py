@@ -24,7 +24,7 @@ from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
 from mdt.metadata import references
 from mdt.metadata.files import paths
-from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
@@ -63,7 +63,7 @@ def find(
 
     Raises Missing if a record of the log is gone, because its references are then unknown.
     """
-    return begun_again(lambda: _found(metadata, retention, ended))
+    return retry_missing(lambda: _found(metadata, retention, ended))
 
 
 def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[str]) -> Leftovers:

@@ -37,9 +37,9 @@ from mdt.limits import (
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import ObjectReader
-from mdt.metadata.history.foreign_writers import Seen, Watch, watched_since
+from mdt.metadata.history.foreign_writers import TimelineListing, Watch, watched_since
 from mdt.metadata.history.late_records import with_late_records
-from mdt.metadata.history.other_tables import no_table
+from mdt.metadata.history.other_tables import not_a_table
 from mdt.metadata.log import archive, codec, commit_log
 from mdt.metadata.log.checkpoint_columns import HISTORY
 from mdt.metadata.log.commit_log import CommitRecord
@@ -182,7 +182,7 @@ class Metadata:
 
     def _list_and_probe(
         self, snapshot: Snapshot, watched: bool
-    ) -> tuple[Seen | None, CommitRecord | None]:
+    ) -> tuple[TimelineListing | None, CommitRecord | None]:
         """Return the listing of ``.hoodie``, if ``watched``, and the record after ``snapshot``."""
         following = partial(self.record, snapshot.seq + 1)
         if not watched:
@@ -574,7 +574,7 @@ class Metadata:
     def _from_log(self) -> Snapshot:
         record = self.record(0)
         if record is None:
-            raise no_table(self.storage)
+            raise not_a_table(self.storage)
         return replace(first(record, path=paths.commit(0)), known=self.segments)
 
     def _report_damage(self, error: Corrupt) -> None:

@@ -126,7 +126,7 @@ class PositionSearch:
                 state.missing(text, explained(snapshot.definition, text, index))
                 continue
             covered = snapshot.covered(text)
-            summaries = state.metadata.summaries.of_snapshot(snapshot, text, index)
+            summaries = state.metadata.summaries.directory(snapshot, text, index)
             table_index = TableIndex(state, text, spec.columns, index, summaries, covered)
             if all(set(leaf.columns).isdisjoint(spec.columns) for leaf in tests):
                 state.unused(

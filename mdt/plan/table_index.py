@@ -205,7 +205,9 @@ class TableIndex:
             question: Takes opened summaries, each with its index in ``shards``.
         """
         self.asked |= bool(len(shards))
-        refs = self.known.of(shards, partial(self.work.snapshot.index_summaries, self.spec))
+        refs = self.known.summaries_of(
+            shards, partial(self.work.snapshot.index_summaries, self.spec)
+        )
 
         def answer(part: Sequence[int]) -> Sequence[T]:
             try:

@@ -49,7 +49,7 @@ _MEND_PROPERTIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TimelineListing:
     """A listing of ``.hoodie``.
 
     - stamps: Of the directory and the properties before the listing, None if storage has no stamps.
@@ -65,7 +65,7 @@ class Seen:
     begun: frozenset[Instant]
     print: tuple[str, int, int] | None
 
-    def others(self, snapshot: Snapshot) -> list[Instant]:
+    def foreign_instants(self, snapshot: Snapshot) -> list[Instant]:
         """Return the instants that are not in the log up to ``snapshot``."""
         unknown = snapshot.unknown_instants({instant.time for instant in self.instants})
         return [instant for instant in self.instants if instant.time in unknown]
@@ -92,7 +92,7 @@ class Watch:
     _ours_max: int = _OURS_MIN
     _print: tuple[str, int, int] | None = field(default=None)
 
-    def look(self, layout: Layout) -> Seen | None:
+    def look(self, layout: Layout) -> TimelineListing | None:
         """List ``.hoodie``, or return None if it has not changed since the last accepted look.
 
         Read the log afterwards, so that it has everything that our own writers completed before.  A
@@ -116,24 +116,26 @@ class Watch:
                 if info.path == path:
                     print = (path, info.size, info.modified_us)
         if print == self._print and self.storage.is_remote:
-            return Seen(stamps, self.properties, instants, begun, print)
-        return Seen(stamps, read_properties(self.storage), instants, begun, print)
+            return TimelineListing(stamps, self.properties, instants, begun, print)
+        return TimelineListing(stamps, read_properties(self.storage), instants, begun, print)
 
-    def is_ahead(self, seen: Seen, snapshot: Snapshot) -> bool:
+    def is_ahead(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
         """Return True if ``snapshot`` lacks a completed instant: of another writer, or newer than
         the log read.
         """
-        return bool(_changes(seen.others(snapshot), seen.begun))
+        return bool(_changes(listing.foreign_instants(snapshot), listing.begun))
 
-    def is_late(self, seen: Seen, snapshot: Snapshot) -> bool:
+    def is_late(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
         """Return True if Hudi's timeline has, or may have, a commit of ours whose record is not
         visible yet.
         """
-        first = _first_commit(seen.others(snapshot))
+        first = _first_commit(listing.foreign_instants(snapshot))
         if first is None:
             return False
         with suppress(Corrupt):  # :meth:`accept` raises it after its other checks
-            seq = _seq_of(self.storage, layout_of(snapshot.definition), seen.instants[first].path)
+            seq = _seq_of(
+                self.storage, layout_of(snapshot.definition), listing.instants[first].path
+            )
             return seq is None or seq > snapshot.seq
         return False
 
@@ -141,35 +143,39 @@ class Watch:
         """Return True if an instant of ours was listed at ``path``.  False proves nothing."""
         return path in self._ours
 
-    def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
+    def accept(self, listing: TimelineListing | None, snapshot: Snapshot) -> None:
         """Raise Unsupported if another Hudi writer has changed the table, else remember the look.
 
-        ``snapshot`` is the newest, read after ``seen``.  Raises Corrupt if the properties are
+        ``snapshot`` is the newest, read after ``listing``.  Raises Corrupt if the properties are
         unreadable.
         """
-        if seen is None:
+        if listing is None:
             return
         layout = layout_of(snapshot.definition)
-        if seen.properties is not None:
-            _refuse_version(seen.properties, layout)
-        unknown = seen.others(snapshot)
+        if listing.properties is not None:
+            _refuse_version(listing.properties, layout)
+        unknown = listing.foreign_instants(snapshot)
         first = _first_commit(unknown)
         if first is not None:
-            _refuse_lost_records(self.storage, layout, first, seen.instants[first], snapshot)
-        _refuse_instants(unknown, seen.begun)
+            _refuse_lost_records(self.storage, layout, first, listing.instants[first], snapshot)
+        _refuse_instants(unknown, listing.begun)
         pending = [instant.time for instant in unknown if instant.action in _WRITES]
         newest = (
             timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
         )
         self.since = min([timeline.instant_text(newest), *pending])
-        at_work = [i.time for i in unknown if i in seen.begun and i.state == timeline.INFLIGHT]
+        at_work = [i.time for i in unknown if i in listing.begun and i.state == timeline.INFLIGHT]
         self.at_work = tuple(sorted(at_work))
-        ours = seen.instants.keys() - set(unknown)
-        self._ours.update(seen.instants[instant].path for instant in ours)
+        ours = listing.instants.keys() - set(unknown)
+        self._ours.update(listing.instants[instant].path for instant in ours)
         if len(self._ours) >= self._ours_max:
             self._ours = {path for path in self._ours if path.rpartition("/")[2] > self.since}
             self._ours_max = max(_OURS_MIN, 2 * len(self._ours))
-        self.properties, self._print, self._stamps = seen.properties, seen.print, seen.stamps
+        self.properties, self._print, self._stamps = (
+            listing.properties,
+            listing.print,
+            listing.stamps,
+        )
 
     def refuse_to_write(self) -> None:
         """Raise Unsupported for conditions that forbid writing but not reading.
@@ -240,18 +246,18 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
     return None
 
 
-def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
+def _refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
     """Raise Corrupt for unusable properties, and Unsupported for another table version.
 
     Properties without a version are empty, truncated or another text: the version is at their end.
     """
-    if properties.VERSION not in found and properties.LAYOUT not in found:
+    if properties.VERSION not in stored and properties.LAYOUT not in stored:
         raise Corrupt(
             "the table properties cannot be read: the file is empty, truncated or another text",
             path=paths.properties(),
             hint=_MEND_PROPERTIES,
         )
-    version = found.get(properties.VERSION, "")
+    version = stored.get(properties.VERSION, "")
     if version != str(layout.version):
         raise Unsupported(
             f"hoodie.properties has table version {version or '(none)'}: another Hudi writer has"
@@ -263,10 +269,10 @@ def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
         )
 
 
-def _first_commit(others: Iterable[Instant]) -> Instant | None:
+def _first_commit(instants: Iterable[Instant]) -> Instant | None:
     """Return the first completed commit of these instants, or None."""
     return min(
-        (i for i in others if i.state == timeline.COMPLETED and i.action in _WRITES), default=None
+        (i for i in instants if i.state == timeline.COMPLETED and i.action in _WRITES), default=None
     )
 
 
@@ -315,13 +321,13 @@ def _refuse_lost_records(
         )
 
 
-def _changes(others: Iterable[Instant], begun: Container[Instant]) -> list[Instant]:
+def _changes(instants: Iterable[Instant], begun: Container[Instant]) -> list[Instant]:
     """Return the instants that change rows or delete files.  None of them is in the log.
 
     Pending writes with an empty file are left out, as a writer of ours may have begun them.
     """
     changes = []
-    for instant in others:
+    for instant in instants:
         is_write = instant.action in _COMMITS or (
             instant.action == "replacecommit" and instant not in begun
         )
@@ -332,9 +338,9 @@ def _changes(others: Iterable[Instant], begun: Container[Instant]) -> list[Insta
     return changes
 
 
-def _refuse_instants(others: list[Instant], begun: Container[Instant]) -> None:
+def _refuse_instants(instants: list[Instant], begun: Container[Instant]) -> None:
     """Raise Unsupported if any of these instants of other writers changes rows or deletes files."""
-    changes = _changes(others, begun)
+    changes = _changes(instants, begun)
     commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in _WRITES]
     if commits:
         raise Unsupported(

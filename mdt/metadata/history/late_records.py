@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mdt.limits import LATE_LOOK_SECONDS
-from mdt.metadata.history.foreign_writers import Seen, Watch
+from mdt.metadata.history.foreign_writers import TimelineListing, Watch
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot.apply import apply
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -30,11 +30,13 @@ def late_record(storage: Storage, load: Load, seq: int) -> CommitRecord | None:
     return load(seq)
 
 
-def with_late_records(watch: Watch, seen: Seen | None, snapshot: Snapshot, load: Load) -> Snapshot:
+def with_late_records(
+    watch: Watch, listing: TimelineListing | None, snapshot: Snapshot, load: Load
+) -> Snapshot:
     """Apply the records of commits on Hudi's timeline to ``snapshot``, as far as they become
     visible.
     """
-    while seen is not None and watch.is_late(seen, snapshot):
+    while listing is not None and watch.is_late(listing, snapshot):
         record = late_record(watch.storage, load, snapshot.seq + 1)
         if record is None:
             break

@@ -29,7 +29,7 @@ class Finding:
     hint: str
 
 
-def no_table(storage: Storage) -> MdtError:
+def not_a_table(storage: Storage) -> MdtError:
     """Return the error for opening a path without an mdt table.
 
     Missing if the log exists and lacks its first record, else Invalid.
@@ -40,7 +40,7 @@ def no_table(storage: Storage) -> MdtError:
             path=paths.commit(0),
             hint="restore .hoodie/.mdt from a backup; Hudi readers can still read the rows",
         )
-    content = finding(storage)
+    content = describe_path(storage)
     return Invalid(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
 
 
@@ -65,7 +65,7 @@ def refuse_to_create(storage: Storage) -> None:
         )
 
 
-def finding(storage: Storage) -> Finding:
+def describe_path(storage: Storage) -> Finding:
     """Return the content of a path that is not an mdt table."""
     table = _other_table(storage)
     if table is not None:
@@ -105,7 +105,7 @@ def _other_table(storage: Storage) -> Finding | None:
             "read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and"
             f" {_LOAD}"
         )
-        return Finding("hudi", f"it is {_hudi(hudi_properties)}", hint)
+        return Finding("hudi", f"it is {_describe_hudi(hudi_properties)}", hint)
     if storage.list_dir("_delta_log"):
         hint = f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"
         return Finding("delta", "it is a Delta table", hint)
@@ -118,15 +118,15 @@ def _other_table(storage: Storage) -> Finding | None:
     return None
 
 
-def _hudi(found: dict[str, str]) -> str:
+def _describe_hudi(table_properties: dict[str, str]) -> str:
     """Describe a Hudi table of another writer."""
     version, table_type = (
-        found.get(properties.VERSION, "unknown"),
-        found.get(properties.TYPE, "of unknown type"),
+        table_properties.get(properties.VERSION, "unknown"),
+        table_properties.get(properties.TYPE, "of unknown type"),
     )
-    keys = found.get("hoodie.table.recordkey.fields")
+    keys = table_properties.get("hoodie.table.recordkey.fields")
     return (
-        f"a Hudi table of another writer, {found.get(properties.NAME, 'without a name')!r}, version"
+        f"a Hudi table of another writer, {table_properties.get(properties.NAME, 'without a name')!r}, version"
         f" {version}, {table_type}{f', key {keys}' if keys else ''}; mdt cannot open it"
     )
 

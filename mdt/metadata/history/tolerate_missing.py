@@ -16,13 +16,13 @@ T = TypeVar("T")
 _ATTEMPTS_MAX = 3
 
 
-def begun_again(work: Callable[[], T]) -> T:
-    """Run ``work`` and return its result, up to three times while an object is missing.
+def retry_missing(attempt: Callable[[], T]) -> T:
+    """Run ``attempt`` and return its result, up to three times while an object is missing.
 
-    ``work`` takes the newest snapshot itself and is repeatable.  Raises Missing if the last attempt
+    ``attempt`` takes the newest snapshot itself and is repeatable.  Raises Missing if the last attempt
     does; then it is damage.
     """
     for _ in range(_ATTEMPTS_MAX - 1):
         with suppress(Missing):
-            return work()
-    return work()
+            return attempt()
+    return attempt()

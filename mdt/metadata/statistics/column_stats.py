@@ -36,7 +36,7 @@ WHOLE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class PruneResult:
     """Verdict on files.
 
     ``maybe`` is bool[n]; False is a proof.  ``asked`` counts the tested files with statistics of a
@@ -152,7 +152,7 @@ class FileStats:
         )
         return Stripes(starts, np.ones(len(starts) - 1, np.bool_), 0)
 
-    def checkpoint_files(self, stripes: Stripes) -> Tested:
+    def checkpoint_files(self, stripes: Stripes) -> PruneResult:
         """Prune the files of the checkpoint by their own statistics.
 
         Pages without a file in ``stripes`` are not read.
@@ -163,10 +163,10 @@ class FileStats:
         blocks = stripes.blocks(every) if every else np.empty(0, np.int64)
         count = -(-self._checkpoint.rows // every) if every else 0
         if not len(blocks):
-            return Tested(stripes.files(), 0)
+            return PruneResult(stripes.files(), 0)
         if 2 * len(blocks) > count:
             tested = self._all_files()
-            return Tested(tested.maybe & stripes.files(), tested.asked)
+            return PruneResult(tested.maybe & stripes.files(), tested.asked)
         sizes = np.minimum(every, self._checkpoint.rows - every * blocks)
         stored = self._stored()
         self._checkpoint.load([self._column(path) for path in stored], (every * blocks).tolist())
@@ -174,27 +174,27 @@ class FileStats:
             path: Bounds.concat([self._block(path, n, every) for n in blocks.tolist()])
             for path in stored
         }
-        tested = self._tested(int(sizes.sum()), parts)
+        tested = self._prune(int(sizes.sum()), parts)
         maybe = np.zeros(self._checkpoint.rows, np.bool_)
         for n, verdict in zip(
             blocks.tolist(), np.split(tested.maybe, np.cumsum(sizes)[:-1]), strict=True
         ):
             maybe[n * every : n * every + len(verdict)] = verdict
-        return Tested(maybe & stripes.files(), tested.asked)
+        return PruneResult(maybe & stripes.files(), tested.asked)
 
-    def _all_files(self) -> Tested:
-        return self._tested(
+    def _all_files(self) -> PruneResult:
+        return self._prune(
             self._checkpoint.rows, {path: self._whole(path) for path in self._stored()}
         )
 
-    def added_files(self) -> Tested:
+    def added_files(self) -> PruneResult:
         """Prune the files that were added after the checkpoint."""
         snapshot = self._snapshot
         parts = {
             path: snapshot.added_bounds(self._names[path], type)
             for path, type in self.known.items()
         }
-        return self._tested(snapshot.numbered - self._checkpoint.rows, parts)
+        return self._prune(snapshot.numbered - self._checkpoint.rows, parts)
 
     def warm(self) -> None:
         """Read the statistics of all files."""
@@ -222,13 +222,13 @@ class FileStats:
             return self._checkpoint.rows
         return page_sizes.pop() or self._checkpoint.rows
 
-    def _tested(self, n: int, parts: dict[str, Bounds]) -> Tested:
+    def _prune(self, n: int, parts: dict[str, Bounds]) -> PruneResult:
         maybe = column_stats.prune_predicate(
             lambda path: (parts[path], self.known[path]) if path in parts else None,
             self._predicate,
             n,
         )
-        return Tested(maybe, int(np.count_nonzero(_any_known(list(parts.values()), n))))
+        return PruneResult(maybe, int(np.count_nonzero(_any_known(list(parts.values()), n))))
 
     def _whole(self, path: str) -> Bounds:
         column, type = self._column(path), self.known[path]

@@ -122,7 +122,7 @@ class SummaryCache:
             summary = Parsed(self._objects.read(found, verify=True))
         return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
-    def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
+    def directory(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
         """Return the directory of an index's summaries in a snapshot, to be filled by the caller.
 
         Cached for tables of at most SEGMENTS_KNOWN_MAX files.  The numbers in it depend on the
@@ -161,7 +161,7 @@ class SummaryDirectory:
         self._index = index
         self._known: dict[int, Summary | ObjectRange] = {}
 
-    def of(
+    def summaries_of(
         self, shards: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]
     ) -> list[Summary | ObjectRange]:
         """Return the summaries or object ranges of covered ``shards`` (ascending).
@@ -176,6 +176,8 @@ class SummaryDirectory:
                 self._known[shard] = Parsed(summary) if isinstance(summary, bytes) else summary
         return [self._known[shard] for shard in shards.tolist()]
 
-    def open(self, found: Summary | ObjectRange) -> Summary:
+    def open(self, summary: Summary | ObjectRange) -> Summary:
         """Return an opened summary.  Raises Corrupt as :meth:`SummaryCache.open` does."""
-        return self._cache.open(self._index, found) if isinstance(found, ObjectRange) else found
+        return (
+            self._cache.open(self._index, summary) if isinstance(summary, ObjectRange) else summary
+        )

@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from mdt.errors import Corrupt
-from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, counted
@@ -91,7 +91,7 @@ def _attempt(
         checked = given.pop() if given else metadata.newest()
         return checked, _report(checked, walk(TableState(metadata, checked), progress))
 
-    return begun_again(work)
+    return retry_missing(work)
 
 
 def _report(snapshot: Snapshot, walked: Iterator[Problem]) -> CheckReport:

@@ -31,7 +31,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.files.segment_columns import read_columns
-from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.keys.locate import base_key_map, positions_in_base
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -267,7 +267,7 @@ def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Proble
 def _referred(metadata: Metadata) -> set[str]:
     """Return the paths of data files and key maps of all readable states."""
     return set(
-        begun_again(
+        retry_missing(
             lambda: references.file_and_attachment_paths(metadata, metadata.newest())
         ).to_pylist()
     )

@@ -18,7 +18,7 @@ from mdt.hudi.timeline import COMPLETED
 from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
-from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import archive as archived
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -65,7 +65,7 @@ def archive(metadata: Metadata) -> int:
     are deleted oldest first, so the log never has a gap. Restarts if another process deletes
     records meanwhile.
     """
-    return begun_again(lambda: _archived(metadata))
+    return retry_missing(lambda: _archived(metadata))
 
 
 def _archived(metadata: Metadata) -> int:
