@@ -30,7 +30,7 @@ class WrittenKeys(Mapping[str, KeyHashes]):
 
     def __getitem__(self, partition: str) -> KeyHashes:
         maps = [
-            self._objects.key_map(f.key_map).whole().hashes
+            self._objects.key_map(f.key_map).verify_all().hashes
             for f in self._files
             if f.key_map is not None and (f.partition == partition or partition == TABLE)
         ]

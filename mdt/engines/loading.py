@@ -19,7 +19,7 @@ from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, opened
 from mdt.engines.write_tasks import by_bucket, drained
 from mdt.errors import Conflict
-from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -59,7 +59,9 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
     names = [*definition.key, *definition.partition_by]
     if any(columns.field(column).type != definition.schema.field(column).type for column in names):
         return False
-    return homes(metadata, snapshot, pa.array([], pa.string()), np.empty(0, object)) is None
+    return (
+        key_placeholders(metadata, snapshot, pa.array([], pa.string()), np.empty(0, object)) is None
+    )
 
 
 def labelled(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:

@@ -142,7 +142,7 @@ def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iter
         return stored.length
 
     def key_map(stored: ObjectRange) -> int:
-        objects.key_map(stored).whole()
+        objects.key_map(stored).verify_all()
         return stored.length
 
     def footer(row: int) -> int:

@@ -33,7 +33,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 
 NEW = -1
 """Group number of a file group to be created. Smaller numbers represent the file group of a bucket
-(:func:`mdt.metadata.keys.buckets.opened`).
+(:func:`mdt.metadata.keys.buckets.placeholders`).
 """
 
 Place = tuple[str, int]

@@ -228,9 +228,9 @@ class _Older:
         older = self._columns(KeyRows(located.file, located.position), names)
         none_late = np.zeros(len(batch), np.bool_)
         if not blend.mergers:
-            table = blend.rows(older, batch, located.found, none_late)
+            table = blend.rows(older, batch, located.is_live, none_late)
         else:
-            table = blend.rows(older, batch, located.found, late)
+            table = blend.rows(older, batch, located.is_live, late)
             late = none_late
         written = table
         if batch.ends is not None:

@@ -43,7 +43,7 @@ def of_keys(
     """
     if not snapshot.definition.keeps_deletes:
         return NO_TOMBSTONES
-    is_live, ordering = located.found, located.ordering
+    is_live, ordering = located.is_live, located.ordering
     marks = marks_of(
         batch.hashes, scope_of(snapshot, partition_names(batch)), snapshot.definition.key_hash
     )

@@ -35,7 +35,7 @@ def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
         return batch
     live_partition = snapshot.file_groups.partitions(located.group)
     given_partition = np.array([*batch.partitions, ""], dtype=object)[batch.partition]
-    differs = np.flatnonzero(located.found & np.asarray(live_partition != given_partition))
+    differs = np.flatnonzero(located.is_live & np.asarray(live_partition != given_partition))
     if not len(differs):
         return batch
     paths, code = np.unique(live_partition[differs].astype(str), return_inverse=True)

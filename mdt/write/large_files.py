@@ -206,7 +206,7 @@ def rewritten(
         tuple(description.row_groups),
         footer_reference(data),
         description.summaries.finished(),
-        description.key_map.encoded(),
+        description.key_map.encode(),
         page_map.encoded(data, digests_of_groups),
     )
     return encoded, description.fresh

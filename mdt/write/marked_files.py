@@ -119,7 +119,7 @@ class MarkedFiles:
             _refuse_hidden(snapshot, one.partition)
             file_id = base_file.new_file_id(self._storage.random_hex(16))
             if one.group < NEW:
-                file_id = base_file.bucket_file_id(file_id, buckets.number(one.group))
+                file_id = base_file.bucket_file_id(file_id, buckets.bucket_of(one.group))
         else:
             file_id = snapshot.file_groups.name(one.group)
         if not one.is_log:

@@ -397,7 +397,7 @@ class Decision:
         acted = self._moved(acted, updates)
         batch, inserted = self._new_rows(found, acted)
         located = (
-            Located.nothing()
+            Located.empty()
             if batch is None
             else locate_batch(merge.metadata, self._snapshot, batch)
         )
@@ -539,7 +539,7 @@ class Decision:
         return batch, inserted
 
     def _refuse_known(self, batch: Batch | None, located: Located, inserted: int) -> None:
-        existing_rows = np.flatnonzero(located.found[:inserted])
+        existing_rows = np.flatnonzero(located.is_live[:inserted])
         if batch is not None and len(existing_rows):
             shown_keys = batch.keys.take(pa.array(existing_rows[:_NAMED_KEYS])).to_pylist()
             raise Invalid(
@@ -554,7 +554,7 @@ class Decision:
         if batch is None:
             return np.zeros(0, np.bool_)
         return outlived(
-            self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found
+            self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.is_live
         )
 
     def _falls(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

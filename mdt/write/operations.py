@@ -346,7 +346,7 @@ def footprint_of(
 def opened_by(work: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
     """Return (partition path, bucket) of the buckets whose file group ``work`` creates."""
     return frozenset(
-        (assignment.partition, buckets.number(assignment.group))
+        (assignment.partition, buckets.bucket_of(assignment.group))
         for assignment in work
         if assignment.group < NEW
     )

@@ -23,7 +23,7 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
-from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.live_partitions import among, live_paths, partitioned
@@ -214,7 +214,7 @@ class Placing(Rule):
         entries = np.flatnonzero(places.file >= 0)
         live_partition = snapshot.file_groups.partitions(places.group[entries])
         moves = entries[np.asarray(live_partition != names[places.keys_of(entries)])]
-        home = homes(metadata, snapshot, batch.keys, names)
+        home = key_placeholders(metadata, snapshot, batch.keys, names)
         absent = rows[:0]
         if matters:
             absent = np.delete(rows, places.keys_of(moves))

@@ -136,7 +136,7 @@ class Upserting(Rule):
         batch = as_altered(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
         if self.refuses:
-            existing = np.flatnonzero(located.found & ~batch.deletes)
+            existing = np.flatnonzero(located.is_live & ~batch.deletes)
             if len(existing) or batch.duplicates:
                 return Outcome(batch, located, updates=existing, repeated=batch.duplicates)
         batch = in_place(snapshot, batch, located)
@@ -166,12 +166,12 @@ class Deleting(Rule):
         located = locate_batch(metadata, snapshot, batch)
         late = np.zeros(len(batch), np.bool_)
         if batch.ordering is not None:
-            late = located.found & (batch.ordering < located.ordering)
-        missing = np.flatnonzero(~located.found)
+            late = located.is_live & (batch.ordering < located.ordering)
+        missing = np.flatnonzero(~located.is_live)
         return Outcome(
             batch,
             located,
-            ends=np.append(np.flatnonzero(located.found & ~late), _further(located, late)),
+            ends=np.append(np.flatnonzero(located.is_live & ~late), _further(located, late)),
             late=np.flatnonzero(late),
             missing=missing,
             absent=missing,
@@ -188,7 +188,7 @@ def upserted(
         late: bool[n], late rows as found by :func:`decide`.
         moved: bool[n], moved rows as found by :func:`decide`.
     """
-    is_live, deletes = located.found, batch.deletes
+    is_live, deletes = located.is_live, batch.deletes
     late = late | outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, is_live)
     missing = deletes & ~is_live
     late &= ~missing
@@ -231,7 +231,7 @@ def decide(
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
     live_partition, names = snapshot.file_groups.partitions(located.group), partition_names(batch)
-    moved = located.found & ~late & ~batch.deletes & np.asarray(live_partition != names)
+    moved = located.is_live & ~late & ~batch.deletes & np.asarray(live_partition != names)
     refuse_null_partition(snapshot.definition, batch, names, live_partition, np.flatnonzero(moved))
     return late, moved
 
@@ -240,7 +240,7 @@ def new_here(located: Located, late: BoolArray, moved: BoolArray) -> tuple[Int64
     """Return (rows whose key is new to its partition, rows whose key is re-inserted). Late rows are
     in neither.
     """
-    is_new = (~located.found & ~late) | moved
+    is_new = (~located.is_live & ~late) | moved
     return np.flatnonzero(is_new & (located.dead_in < 0)), np.flatnonzero(
         is_new & (located.dead_in >= 0)
     )
@@ -253,5 +253,5 @@ def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Locate
     proposed, options = None, metadata.options(definition)
     if not options.bloom_metadata and key_indexes.is_bloom(definition.key_index):
         matters = None if definition.is_global else partition
-        proposed = footer_filters.proposed(metadata, snapshot, options, batch.keys, matters)
+        proposed = footer_filters.propose(metadata, snapshot, options, batch.keys, matters)
     return locate(metadata, snapshot, keys, batch.hashes, partition, proposed)

@@ -52,10 +52,10 @@ def older_than_there(
     definition = snapshot.definition
     if batch.ordering is None or definition.ordering is None:
         return late
-    late = located.found & (batch.ordering < located.ordering)
+    late = located.is_live & (batch.ordering < located.ordering)
     if has_whole_words(definition.schema.field(definition.ordering).type):
         return late
-    same: Int64Array = np.flatnonzero(located.found & (batch.ordering == located.ordering))
+    same: Int64Array = np.flatnonzero(located.is_live & (batch.ordering == located.ordering))
     if len(same):
         threads = metadata.options(definition).threads("reader")
         where = KeyRows(located.file[same], located.position[same])

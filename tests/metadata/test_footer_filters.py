@@ -39,7 +39,7 @@ def proposed(table, batch, **options):
     snapshot = table.snapshot()
     matters = None if snapshot.definition.is_global else partition_names(batch)
     metadata = mdt.open(table.storage, options).metadata
-    return footer_filters.proposed(
+    return footer_filters.propose(
         metadata, snapshot, metadata.options(snapshot.definition), batch.keys, matters
     )
 

@@ -43,7 +43,7 @@ def test_a_stored_map_finds_what_it_was_built_of(rows, ordering):
         entry = read.find(asked)
         assert np.array_equal(entry, made.find(asked))
         assert read.position[entry[entry >= 0]].tolist() == [i for i in wanted if i < rows]
-    assert key_map.encode(read.whole()) == bytes(data)
+    assert key_map.encode(read.verify_all()) == bytes(data)
 
 
 def older(made, magic):
@@ -69,7 +69,7 @@ def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic):
     made = key_map.build(hashes_of(range(900)), np.arange(900, dtype=np.uint64) * 3 + 2**63)
     data = older(made, magic)
     read = key_map.decode(data, path="p", offset=0)
-    for reading in (read, read.whole()):
+    for reading in (read, read.verify_all()):
         entry = reading.find(hashes_of(range(5, 1000, 50)))
         hit, expected = entry[entry >= 0], range(5, 900, 50)
         assert reading.position[hit].tolist() == list(expected)
@@ -80,7 +80,7 @@ def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic):
         damaged = bytearray(data)
         damaged[at] ^= 1
         with pytest.raises(Corrupt):
-            key_map.decode(damaged, path="p", offset=0).whole()
+            key_map.decode(damaged, path="p", offset=0).verify_all()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other():
             else:
                 assert read.find(asked).tolist() == [entry]
         with pytest.raises(Corrupt):
-            key_map.decode(damaged, path="p", offset=3).whole()
+            key_map.decode(damaged, path="p", offset=3).verify_all()
 
 
 def test_every_flipped_bit_before_the_shards_is_found_at_once():

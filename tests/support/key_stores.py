@@ -25,7 +25,7 @@ def assert_knows_the_table(table: mdt.Table) -> int:
     expected: Pairs = set()
     for number, segment in zip(files.tolist(), snapshot.files.segments(files), strict=True):
         assert segment.key_map is not None
-        hashes = metadata.objects.key_map(segment.key_map).whole().hashes.hi.tolist()
+        hashes = metadata.objects.key_map(segment.key_map).verify_all().hashes.hi.tolist()
         expected |= {(key, names[number].as_py()) for key in hashes}
     found: Pairs = set()
     scopes = (

@@ -206,7 +206,7 @@ def test_a_large_key_map_has_the_bytes_of_a_small_one(rows, has_ordering, monkey
         piece = slice(start, start + 777)
         large.add(KeyHashes(hi[piece], lo[piece]), ordering[piece] if has_ordering else None)
     found, expected = (
-        large.encoded(),
+        large.encode(),
         key_map.build(KeyHashes(hi, lo), ordering if has_ordering else None),
     )
     assert (b"" if found is None else found.to_pybytes()) == (

@@ -109,7 +109,7 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     monkeypatch.setattr(
         rules,
         "new_here",
-        lambda located, late, moved: ((~located.found | moved).nonzero()[0], moved.nonzero()[0]),
+        lambda located, late, moved: ((~located.is_live | moved).nonzero()[0], moved.nonzero()[0]),
     )
     table.upsert(rows("other1", "other2", "other3", "a"))
     while len(set(groups_with(table, "a"))) == 1:
@@ -134,4 +134,4 @@ def test_keys_that_may_live_nowhere_are_not_put_in_order(monkeypatch):
     located = locate(
         table.metadata, table.snapshot(), batch.keys, batch.hashes, np.array(["p=x"] * 100, object)
     )
-    assert not located.found.any()
+    assert not located.is_live.any()

@@ -125,28 +125,28 @@ class ObjectReader:
             )
         return data
 
-    def read_key_maps(self, wanted: Iterable[ObjectRange]) -> None:
+    def read_key_maps(self, ranges: Iterable[ObjectRange]) -> None:
         """Prefetch key maps that are not cached, up to half of the cache.  Remote storage only."""
-        self._read_ahead(self.key_maps, self.key_map, KEY_MAP_CACHE_BYTES_MAX // 2, wanted)
+        self._read_ahead(self.key_maps, self.key_map, KEY_MAP_CACHE_BYTES_MAX // 2, ranges)
 
-    def read_page_maps(self, wanted: Iterable[ObjectRange | None]) -> None:
+    def read_page_maps(self, ranges: Iterable[ObjectRange | None]) -> None:
         """Prefetch page maps as :meth:`read_key_maps` does key maps, up to a quarter of the cache.
 
         Page maps take more memory than their stored bytes.
         """
-        self._read_ahead(self.page_maps, self.page_map, PAGE_MAP_CACHE_BYTES_MAX // 4, wanted)
+        self._read_ahead(self.page_maps, self.page_map, PAGE_MAP_CACHE_BYTES_MAX // 4, ranges)
 
     def _read_ahead(
         self,
         cache: Recent[ObjectRange, _T],
         read: Callable[[ObjectRange], _T],
         bytes_max: int,
-        wanted: Iterable[ObjectRange | None],
+        ranges: Iterable[ObjectRange | None],
     ) -> None:
         missing, size = [], 0
-        for stored in wanted if self._storage.is_remote else ():
+        for stored in ranges if self._storage.is_remote else ():
             if stored is not None and not cache.has(stored) and size + stored.length <= bytes_max:
-                missing.append(partial(_tried, read, stored))
+                missing.append(partial(_prefetch, read, stored))
                 size += stored.length
         self._storage.together(*missing)
 
@@ -214,7 +214,7 @@ class ObjectReader:
         return value
 
 
-def _tried(read: Callable[[ObjectRange], object], stored: ObjectRange) -> None:
+def _prefetch(read: Callable[[ObjectRange], object], stored: ObjectRange) -> None:
     """Prefetch an object range.  Damage is left for the later read to report."""
     with suppress(Corrupt):
         read(stored)

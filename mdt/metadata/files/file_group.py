@@ -76,14 +76,14 @@ def summary_length(summary: SummaryRef) -> int:
 _PLACE = ("path", "offset", "length", "crc")
 
 
-def place_in(row: Mapping[str, Any]) -> ObjectRange | None:
+def range_from_row(row: Mapping[str, Any]) -> ObjectRange | None:
     """Return the object range in the columns of ``row``, or None if they are null."""
     if row["path"] is None:
         return None
     return ObjectRange(*(row[name] for name in _PLACE))
 
 
-def place_fields(stored: ObjectRange | None) -> dict[str, Any]:
+def range_columns(stored: ObjectRange | None) -> dict[str, Any]:
     """Return an object range as column values of a row, nulls for None."""
     return {name: getattr(stored, name, None) for name in _PLACE}
 

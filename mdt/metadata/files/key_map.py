@@ -82,7 +82,7 @@ class Shards:
     path: str
     offset: int
 
-    def of(self, hi: UInt64Array) -> Int64Array:
+    def shard_of(self, hi: UInt64Array) -> Int64Array:
         """Return the shard of each hash -> int64[n]."""
         return shard_of(hi, self.bits)
 
@@ -116,7 +116,7 @@ class Packed:
     least: int = 0
 
     @classmethod
-    def of(cls, numbers: npt.NDArray[Any], least: int = 0, width: int | None = None) -> Packed:
+    def pack(cls, numbers: npt.NDArray[Any], least: int = 0, width: int | None = None) -> Packed:
         """Pack ``numbers``, which are at least ``least``, in ``width`` bytes or the fewest.
         O(n).
         """
@@ -153,7 +153,7 @@ class KeyMap:
 
     ``hi`` has the first words, ``lo`` the upper LO_BITS of the second.  ``ordering`` may be None.
     In a stored map (``shards``), only entries returned by :meth:`find` are verified, or all entries
-    after :meth:`whole`.
+    after :meth:`verify_all`.
     """
 
     hi: UInt64Array
@@ -170,50 +170,50 @@ class KeyMap:
         """The hashes, with zeros for the bits that are not stored.  O(n)."""
         return KeyHashes(self.hi, self.lo.astype(np.uint64) << np.uint64(_WORD_BITS - LO_BITS))
 
-    def find(self, wanted: KeyHashes) -> Int64Array:
+    def find(self, keys: KeyHashes) -> Int64Array:
         """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if sorted.
 
         Raises Corrupt if a shard that may hold a wanted key is damaged.
         """
-        if len(self) == 0 or len(wanted) == 0:
-            return np.full(len(wanted), -1, dtype=np.int64)
+        if len(self) == 0 or len(keys) == 0:
+            return np.full(len(keys), -1, dtype=np.int64)
         if self.shards is None or bool(self.shards.verified.all()):
-            return self._exact(wanted, self.hi.searchsorted(wanted.hi))
-        shard = self.shards.of(np.array([wanted.hi.min(), wanted.hi.max()])).tolist()
+            return self._exact(keys, self.hi.searchsorted(keys.hi))
+        shard = self.shards.shard_of(np.array([keys.hi.min(), keys.hi.max()])).tolist()
         between = range(shard[0], shard[1] + 1)
-        if _FEW * len(wanted) > len(between):
+        if _FEW * len(keys) > len(between):
             self.shards.verify(between)
             start, stop = self.shards.start[[shard[0], shard[1] + 1]].tolist()
-            at = start + self.hi[start:stop].searchsorted(wanted.hi)
+            at = start + self.hi[start:stop].searchsorted(keys.hi)
             is_inside = at < stop
         else:
-            shard = self.shards.of(wanted.hi).tolist()
+            shard = self.shards.shard_of(keys.hi).tolist()
             self.shards.verify(shard)
-            at, is_inside = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.bool_)
+            at, is_inside = np.empty(len(keys), np.int64), np.empty(len(keys), np.bool_)
             for i, number in enumerate(shard):
                 start, stop = self.shards.start[number : number + 2].tolist()
-                at[i] = start + int(self.hi[start:stop].searchsorted(wanted.hi[i]))
+                at[i] = start + int(self.hi[start:stop].searchsorted(keys.hi[i]))
                 is_inside[i] = at[i] < stop
-        return np.where(is_inside, self._exact(wanted, at), -1)
+        return np.where(is_inside, self._exact(keys, at), -1)
 
-    def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
+    def _exact(self, keys: KeyHashes, at: Int64Array) -> Int64Array:
         """Return the entries with exactly the wanted hashes, else -1.
 
         ``at`` has the first entry whose hash is not smaller.  It is overwritten.
         """
-        n, hi, lo, wanted_lo = len(self), self.hi, self.lo, upper(wanted.lo)
+        n, hi, lo, wanted_lo = len(self), self.hi, self.lo, upper(keys.lo)
         np.minimum(at, n - 1, out=at)
-        same = hi[at] == wanted.hi
+        same = hi[at] == keys.hi
         is_match = same & (lo[at] == wanted_lo)
         # Different hashes almost never share a first word; the loop is for
         # correctness.
         for i in np.flatnonzero(same & ~is_match).tolist():
-            while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not is_match[i]:
+            while at[i] + 1 < n and hi[at[i] + 1] == keys.hi[i] and not is_match[i]:
                 at[i] += 1
                 is_match[i] = lo[at[i]] == wanted_lo[i]
         return np.where(is_match, at, -1)
 
-    def whole(self) -> KeyMap:
+    def verify_all(self) -> KeyMap:
         """Return this map after all shards are verified.  O(n), once.  Raises Corrupt."""
         if self.shards is not None:
             self.shards.verify(np.flatnonzero(~self.shards.verified).tolist())
@@ -259,12 +259,12 @@ def encode(key_map: KeyMap) -> bytes:
         key_map.hi.astype("<u8", copy=False),
         np.ascontiguousarray(key_map.lo, "<u2"),
     )
-    position = Packed.of(np.asarray(key_map.position))
+    position = Packed.pack(np.asarray(key_map.position))
     packed, least = [position], 0
     if key_map.ordering is not None:
         words = np.asarray(key_map.ordering)
         least = int(words.min()) if n else 0
-        packed.insert(0, Packed.of(words, least))
+        packed.insert(0, Packed.pack(words, least))
     arrays: list[npt.NDArray[Any]] = [hi, lo, *(column.data for column in packed)]
     start = shard_bounds(hi, shard_bits(n))
     header = head(

@@ -55,7 +55,7 @@ class LargeKeyMap:
         for number, piece in zip(numbers.tolist(), np.split(entries, first[1:]), strict=True):
             self._parts[number].append((self._scratch.append(piece.tobytes()), len(piece)))
 
-    def encoded(self) -> pa.Buffer | None:
+    def encode(self) -> pa.Buffer | None:
         """Return the bytes, in memory that the system may reclaim, or None for a file without
         rows.
         """
@@ -101,7 +101,7 @@ class LargeKeyMap:
         entries = np.concatenate([np.empty((0, columns), np.uint64), *blocks])
         hashes = KeyHashes(np.ascontiguousarray(entries[:, 0]), np.ascontiguousarray(entries[:, 1]))
         order: Int64Array = hashes.order()
-        packed = [Packed.of(entries[order, 2], width=widths[-1]).data]
+        packed = [Packed.pack(entries[order, 2], width=widths[-1]).data]
         if len(widths) > 1:
-            packed.insert(0, Packed.of(entries[order, 3], least, width=widths[0]).data)
+            packed.insert(0, Packed.pack(entries[order, 3], least, width=widths[0]).data)
         return [hashes.hi[order].astype("<u8"), key_map.upper(hashes.lo)[order], *packed]

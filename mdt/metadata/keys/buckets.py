@@ -19,7 +19,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 _FIRST = -2
 
 
-def opened(buckets: Int64Array) -> Int64Array:
+def placeholders(buckets: Int64Array) -> Int64Array:
     """Return the placeholders of buckets without a file group -> int64[n], below -1.
 
     >>> import numpy as np
@@ -29,12 +29,12 @@ def opened(buckets: Int64Array) -> Int64Array:
     return _FIRST - buckets
 
 
-def number(group: int) -> int:
+def bucket_of(group: int) -> int:
     """Return the bucket of a placeholder."""
     return _FIRST - group
 
 
-def homes(
+def key_placeholders(
     metadata: Metadata, snapshot: Snapshot, texts: pa.Array, partition: npt.NDArray[np.object_]
 ) -> Int64Array | None:
     """Return the bucket placeholder of each record key -> int64[n], or None without a bucket index.
@@ -44,10 +44,10 @@ def homes(
     if metadata.key_index_problem(snapshot) is not None:
         return None
     buckets = metadata.key_index(snapshot).buckets(texts, partition)
-    return None if buckets is None else opened(buckets)
+    return None if buckets is None else placeholders(buckets)
 
 
-def names(groups: Int64Array) -> npt.NDArray[np.object_]:
+def id_prefixes(groups: Int64Array) -> npt.NDArray[np.object_]:
     """Return the eight-digit file-group prefix of each bucket placeholder -> object[n].
 
     >>> import numpy as np
@@ -101,6 +101,6 @@ def _settle_by_ids(
     group_of = {(path, id[:8]): group for path, id, group in zip(paths, ids, groups, strict=True)}
     pairs, pair_of = np.unique(np.stack([key_place, home[unsettled]]), axis=1, return_inverse=True)
     settled = [
-        group_of.get((places[place], f"{number(at):08d}"), at) for place, at in pairs.T.tolist()
+        group_of.get((places[place], f"{bucket_of(at):08d}"), at) for place, at in pairs.T.tolist()
     ]
     home[unsettled] = np.array(settled, np.int64)[pair_of.reshape(-1)]

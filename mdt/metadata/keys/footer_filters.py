@@ -41,7 +41,7 @@ class _Footer:
     kind: str = ""
 
 
-def proposed(
+def propose(
     metadata: Metadata,
     snapshot: Snapshot,
     options: Options,

@@ -65,7 +65,7 @@ class Run:
     groups: tuple[str, ...]
     data: memoryview
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the bytes of the run."""
         names = json.dumps(self.groups).encode()
         body = self.files.astype("<u8").tobytes() + names
@@ -74,7 +74,7 @@ class Run:
         )
 
 
-def decoded(data: Any) -> Run:
+def decode(data: Any) -> Run:
     """Return the run in a buffer.  Raises ValueError if it is damaged.
 
     The key part verifies itself when it is searched.
@@ -91,7 +91,7 @@ def decoded(data: Any) -> Run:
     return Run(identities, tuple(json.loads(bytes(view[names_at:end]))), view[end:])
 
 
-def proposed(
+def propose(
     metadata: Metadata,
     snapshot: Snapshot,
     index: KeyIndex,
@@ -146,7 +146,7 @@ class _LookUp:
         live = live[snapshot.has_key_map[live]]
         if snapshot.definition.is_global or not len(live):
             return {"": live} if len(live) else {}
-        return _parted(
+        return _by_path(
             snapshot.files.column("partition").take(pa.array(live)).combine_chunks(), live
         )
 
@@ -155,7 +155,7 @@ class _LookUp:
         everything = np.arange(len(self.hashes))
         if self.snapshot.definition.is_global or partition is None:
             return [(name, everything) for name in self.files]
-        keys_of = _parted(pa.array(partition, pa.string()), everything)
+        keys_of = _by_path(pa.array(partition, pa.string()), everything)
         return [(name, keys) for name, keys in keys_of.items() if name in self.files]
 
     def run(self, store: KeyStore, scopes: Sequence[tuple[str, Int64Array]]) -> Candidates:
@@ -163,13 +163,13 @@ class _LookUp:
         behind = []
         with store.begin(write=False) as view:
             for name, keys in scopes:
-                if not self._found(view, name, keys):
+                if not self._look_up(view, name, keys):
                     behind.append((name, keys))
         whole_groups = [np.empty(0, np.int64)]
         if behind:
             with store.begin(write=True) as view:
                 for name, keys in behind:
-                    unreadable = self._brought_up(view, name, keys)
+                    unreadable = self._update_and_look_up(view, name, keys)
                     whole_groups.append(np.unique(self.snapshot.file_groups.of_files(unreadable)))
         none = np.empty(0, np.int64)
         key, group = (
@@ -177,7 +177,7 @@ class _LookUp:
         )
         return Candidates(key, group, np.unique(np.concatenate(whole_groups)))
 
-    def _found(
+    def _look_up(
         self, view: View, scope: str, keys: Int64Array, but: Int64Array | None = None
     ) -> bool:
         """Look keys up in the runs of a scope.  Return False if these miss files other than
@@ -185,16 +185,16 @@ class _LookUp:
         """
         files = self.files[scope] if but is None else np.setdiff1d(self.files[scope], but)
         try:
-            runs = [decoded(data) for _, data in view.items(self._prefix(scope))]
-            if not _all_known(runs, self._identities(files)):
+            runs = [decode(data) for _, data in view.items(self._prefix(scope))]
+            if not _cover(runs, self._identities(files)):
                 return False
-            pairs = [self._located(run, keys) for run in runs]
+            pairs = [self._look_up_run(run, keys) for run in runs]
         except ValueError:
             return False
         self.pairs += pairs
         return True
 
-    def _located(self, run: Run, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def _look_up_run(self, run: Run, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return (key, file group of the snapshot) pairs of the ``keys`` in a run."""
         candidates = self.index.locate(
             run.data, pa.nulls(len(keys), pa.string()), self.hashes.take(keys)
@@ -218,7 +218,7 @@ class _LookUp:
 
     # Updates of the store to the snapshot
 
-    def _brought_up(self, view: View, scope: str, keys: Int64Array) -> Int64Array:
+    def _update_and_look_up(self, view: View, scope: str, keys: Int64Array) -> Int64Array:
         """Update the runs of a scope to all of its files, and look ``keys`` up.
 
         Return the files whose key maps cannot be read.  If a run is damaged, all runs are rebuilt.
@@ -228,22 +228,22 @@ class _LookUp:
                 for key, _ in view.items(self._prefix(scope)):
                     view.delete(key)
             with suppress(ValueError):
-                unreadable = self._bring_up(view, scope)
-                if self._found(view, scope, keys, but=unreadable):
+                unreadable = self._update(view, scope)
+                if self._look_up(view, scope, keys, but=unreadable):
                     return unreadable
         raise StoreFailed("the key store does not return the data written to it")
 
-    def _bring_up(self, view: View, scope: str) -> Int64Array:
+    def _update(self, view: View, scope: str) -> Int64Array:
         """Update the runs of a scope to all of its files.
 
         Return the files whose key maps cannot be read.  Raises ValueError for damaged runs.
         """
         numbers = self.files[scope]
         identities = self._identities(numbers)
-        entries = [(key, decoded(data)) for key, data in view.items(self._prefix(scope))]
+        entries = [(key, decode(data)) for key, data in view.items(self._prefix(scope))]
         covered = np.concatenate([np.empty(0, np.uint64), *(run.files for _, run in entries)])
         is_new = ~np.isin(identities, covered)
-        run, unreadable = self._run_of(numbers[is_new], identities[is_new])
+        run, unreadable = self._build_run(numbers[is_new], identities[is_new])
         if len(run.files):
             number = 1 + max(
                 (_NUMBER.unpack(key[-_NUMBER.size :])[0] for key, _ in entries), default=0
@@ -251,15 +251,15 @@ class _LookUp:
             merged = []
             while entries and len(entries[-1][1].data) <= _TIMES * len(run.data):
                 key, older = entries.pop()
-                run = self._merged(older, run, identities, set(self._names(numbers)))
+                run = self._merge(older, run, identities, set(self._names(numbers)))
                 merged.append(key)
-            encoded = run.encoded()  # before the view changes
+            encoded = run.encode()  # before the view changes
             for key in merged:
                 view.delete(key)
             view.put(self._prefix(scope) + _NUMBER.pack(number), encoded)
         return unreadable
 
-    def _run_of(self, numbers: Int64Array, identities: UInt64Array) -> tuple[Run, Int64Array]:
+    def _build_run(self, numbers: Int64Array, identities: UInt64Array) -> tuple[Run, Int64Array]:
         """Return a run of the keys of files, and the files whose key maps are damaged or
         missing.
         """
@@ -267,7 +267,7 @@ class _LookUp:
         for at, segment in enumerate(self.snapshot.files.segments(numbers)):
             assert segment.key_map is not None, "files without a key map have no keys"
             try:
-                maps.append(self.metadata.objects.key_map(segment.key_map).whole().hashes)
+                maps.append(self.metadata.objects.key_map(segment.key_map).verify_all().hashes)
                 read.append(at)
             except Corrupt:
                 unreadable.append(at)
@@ -284,7 +284,7 @@ class _LookUp:
     def _names(self, numbers: Int64Array) -> list[str]:
         return self.snapshot.files.column("file_id").take(pa.array(numbers)).to_pylist()
 
-    def _merged(self, older: Run, newer: Run, live: UInt64Array, names: set[str]) -> Run:
+    def _merge(self, older: Run, newer: Run, live: UInt64Array, names: set[str]) -> Run:
         """Merge two runs, without file groups and files that no longer exist."""
         groups = tuple(
             name for name in dict.fromkeys((*older.groups, *newer.groups)) if name in names
@@ -299,7 +299,7 @@ class _LookUp:
         return Run(files[np.isin(files, live)], groups, memoryview(data))
 
 
-def _parted(paths: pa.Array, values: Int64Array) -> dict[str, Int64Array]:
+def _by_path(paths: pa.Array, values: Int64Array) -> dict[str, Int64Array]:
     """Partition ``values`` by path.  ``paths`` is string[n] without nulls.  O(n log n)."""
     encoded = paths.dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -308,7 +308,7 @@ def _parted(paths: pa.Array, values: Int64Array) -> dict[str, Int64Array]:
     return dict(zip(encoded.dictionary.to_pylist(), parts, strict=True)) if len(values) else {}
 
 
-def _all_known(runs: Sequence[Run], identities: UInt64Array) -> bool:
+def _cover(runs: Sequence[Run], identities: UInt64Array) -> bool:
     covered = np.concatenate([np.empty(0, np.uint64), *(run.files for run in runs)])
     return bool(np.isin(identities, covered).all())
 
@@ -316,7 +316,7 @@ def _all_known(runs: Sequence[Run], identities: UInt64Array) -> bool:
 def runs_of(store: KeyStore, table_id: str, scope: str = "") -> Iterator[Run]:
     """Yield the runs of a scope of a table, oldest first, for inspection."""
     with store.begin(write=False) as view:
-        yield from [decoded(bytes(data)) for _, data in view.items(prefix(table_id, scope))]
+        yield from [decode(bytes(data)) for _, data in view.items(prefix(table_id, scope))]
 
 
 def prefix(table_id: str, scope: str) -> bytes:

@@ -17,7 +17,7 @@ from indexes.base import TABLE, Candidates, Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.files.key_map import KeyMap
-from mdt.metadata.keys.buckets import homes, settle
+from mdt.metadata.keys.buckets import key_placeholders, settle
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.object_range import ObjectRange
@@ -73,7 +73,7 @@ class Located:
     _key: Int64Array | None = None
 
     @classmethod
-    def nothing(cls) -> Located:
+    def empty(cls) -> Located:
         """Return the locations of no keys."""
         none = np.empty(0, np.int64)
         return cls(none, none, none, np.empty(0, np.uint64))
@@ -112,7 +112,7 @@ class Located:
         return entries if self._key is None else self._key[entries]
 
     @property
-    def found(self) -> npt.NDArray[np.bool_]:
+    def is_live(self) -> npt.NDArray[np.bool_]:
         """Mask of the keys with a live row -> bool[n]."""
         return self.file >= 0
 
@@ -138,7 +138,7 @@ def propose(
     if index.kept != TABLE:
         from mdt.metadata.keys import key_runs
 
-        return key_runs.proposed(metadata, snapshot, index, hashes, partition)
+        return key_runs.propose(metadata, snapshot, index, hashes, partition)
     places, key_place = _places(snapshot, partition)
     whole_groups = [snapshot.file_groups.number(sorted(snapshot.uncovered))]
     pairs = [(_NONE, _NONE)]
@@ -218,16 +218,16 @@ def locate(
     matters = None if is_global or not snapshot.definition.partition_by else partition
     if proposed is None:
         proposed = propose(metadata, snapshot, keys, hashes, matters)
-    home = homes(metadata, snapshot, keys, partition)
+    home = key_placeholders(metadata, snapshot, keys, partition)
     if home is not None:
         settle(home, snapshot, proposed, partition)
     if not len(proposed.key) and not len(proposed.whole):
         return replace(Located.absent(n), home=home)
     file, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
     ordering = np.zeros(n, np.uint64)
-    hits, further = _found(metadata, snapshot, proposed, hashes, matters, dead), Further()
+    hits, further = _look_up(metadata, snapshot, proposed, hashes, matters, dead), Further()
     if snapshot.definition.keys_repeat and hits:
-        hits, further = _parted(snapshot, hits, partition)
+        hits, further = _first_hits(snapshot, hits, partition)
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
         group[hit.key], ordering[hit.key] = groups.of_files(hit.file), hit.ordering
@@ -242,7 +242,7 @@ def locate(
     return Located(file, position, group, ordering, dead_in, further, home)
 
 
-def _parted(
+def _first_hits(
     snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]
 ) -> tuple[list[Hits], Further]:
     """Return one hit per key, preferably in its own partition, and the other hits.
@@ -283,7 +283,7 @@ def find(
     to ``dead`` (file group, int64 keys) pairs of keys with a dead row there.  Such a key may also
     be live in that group.
     """
-    return _found(
+    return _look_up(
         metadata,
         snapshot,
         propose(metadata, snapshot, keys, hashes, partition),
@@ -293,7 +293,7 @@ def find(
     )
 
 
-def _found(
+def _look_up(
     metadata: Metadata,
     snapshot: Snapshot,
     proposed: Candidates,
@@ -319,9 +319,11 @@ def _found(
     ]
 
 
-def _key_maps(snapshot: Snapshot, asked: Sequence[tuple[int, Int64Array]]) -> Iterator[ObjectRange]:
+def _key_maps(
+    snapshot: Snapshot, keys_of_groups: Sequence[tuple[int, Int64Array]]
+) -> Iterator[ObjectRange]:
     """Yield the object ranges of the key maps of file groups."""
-    for group, _ in asked:
+    for group, _ in keys_of_groups:
         for i in snapshot.file_groups.members(group).tolist():
             stored = snapshot.segment(i).key_map
             if stored is not None:
@@ -450,12 +452,12 @@ def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap |
     return None
 
 
-def positions_in_base(base: KeyMap | None, wanted: KeyHashes) -> Int64Array | None:
+def positions_in_base(base: KeyMap | None, keys: KeyHashes) -> Int64Array | None:
     """Return the position of each key in the base file, live or dead -> int64[n].
 
     None if any key is absent.
     """
-    entry = np.full(1, -1) if base is None else base.find(wanted)
+    entry = np.full(1, -1) if base is None else base.find(keys)
     if base is None or bool(np.any(entry < 0)):
         return None
     return base.position[entry].astype(np.int64)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.arrays import numbers
-from mdt.metadata.files.file_group import place_fields, place_in
+from mdt.metadata.files.file_group import range_columns, range_from_row
 from mdt.metadata.log.checkpoint_columns import NUMBERED_KEY_PARTS, Columns
 from mdt.metadata.log.commit_log import KEY_PARTS
 from mdt.metadata.snapshot.file_groups import Groups
@@ -80,7 +80,7 @@ class KeyPart:
 def key_parts_of(table: pa.Table) -> tuple[KeyPart, ...]:
     """Return the rows of a table with the schema KEY_PARTS as key parts."""
     return tuple(
-        KeyPart(row["index"], tuple(row["groups"]), row["payload"], place_in(row))
+        KeyPart(row["index"], tuple(row["groups"]), row["payload"], range_from_row(row))
         for row in table.to_pylist()
     )
 
@@ -94,7 +94,7 @@ def key_parts_table(key_parts: Sequence[KeyPart]) -> pa.Table:
 
 
 def _row(key_part: KeyPart) -> dict[str, Any]:
-    place = place_fields(key_part.stored)
+    place = range_columns(key_part.stored)
     return {"index": key_part.index, "payload": key_part.payload, **place}
 
 
@@ -133,7 +133,7 @@ def _of_checkpoint(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]
     for i, row in enumerate(table.drop_columns(["groups"]).to_pylist()):
         groups = numbers(table["groups"].chunk(0)[i].values).astype(np.int64)
         if row["index"]:
-            key_parts.append(KeyPart(row["index"], (), row["payload"], place_in(row), groups))
+            key_parts.append(KeyPart(row["index"], (), row["payload"], range_from_row(row), groups))
         else:
             uncovered = groups.tolist()
     return tuple(key_parts), uncovered

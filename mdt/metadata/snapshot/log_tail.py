@@ -15,7 +15,7 @@ from indexes.arrays import column, mask, numbers, one_array
 from indexes.bounds import Bounds
 from mdt.forking import cached_property
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.metadata.files.file_group import FILES, NewFile, SummaryRef, place_fields, place_in
+from mdt.metadata.files.file_group import FILES, NewFile, SummaryRef, range_columns, range_from_row
 from mdt.metadata.log.checkpoint_columns import SUMMARY, no_rows
 from mdt.metadata.log.commit_log import STATS, SUMMARIES, CommitRecord
 
@@ -257,7 +257,7 @@ NO_FILES = no_rows(FILES)
 def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
     """Return the summary in a row of SUMMARIES, or None."""
     payload: bytes | None = row["payload"]
-    return place_in(row) or payload
+    return range_from_row(row) or payload
 
 
 def summary_sizes(table: pa.Table) -> Int64s:
@@ -298,6 +298,6 @@ def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
         if isinstance(summary, bytes):
             row["payload"] = summary
         else:
-            row |= place_fields(summary)
+            row |= range_columns(summary)
         records.append(row)
     return pa.Table.from_pylist(records, schema=SUMMARIES)

@@ -56,7 +56,7 @@ def check_key_map(file: DataFile) -> Iterator[str]:
         return
     data, expected = read_verified(state.storage, stored), _key_map_of(state, file.table)
     if data != expected:
-        content = key_map.decode(data, path=stored.path, offset=stored.offset).whole()
+        content = key_map.decode(data, path=stored.path, offset=stored.offset).verify_all()
         if key_map.encode(content) != expected:
             yield f"the key map at {stored.path}:{stored.offset} differs from the rows"
 

@@ -28,8 +28,8 @@ from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.keys.buckets import homes
-from mdt.metadata.keys.buckets import names as bucket_names
+from mdt.metadata.keys.buckets import id_prefixes as bucket_names
+from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.keys.locate import propose
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -138,7 +138,7 @@ def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterat
         text = f"the key index misses {is_missed.sum()} live keys"
         yield Problem(url, -1, text, Kind.KEY_INDEX)
     groups = snapshot.file_groups
-    home = homes(metadata, snapshot, rows.keys, groups.partitions(group))
+    home = key_placeholders(metadata, snapshot, rows.keys, groups.partitions(group))
     if home is not None:
         prefixes = np.array([name[:8] for name in groups.names(range(groups.count))], object)
         strays = (bucket_names(home) != prefixes[group]).sum()
@@ -185,7 +185,7 @@ def check_placement(state: TableState) -> Iterator[Problem]:
     hashes = []
     for segment in snapshot.files.segments(live):
         assert segment.key_map is not None, "only files with key maps were taken"
-        hashes.append(state.metadata.objects.key_map(segment.key_map).whole().hashes)
+        hashes.append(state.metadata.objects.key_map(segment.key_map).verify_all().hashes)
     group = np.repeat(groups.of_files(live), list(map(len, hashes)))
     names, partition = _partitions(snapshot)
     first, second = _repeated(KeyHashes.concat(hashes), partition[group])

@@ -126,17 +126,17 @@ class Restore(Operation[RestorePlan]):
         is_back, moved = np.arange(len(batch)) < came_back, np.zeros(len(batch), np.bool_)
         if snapshot.definition.is_global and len(snapshot):
             there = snapshot.file_groups.partitions(located.group)
-            moved = is_back & located.found & np.asarray(there != partition_names(batch))
+            moved = is_back & located.is_live & np.asarray(there != partition_names(batch))
         fresh, returning = new_here(located, ~is_back, moved)
         return Outcome(
             batch,
             located,
             fresh,
             returning,
-            updates=np.flatnonzero(is_back & located.found & ~moved),
+            updates=np.flatnonzero(is_back & located.is_live & ~moved),
             moves=np.flatnonzero(moved),
-            ends=np.flatnonzero(~is_back & located.found),
-            absent=np.flatnonzero(is_back & ~located.found),
+            ends=np.flatnonzero(~is_back & located.is_live),
+            absent=np.flatnonzero(is_back & ~located.is_live),
         )
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:

@@ -27,7 +27,7 @@ from mdt.hudi.record_keys import sort_keys
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata.files import key_map, paths
 from mdt.metadata.files.attachments import AttachmentWriter
-from mdt.metadata.files.file_group import place_fields
+from mdt.metadata.files.file_group import range_columns
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.log.commit_log import MAPS, CommitRecord
@@ -235,8 +235,8 @@ def _row(
 ) -> dict[str, object]:
     """Add the maps of a segment to ``objects``, and return its row of the section ``maps``."""
     row: dict[str, object] = {"segment": segment}
-    row |= {f"key_map_{name}": value for name, value in place_fields(objects.add(keys)).items()}
+    row |= {f"key_map_{name}": value for name, value in range_columns(objects.add(keys)).items()}
     if pages is not None:
-        page_map = place_fields(objects.add(pages))
+        page_map = range_columns(objects.add(pages))
         row |= {f"page_map_{name}": value for name, value in page_map.items()}
     return row

@@ -25,7 +25,7 @@ from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.key_indexes import has_buckets
-from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -195,7 +195,9 @@ def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
     if not has_buckets(shared.snapshot.definition.key_index):
         return NEW
     first = plain(rows()[0][RECORD_KEY].slice(0, 1))
-    home = homes(shared.metadata, shared.snapshot, first, np.array([unit.partition], object))
+    home = key_placeholders(
+        shared.metadata, shared.snapshot, first, np.array([unit.partition], object)
+    )
     return NEW if home is None else int(home[0])
 
 

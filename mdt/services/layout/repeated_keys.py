@@ -45,7 +45,7 @@ def _live_hashes(metadata: Metadata, snapshot: Snapshot, group: int) -> UInt64Ar
     for number in snapshot.file_groups.members(group).tolist():
         stored = snapshot.segment(number).key_map
         if stored is not None:
-            keys = metadata.objects.key_map(stored).whole()
+            keys = metadata.objects.key_map(stored).verify_all()
             found.append(
                 keys.hi[is_live(snapshot, number, np.asarray(keys.position).astype(np.int64))]
             )
