@@ -60,7 +60,7 @@ def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
     """
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
         return _as_it_is
-    return late.read_optimized.ReadOptimized.of
+    return late.read_optimized.ReadOptimized.from_snapshot
 
 
 def _as_it_is(snapshot: Snapshot) -> Snapshot:

@@ -28,9 +28,9 @@ from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.files.key_map import KeyMap
 from mdt.metadata.log.commit_log import CommitRecord
-from mdt.metadata.snapshot.live_partitions import ANY, among
+from mdt.metadata.snapshot.live_partitions import ANY, matching_any
 from mdt.metadata.snapshot.segments import stored_range
-from mdt.metadata.snapshot.tombstones import marks_of, of_table
+from mdt.metadata.snapshot.tombstones import from_table, marks_of
 from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
@@ -209,7 +209,7 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
 
 def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
     """Return True if keys of ``absent`` have got tombstones."""
-    deleted = of_table(tombstones, 0)
+    deleted = from_table(tombstones, 0)
     for path in absent:
         keys = absent.get(path)  # None for log files with deletes only
         if keys is not None:
@@ -221,4 +221,4 @@ def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
     """Return the partitions that got files and match any of the patterns ``partitions``."""
-    return among(files["partition"].unique().to_pylist(), partitions)
+    return matching_any(files["partition"].unique().to_pylist(), partitions)

@@ -63,7 +63,7 @@ def left_out(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]
 
 def _forgotten(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
     """Return the warning for the text id that the table forgets when it takes this batch."""
-    oldest = streams.forgets(stream) if isinstance(batch, str) else None
+    oldest = streams.next_evicted(stream) if isinstance(batch, str) else None
     if oldest is None:
         return ()
     warning = (

@@ -17,7 +17,7 @@ from mdt.commit.transaction import is_written_by
 from mdt.engines.engine import Engine
 from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
-from mdt.metadata.snapshot.tombstones import new_tombstones, of_table
+from mdt.metadata.snapshot.tombstones import from_table, new_tombstones
 from mdt.stores.storage import Storage
 
 W = TypeVar("W")
@@ -35,7 +35,7 @@ def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
 def merged(done: Sequence[Changes]) -> Changes:
     """Merge the changes of several tasks into one. Lists in ``extra`` are concatenated."""
     extra: dict[str, list[Any]] = {}
-    buried = of_table(
+    buried = from_table(
         pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0
     )
     counts: Counter[str] = Counter()

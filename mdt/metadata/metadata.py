@@ -51,7 +51,7 @@ from mdt.metadata.snapshot.checkpoints import (
     Checkpoint,
     Checkpoints,
     hint_to,
-    standing_on,
+    rebuilt_snapshot,
 )
 from mdt.metadata.snapshot.key_part_merge import can_be_read, mergeable, merged_key_parts
 from mdt.metadata.snapshot.key_part_reader import KeyPartReader
@@ -329,7 +329,7 @@ class Metadata:
             return self._checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
             rebuilt = self.rebuild_checkpoint(checkpoint_seq)
-            return standing_on(checkpoint_of(rebuilt), rebuilt)
+            return rebuilt_snapshot(checkpoint_of(rebuilt), rebuilt)
 
     def rebuild_checkpoint(self, checkpoint_seq: int) -> Snapshot:
         """Return the snapshot of a checkpoint without reading it, from an older one or from the

@@ -17,7 +17,7 @@ from mdt import late
 from mdt import table as tables
 from mdt.config import SparkSettings
 from mdt.errors import Invalid
-from mdt.metadata.snapshot.live_partitions import named, paths_with
+from mdt.metadata.snapshot.live_partitions import hive_names, paths_with
 from mdt.query import SNAPSHOT
 from mdt.source import (
     alter_table,
@@ -153,7 +153,7 @@ def _show_partitions(
     table = read_frame.opened(asked.path, asked.options, asked.storage or None, None)
     snapshot = table.snapshot()
     paths = paths_with(snapshot, statement.fields["spec"] or {})
-    return table, pa.table([named(snapshot.definition, paths)], _PARTITIONS)
+    return table, pa.table([hive_names(snapshot.definition, paths)], _PARTITIONS)
 
 
 def _drop_partitions(

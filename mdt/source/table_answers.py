@@ -14,7 +14,7 @@ from mdt import late, logs
 from mdt.commit.annotation import annotating
 from mdt.config import declaration
 from mdt.errors import Invalid
-from mdt.metadata.snapshot.live_partitions import named, paths_with
+from mdt.metadata.snapshot.live_partitions import hive_names, paths_with
 from mdt.query import SNAPSHOT
 from mdt.source import (
     change_rows,
@@ -87,7 +87,7 @@ class TableAnswers:
         if request.text is None:
             return table.definition.partition_by
         paths = paths_with(table.snapshot(), json.loads(request.text))
-        return named(table.definition, paths)
+        return hive_names(table.definition, paths)
 
     def entry(self, request: Request) -> Sequence[str]:
         """Return the options ``more`` of a catalog entry that have machine scope and are ignored. A

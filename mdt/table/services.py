@@ -71,7 +71,7 @@ class Services(Handle):
             logs.service(self._storage, self.definition.name, "compact") as facts,
         ):
             self._before_write()
-            chosen_partitions = late.live_partitions.matching(self._metadata.newest(), partitions)
+            chosen_partitions = late.live_partitions.select(self._metadata.newest(), partitions)
             engine = self._engine(spark)
             runner = self._rewriting_on(engine)
             committed = self._commit(

@@ -31,7 +31,7 @@ from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.deleted_keys import outlived
+from mdt.metadata.snapshot.deleted_keys import older_than_delete
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import plan
 from mdt.progress import Progress
@@ -553,7 +553,7 @@ class Decision:
         """
         if batch is None:
             return np.zeros(0, np.bool_)
-        return outlived(
+        return older_than_delete(
             self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.is_live
         )
 

@@ -26,7 +26,7 @@ from mdt.limits import LIST_ITEMS_MAX
 from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.live_partitions import among, live_paths, partitioned
+from mdt.metadata.snapshot.live_partitions import live_paths, matching_any, partitioned
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.write.assign import Assignment, assign
@@ -137,7 +137,7 @@ def overwritten(
         return _EVERYWHERE
     if ends is None:
         return frozenset(partitions)
-    outside = set(partitions) - among(partitions, ends)
+    outside = set(partitions) - matching_any(partitions, ends)
     if outside:
         raise Invalid(
             f"the rows are of the partition {min(outside)!r}, and what ends is"
@@ -152,7 +152,7 @@ def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
 
     The patterns are included for partitions that other writers create concurrently.
     """
-    return frozenset(patterns) | among(live_paths(snapshot), patterns)
+    return frozenset(patterns) | matching_any(live_paths(snapshot), patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from mdt.metadata.keys import footer_filters
 from mdt.metadata.keys.locate import Located, locate
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.deleted_keys import outlived
+from mdt.metadata.snapshot.deleted_keys import older_than_delete
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.write.deletes import of_keys
@@ -189,7 +189,9 @@ def upserted(
         moved: bool[n], moved rows as found by :func:`decide`.
     """
     is_live, deletes = located.is_live, batch.deletes
-    late = late | outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, is_live)
+    late = late | older_than_delete(
+        snapshot, batch.hashes, partition_names(batch), batch.ordering, is_live
+    )
     missing = deletes & ~is_live
     late &= ~missing
     fresh, returning = new_here(located, late | deletes, moved)

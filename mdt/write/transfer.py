@@ -20,7 +20,7 @@ from mdt.metadata.files.file_group import FILES, NewFile, Shard, SummaryRef
 from mdt.metadata.log import codec
 from mdt.metadata.log.commit_log import SECTIONS, SLICES
 from mdt.metadata.snapshot.key_parts import key_parts_of
-from mdt.metadata.snapshot.log_tail import of_segment, summary_of
+from mdt.metadata.snapshot.log_tail import segment_rows, summary_of
 from mdt.metadata.snapshot.segments import stored_range
 
 _WHERE = "a task's result"
@@ -84,7 +84,7 @@ def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:
             stored_range(row, "key_map"),
             stored_range(row, "page_map"),
         )
-        stats = of_segment(tables["stats"], row["segment"])
+        stats = segment_rows(tables["stats"], row["segment"])
         files.append(
             NewFile(
                 **fields, stats=stats, shard=shards[row["shard"]], fresh=fresh.get(row["segment"])

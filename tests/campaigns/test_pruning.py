@@ -237,7 +237,7 @@ def test_what_the_planner_does_not_understand_prunes_nothing():
 def _snapshot(table, monkeypatch, **parts):
     snapshot = table.snapshot()
     assert not snapshot.checkpoint.rows, "what is broken is among the additions"
-    merged = log_tail.merged(snapshot.additions)
+    merged = log_tail.merge(snapshot.additions)
     broken = replace(snapshot, additions=(replace(merged, **parts, stats_of={}, bounds_of={}),))
     with monkeypatch.context() as patch:
         patch.setattr(table.metadata, "newest", lambda: broken)

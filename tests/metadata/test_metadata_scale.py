@@ -116,7 +116,7 @@ def test_a_layered_mapping_holds_what_a_dictionary_holds(items):
     mapping: Layered[int, int] = Layered()
     for some in items:
         before, old = mapping, dict(truth)
-        mapping, truth = mapping.adding(some), {**truth, **some}
+        mapping, truth = mapping.with_items(some), {**truth, **some}
         assert dict(before.items()) == old, "what was there stays as it was"
         assert dict(mapping.items()) == truth and len(mapping) == len(truth)
         for key in range(21):
@@ -229,7 +229,7 @@ def test_small_file_groups_are_found_smallest_first(records):
 
 
 def test_file_groups_are_found_by_name_in_checkpoint_and_additions(many):
-    groups = Groups.of(_stored(mdt.open(many)))
+    groups = Groups.from_checkpoint(_stored(mdt.open(many)))
     names = [f"{n:08x}-0000-4000-8000-{n:012x}-0" for n in (5, 17, FILES - 1)]
     assert groups.number([*names, "nobody"]).tolist() == [5, 17, FILES - 1, -1]
     everyone = groups.all_names()

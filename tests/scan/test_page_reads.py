@@ -232,7 +232,7 @@ def test_check_compares_page_maps_with_the_files():
     lie = data[stored.offset : end].replace(b"city", b"tyci")
     storage.replace(stored.path, data[: stored.offset] + lie + data[end:])
     _, *crcs = snapshot.files.column("page_map_crc").to_pylist()
-    task = log_tail.merged(snapshot.additions)
+    task = log_tail.merge(snapshot.additions)
     at = task.files.schema.get_field_index("page_map_crc")
     crcs = pa.array([zlib.crc32(lie), *crcs], "int64")
     lying = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))

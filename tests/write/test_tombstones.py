@@ -13,7 +13,7 @@ import mdt
 from indexes.base import KeyHashes
 from mdt.errors import Invalid
 from mdt.metadata.snapshot import tombstones
-from mdt.metadata.snapshot.deleted_keys import standing
+from mdt.metadata.snapshot.deleted_keys import in_force
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id string, city string, ts int64, v int64")
@@ -98,7 +98,7 @@ def test_tombstones_are_forgotten_by_the_instants_of_commits():
     assert table.upsert(rows(("a", 4), ("z", 1))).late == 1
     table.storage.sleep(1.5 * HOUR_SECONDS)
     table.upsert(rows(("z", 2)))
-    assert len(standing(table.snapshot())) == 1
+    assert len(in_force(table.snapshot())) == 1
     table.metadata.compact()
     assert table.snapshot().checkpoint.table("tombstones").num_rows == 1
     done = table.upsert(rows(("a", 4), ("b", 4)))
@@ -109,7 +109,7 @@ def test_a_purge_leaves_no_tombstone():
     table = make(("a", 5), ("b", 5))
     table.delete(rows(("a", 5), ("c", 7)))
     table.purge()
-    assert "tombstones" not in table.snapshot().checkpoint and not len(standing(table.snapshot()))
+    assert "tombstones" not in table.snapshot().checkpoint and not len(in_force(table.snapshot()))
     assert table.upsert(rows(("a", 1), ("c", 1))).inserted == 2 and table.check().ok
     assert table.purge().ended is not None and table.purge().ended is None, (
         "again there is nothing to do"
@@ -144,6 +144,6 @@ def test_of_many_sets_of_tombstones_the_newest_counts_whatever_was_merged():
         told = np.where(stands, values.astype(int), -1)
         expected |= dict(zip(marks.tolist(), told.tolist(), strict=True))
     assert len(since.parts) < 3 * tombstones.MERGED
-    found = tombstones.merged(since.parts)
+    found = tombstones.merge(since.parts)
     told = np.where(found.stands, found.ordering.astype(int), -1)
     assert dict(zip(found.marks.hi.tolist(), told.tolist(), strict=True)) == expected

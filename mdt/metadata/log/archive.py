@@ -53,10 +53,10 @@ def last_archived(storage: Storage) -> int:
     return _last(spans(storage))
 
 
-def _last(known: Sequence[Span]) -> int:
-    if not known:
+def _last(objects: Sequence[Span]) -> int:
+    if not objects:
         return -1
-    return known[-1][1]
+    return objects[-1][1]
 
 
 def read(storage: Storage, first: int = 0) -> pa.Table:

@@ -45,7 +45,7 @@ def give_back(storage: Storage, path: str) -> None:
     storage.delete(path)
 
 
-def leased(storage: Storage) -> tuple[list[int], list[str]]:
+def active_leases(storage: Storage) -> tuple[list[int], list[str]]:
     """Return the seqs of the active leases and the paths of the expired leases.
 
     Unreadable leases and leases beyond LEASE_SECONDS_MAX are ignored.

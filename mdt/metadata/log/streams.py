@@ -45,7 +45,7 @@ class Streams:
         name, batch = change["name"], change["batch"]
         if isinstance(batch, str):
             ids = {**self.ids, name: {**self.ids.get(name, {}), batch: seq}}
-            evicted = self.forgets(name)
+            evicted = self.next_evicted(name)
             if evicted is not None:
                 stream, oldest = evicted
                 ids[stream] = {text: at for text, at in ids[stream].items() if text != oldest}
@@ -55,7 +55,7 @@ class Streams:
             batches.pop(min(batches, key=lambda stream: batches[stream][1]))
         return Streams(batches, self.ids)
 
-    def forgets(self, stream: str) -> tuple[str, str] | None:
+    def next_evicted(self, stream: str) -> tuple[str, str] | None:
         """Return the (stream, text id) to evict before adding an id to ``stream``, or None if there
         is room.
 

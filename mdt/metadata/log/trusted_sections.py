@@ -120,7 +120,9 @@ def check_tables(
         section.no_nulls("key_map_path")
         section.same_nulls(*_PAGE_MAPS)
         section.numbers(_PAGE_MAPS, nullable=True)
-        section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
+        section.texts(
+            "key_map_path", _is_written_by(header["instant"]), "objects of this transaction"
+        )
         section.require(
             len(set(section.columns["segment"].to_pylist())) == section.rows, "each segment once"
         )
@@ -267,10 +269,10 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     has_page_map = section.same_nulls(*_PAGE_MAPS)
     section.require((has_key_map | ~has_page_map).all(), "page maps only with key maps")
     section.numbers(_PAGE_MAPS, nullable=True)
-    section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
+    section.texts("key_map_path", _is_written_by(header["instant"]), "objects of this transaction")
 
 
-def _of(instant: str) -> Callable[[Any], bool]:
+def _is_written_by(instant: str) -> Callable[[Any], bool]:
     """Return a test that a path is an attachment written by the transaction ``instant``."""
 
     def holds(value: Any) -> bool:
@@ -356,12 +358,12 @@ def _check_stats(section: _Section, count: int) -> None:
         section.require(longest <= _BOUND_BYTES_MAX, f"{name} of at most {_BOUND_BYTES_MAX} bytes")
 
 
-def _check_shards(section: _Section, found: Mapping[str, Int64Array]) -> None:
+def _check_shards(section: _Section, columns: Mapping[str, Int64Array]) -> None:
     """Check that shards are numbered 0, 1, 2 … without gaps.
 
     Within a shard, the rows of a file follow the previous file's rows, perhaps after a gap.
     """
-    shard, first, rows = found["shard"], found["first_row"], found["rows"]
+    shard, first, rows = columns["shard"], columns["first_row"], columns["rows"]
     steps = np.diff(shard, prepend=-1)
     section.require(((steps == 1) | (steps == 0)).all() and shard[0] == 0, "shards 0, 1, 2 …")
     again = np.flatnonzero(steps == 0)
@@ -407,4 +409,4 @@ def _check_objects(section: _Section, instant: str) -> None:
         np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or in an object"
     )
     section.numbers(_OBJECT_RANGE, nullable=True)
-    section.texts("path", _of(instant), "objects of this transaction")
+    section.texts("path", _is_written_by(instant), "objects of this transaction")

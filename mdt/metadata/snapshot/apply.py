@@ -64,12 +64,12 @@ class IndexChange:
         return replace(definition, indexes=self.applied(definition.indexes), packages=packages)
 
 
-def change_of(found: Mapping[str, Any]) -> IndexChange:
+def change_of(field: Mapping[str, Any]) -> IndexChange:
     """Return the change in the header field ``indexes`` of a record."""
-    dropped = tuple(found.get("drop", ()))
-    forgotten = dropped + tuple(found.get("forget", ()))
+    dropped = tuple(field.get("drop", ()))
+    forgotten = dropped + tuple(field.get("forget", ()))
     return IndexChange(
-        tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {}))
+        tuple(field.get("add", ())), dropped, forgotten, dict(field.get("packages", {}))
     )
 
 
@@ -141,7 +141,7 @@ def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDef
         ) from error
 
 
-def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | None:
+def _maps(snapshot: Snapshot, record: CommitRecord, removed: Int64s) -> pa.Table | None:
     """Return :attr:`Snapshot.maps` after ``record``.
 
     Raises Corrupt if a new key hash leaves a live file without a key map.
@@ -151,7 +151,7 @@ def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | 
     maps, path = record.table("maps"), paths.commit(record.seq)
     number = _file_numbers(snapshot, maps["segment"], path)
     needed = snapshot.live & snapshot.has_key_map
-    needed[gone] = False
+    needed[removed] = False
     rows = np.full(snapshot.numbered, -1, np.int64)
     rows[number[number >= 0]] = np.flatnonzero(number >= 0)
     if bool((needed & (rows < 0)).any()):
@@ -201,12 +201,12 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
 
 
 def _vectors(
-    snapshot: Snapshot, record: CommitRecord, gone: Int64s
+    snapshot: Snapshot, record: CommitRecord, removed: Int64s
 ) -> tuple[Layered[int, BitMap], int]:
     """Return the deletion vectors since the checkpoint after ``record``, and the number of new
     positions.
 
-    Vectors of removed segments (``gone``) are left out.  Only readers of changes need them.
+    Vectors of removed segments (``removed``) are left out.  Only readers of changes need them.
     """
     table, path = record.table("vectors"), paths.commit(record.seq)
     vectors: dict[int, BitMap] = {}
@@ -226,8 +226,8 @@ def _vectors(
             if since is not None:
                 new = since | new
             vectors[number] = new
-    remaining = {number: new for number, new in vectors.items() if number not in gone}
-    return snapshot.vectors_since.adding(remaining), dead
+    remaining = {number: new for number, new in vectors.items() if number not in removed}
+    return snapshot.vectors_since.with_items(remaining), dead
 
 
 _NO_GROUPS: frozenset[str] = frozenset()
@@ -289,12 +289,12 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         ),
         last_instant=max(snapshot.last_instant, record.instant),
         maps=_maps(snapshot, record, removed),
-        additions=log_tail.adding(snapshot.additions, addition),
+        additions=log_tail.append(snapshot.additions, addition),
         gone=all_removed,
         vectors_since=vectors,
         died_since=snapshot.died_since + dead,
-        starts=snapshot.starts.adding(starts),
-        forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
+        starts=snapshot.starts.with_items(starts),
+        forgotten=snapshot.forgotten.with_items(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=older_parts + key_parts,
         uncovered_since=(snapshot.uncovered_since - covered_again) | uncovered,
         known_again=snapshot.known_again | covered_again,

@@ -93,7 +93,7 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     }
     groups, order = _groups(files)
     columns |= {name: _named(name, values) for name, values in groups.items()}
-    obsolete = _ended(snapshot)
+    obsolete = _obsolete_statistics(snapshot)
     for column in snapshot.stats_columns:
         if column in obsolete:
             continue
@@ -111,7 +111,7 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     return columns
 
 
-def _ended(snapshot: Snapshot) -> frozenset[str]:
+def _obsolete_statistics(snapshot: Snapshot) -> frozenset[str]:
     """Return the statistics columns that no restorable snapshot uses.
 
     Restorable snapshots are only ever lost, so statistics left out of a checkpoint are never needed
@@ -126,7 +126,7 @@ def _tombstones(snapshot: Snapshot) -> dict[str, Column]:
     since = snapshot.tombstones_since
     if not since.is_known(snapshot.checkpoint):
         return {}
-    standing = since.standing(
+    standing = since.in_force(
         snapshot.checkpoint, remembered_since(snapshot.definition, snapshot.last_instant)
     )
     if not len(standing):
@@ -210,10 +210,10 @@ def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
     return columns, {name: number for number, name in enumerate(names.to_pylist())}
 
 
-def _sums(of: Int64s, values: Int64s, count: int) -> Int64s:
+def _sums(groups: Int64s, values: Int64s, count: int) -> Int64s:
     """Return the sum of ``values`` for each of ``count`` numbers, as integers."""
     sums = np.zeros(count, np.int64)
-    np.add.at(sums, of, values)
+    np.add.at(sums, groups, values)
     return sums
 
 

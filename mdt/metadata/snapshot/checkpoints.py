@@ -43,20 +43,20 @@ def hint_to(seq: int) -> bytes:
     return json.dumps({"seq": seq}).encode()
 
 
-def standing_on(columns: Columns, whole: Snapshot) -> Snapshot:
+def rebuilt_snapshot(columns: Columns, snapshot: Snapshot) -> Snapshot:
     """Return the snapshot of a checkpoint whose ``columns`` were made again.
 
-    ``whole`` is the same snapshot made from the log, with the table's definition and retention.
+    ``snapshot`` is the same snapshot made from the log, with the table's definition and retention.
     """
     return Snapshot(
-        whole.seq,
-        whole.definition,
+        snapshot.seq,
+        snapshot.definition,
         columns,
-        whole.last_instant,
-        retention=whole.retention,
-        tags=whole.tags,
-        streams=whole.streams,
-        known=whole.known,
+        snapshot.last_instant,
+        retention=snapshot.retention,
+        tags=snapshot.tags,
+        streams=snapshot.streams,
+        known=snapshot.known,
     )
 
 

@@ -126,24 +126,24 @@ class Files:
             column = self._columns[name] = one_chunk(pa.concat_tables(parts)).column(0)
         return column
 
-    def values(self, name: str, of: Int64s) -> list[Any]:
-        """Return a column of the files ``of``, in order, as Python objects."""
-        if self._are_few(of):
-            return [self.value(name, number).as_py() for number in of.tolist()]
-        return list(self.column(name).take(column(of)).to_pylist())
+    def values(self, name: str, numbers: Int64s) -> list[Any]:
+        """Return a column of the files ``numbers``, in order, as Python objects."""
+        if self._are_few(numbers):
+            return [self.value(name, number).as_py() for number in numbers.tolist()]
+        return list(self.column(name).take(column(numbers)).to_pylist())
 
-    def take(self, names: Sequence[str], of: Int64s) -> pa.Table:
-        """Return columns of FILES of the files ``of``, in order."""
+    def take(self, names: Sequence[str], numbers: Int64s) -> pa.Table:
+        """Return columns of FILES of the files ``numbers``, in order."""
         schema = pa.schema([FILES.field(name) for name in names])
-        if self._are_few(of):
+        if self._are_few(numbers):
             return pa.table(
-                [pa.array(self.values(field.name, of), field.type) for field in schema],
+                [pa.array(self.values(field.name, numbers), field.type) for field in schema],
                 schema=schema,
             )
-        return pa.table([self.column(name) for name in names], schema=schema).take(column(of))
+        return pa.table([self.column(name) for name in names], schema=schema).take(column(numbers))
 
-    def _are_few(self, of: Int64s) -> bool:
-        return _FEW * len(of) < len(self)
+    def _are_few(self, numbers: Int64s) -> bool:
+        return _FEW * len(numbers) < len(self)
 
 
 def _after(parts: Sequence[pa.Table], rows: int) -> list[pa.Table]:

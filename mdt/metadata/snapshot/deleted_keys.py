@@ -14,9 +14,9 @@ from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.tombstones import (
     Tombstones,
+    from_table,
     marks_of,
     new_tombstones,
-    of_table,
     remembered_since,
 )
 
@@ -29,10 +29,10 @@ def has_tombstones(snapshot: Snapshot) -> bool:
     return snapshot.tombstones_since.is_known(snapshot.checkpoint)
 
 
-def standing(snapshot: Snapshot) -> Tombstones:
+def in_force(snapshot: Snapshot) -> Tombstones:
     """Return all tombstones in force.  O(tombstones)."""
     since = remembered_since(snapshot.definition, snapshot.last_instant)
-    return snapshot.tombstones_since.standing(snapshot.checkpoint, since)
+    return snapshot.tombstones_since.in_force(snapshot.checkpoint, since)
 
 
 def deleted_at(snapshot: Snapshot, marks: KeyHashes) -> tuple[BoolArray, UInt64Array]:
@@ -60,22 +60,22 @@ def scope_of(
     return None if snapshot.definition.is_global else partition
 
 
-def outlived(
+def older_than_delete(
     snapshot: Snapshot,
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_],
     ordering: UInt64Array | None,
-    found: BoolArray,
+    is_live: BoolArray,
 ) -> BoolArray:
     """Return a mask of rows older than the delete of their key -> bool[n].
 
-    ``found`` is True for keys that are live, which are not tested.  A row with the delete's
+    ``is_live`` is True for keys that are live, which are not tested.  A row with the delete's
     ordering value is not older: of equal values the later write counts, as between rows.
     """
     late = np.zeros(len(hashes), np.bool_)
     if ordering is None or not has_tombstones(snapshot):
         return late
-    rows: Int64Array = np.flatnonzero(~found)
+    rows: Int64Array = np.flatnonzero(~is_live)
     marks = marks_of(
         hashes.take(rows), scope_of(snapshot, partition[rows]), snapshot.definition.key_hash
     )
@@ -84,18 +84,18 @@ def outlived(
     return late
 
 
-def undone(old: Snapshot, snapshot: Snapshot) -> pa.Table:
-    """Return the tombstone changes that turn ``snapshot`` back into ``old``, schema TOMBSTONES.
+def undo_changes(target: Snapshot, snapshot: Snapshot) -> pa.Table:
+    """Return the tombstone changes that turn ``snapshot`` back into ``target``, schema TOMBSTONES.
 
     O(tombstones).
     """
-    if not has_tombstones(old) and not has_tombstones(snapshot):
+    if not has_tombstones(target) and not has_tombstones(snapshot):
         return NO_TOMBSTONES
-    current = standing(snapshot)
+    current = in_force(snapshot)
     previous = (
-        standing(old)
-        if old.definition.key_hash == snapshot.definition.key_hash
-        else of_table(NO_TOMBSTONES, 0)
+        in_force(target)
+        if target.definition.key_hash == snapshot.definition.key_hash
+        else from_table(NO_TOMBSTONES, 0)
     )
     stands, ordering = deleted_at(snapshot, previous.marks)
     restored = previous.take(~stands | (ordering != previous.ordering))

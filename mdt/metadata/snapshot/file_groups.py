@@ -90,7 +90,7 @@ class Groups:
     tail: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, checkpoint: Columns) -> Groups:
+    def from_checkpoint(cls, checkpoint: Columns) -> Groups:
         """Return the groups of a checkpoint.  O(1)."""
         return cls(checkpoint, len(checkpoint.table("members_start")) - 1)
 
@@ -346,11 +346,13 @@ class Groups:
 
     # Change
 
-    def after(self, added: pa.Table, first: int, removed: pa.Table, gone: Int64s) -> Groups:
+    def after(
+        self, added: pa.Table, first: int, removed: pa.Table, removed_numbers: Int64s
+    ) -> Groups:
         """Return the groups after a commit.  O(files of the commit).
 
         ``added`` has the commit's files, numbered from ``first`` on.  ``removed`` has the files
-        ``gone``.  Both have the columns GROUPED.
+        ``removed_numbers``.  Both have the columns GROUPED.
         """
         changed: dict[int, Group] = {}
         numbers = self._with_new(added["file_id"].to_pylist())
@@ -365,7 +367,7 @@ class Groups:
             return Group(name, partition, (), 0, 0)
 
         for files, file_numbers, group_numbers, sign in (
-            (removed, gone.tolist(), self.of_files(gone), -1),
+            (removed, removed_numbers.tolist(), self.of_files(removed_numbers), -1),
             (added, range(first, first + len(added)), numbers, 1),
         ):
             columns = (files[name].to_pylist() for name in GROUPED)
@@ -396,10 +398,10 @@ class Groups:
         return replace(
             self,
             count=count,
-            changed=self.changed.adding(changed),
-            numbers=self.numbers.adding(new_numbers),
-            recent=self.recent.adding(self._recent(changed)),
-            weights=self.weights.adding(
+            changed=self.changed.with_items(changed),
+            numbers=self.numbers.with_items(new_numbers),
+            recent=self.recent.with_items(self._recent(changed)),
+            weights=self.weights.with_items(
                 {name: (size, rows) for name, (size, rows) in weights.items()}
             ),
             tail=np.concatenate([self.tail, numbers]),

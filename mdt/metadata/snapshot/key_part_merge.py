@@ -74,9 +74,9 @@ def merged_key_parts(
     return (*retained, KeyPart(index.name, (), data, None, live_groups))
 
 
-def _places(known: Int64Array, numbers: Int64Array) -> Int64Array:
-    """Return the index of each of ``numbers`` in ``known`` (ascending), or -1."""
-    if not len(known):
+def _places(groups: Int64Array, numbers: Int64Array) -> Int64Array:
+    """Return the index of each of ``numbers`` in ``groups`` (ascending), or -1."""
+    if not len(groups):
         return np.full(len(numbers), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    return np.where(known[at] == numbers, at, -1).astype(np.int64)
+    at = np.minimum(np.searchsorted(groups, numbers), len(groups) - 1)
+    return np.where(groups[at] == numbers, at, -1).astype(np.int64)

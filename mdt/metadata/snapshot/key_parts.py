@@ -120,12 +120,12 @@ def stored_key_parts(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int
     page.
     """
     stored: tuple[tuple[KeyPart, ...], list[int]] = checkpoint.memo(
-        "key_parts", lambda: _of_checkpoint(checkpoint)
+        "key_parts", lambda: _read_stored(checkpoint)
     )
     return stored
 
 
-def _of_checkpoint(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]:
+def _read_stored(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]:
     if "key_parts" not in checkpoint:
         return (), []
     table = checkpoint.table("key_parts").combine_chunks()
@@ -139,7 +139,7 @@ def _of_checkpoint(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]
     return tuple(key_parts), uncovered
 
 
-def named(key_part: KeyPart, groups: Groups) -> KeyPart:
+def with_names(key_part: KeyPart, groups: Groups) -> KeyPart:
     """Return a key part of a checkpoint with group names instead of numbers."""
     if key_part.numbers is None:
         return key_part

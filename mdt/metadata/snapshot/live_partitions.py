@@ -54,7 +54,7 @@ def live_paths(snapshot: Snapshot) -> list[str]:
     return paths
 
 
-def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:
+def select(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:
     """Return the paths of the selected partitions, or None for all.  ``*`` matches any text.
 
     Raises Invalid if a text matches no partition.
@@ -88,7 +88,7 @@ def within(paths: Sequence[str], pattern: str) -> list[str]:
     return [path for path in paths if path == pattern or fnmatchcase(path, glob)]
 
 
-def among(paths: Collection[str], patterns: Collection[str]) -> set[str]:
+def matching_any(paths: Collection[str], patterns: Collection[str]) -> set[str]:
     """Return the paths that match any of ``patterns``, as in :func:`within`.
 
     O(paths · patterns with ``*``).
@@ -126,10 +126,10 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
     return [_pattern(definition, item) for item in items]
 
 
-def _pattern(definition: TableDefinition, one: object) -> str:
-    if isinstance(one, Mapping):
-        return _of_values(definition, one)
-    return _of_text(definition, one)
+def _pattern(definition: TableDefinition, item: object) -> str:
+    if isinstance(item, Mapping):
+        return _values_pattern(definition, item)
+    return _text_pattern(definition, item)
 
 
 def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
@@ -141,7 +141,7 @@ def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
     return within(live_paths(snapshot), pattern)
 
 
-def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
+def hive_names(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
     """Return the Hive-style names of partitions, with column names, for their ``paths``."""
     if definition.hive_style or definition.time_path is not None:
         return list(paths)
@@ -163,7 +163,7 @@ def _as_path(definition: TableDefinition, text: str) -> str:
     return "/".join(levels)
 
 
-def _of_text(definition: TableDefinition, text: object) -> str:
+def _text_pattern(definition: TableDefinition, text: object) -> str:
     columns = definition.partition_by
     if not isinstance(text, str):
         raise Invalid(
@@ -189,7 +189,7 @@ def _of_text(definition: TableDefinition, text: object) -> str:
     return text
 
 
-def _of_values(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
+def _values_pattern(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
     unknown = [name for name in values if name not in definition.partition_by]
     if unknown or not values:
         problem = "a dict of partition values must not be empty"

@@ -127,22 +127,22 @@ def _run(table: pa.Table, segments: Int64s, segment: int) -> pa.Table:
     return table.slice(start, stop - start)
 
 
-def of_segment(page: pa.Table, segment: int) -> pa.Table:
+def segment_rows(page: pa.Table, segment: int) -> pa.Table:
     """Return the rows of ``segment`` in a table that is sorted by segment."""
     return _run(page, numbers(page["segment"]), segment)
 
 
-def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
-    """Return the first row of ``table`` for each segment in ``wanted``, or nulls.
+def aligned(table: pa.Table, segments: Int64s, ids: Int64s) -> pa.Table:
+    """Return the first row of ``table`` for each segment in ``ids``, or nulls.
 
     ``segments`` has the segment of each row, int64[len(table)], in any order.  O(n log n).
     """
     order = np.argsort(segments, kind="stable")
-    at = np.searchsorted(segments, wanted, sorter=order)
+    at = np.searchsorted(segments, ids, sorter=order)
     hit = at < len(order)
-    rows = np.zeros(len(wanted), dtype=np.int64)
+    rows = np.zeros(len(ids), dtype=np.int64)
     rows[hit] = order[at[hit]]
-    hit[hit] = segments[rows[hit]] == wanted[hit]
+    hit[hit] = segments[rows[hit]] == ids[hit]
     return table.take(column(rows, hit))
 
 
@@ -175,22 +175,22 @@ def addition_of(record: CommitRecord, first: int) -> Addition | None:
     return Addition(first, tables[0], tables[1], tables[2], dated.combine_chunks())
 
 
-def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addition, ...]:
+def append(additions: tuple[Addition, ...], addition: Addition | None) -> tuple[Addition, ...]:
     """Return ``additions`` with another addition.  Many additions with the same level are
     merged.
     """
-    if new is None:
+    if addition is None:
         return additions
-    additions = (*additions, new)
+    additions = (*additions, addition)
     while (
         len(additions) >= ADDITIONS_MERGED
         and len({p.level for p in additions[-ADDITIONS_MERGED:]}) == 1
     ):
-        additions = (*additions[:-ADDITIONS_MERGED], merged(additions[-ADDITIONS_MERGED:]))
+        additions = (*additions[:-ADDITIONS_MERGED], merge(additions[-ADDITIONS_MERGED:]))
     return additions
 
 
-def merged(parts: Sequence[Addition]) -> Addition:
+def merge(parts: Sequence[Addition]) -> Addition:
     """Merge consecutive additions."""
 
     def joined(name: str) -> pa.Table:
@@ -245,9 +245,9 @@ class Summaries:
         table = pa.concat_tables(tables) if tables else no_rows(SUMMARIES)
         return cls(numbers(table["shard"]), table.select(SUMMARY.names))
 
-    def of(self, wanted: Int64s) -> pa.Table:
+    def newest(self, shards: Int64s) -> pa.Table:
         """Return the newest summary of each wanted shard, schema SUMMARY, null if missing."""
-        return aligned(self.table, self.shards, wanted)
+        return aligned(self.table, self.shards, shards)
 
 
 NO_FILES = no_rows(FILES)

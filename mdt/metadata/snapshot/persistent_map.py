@@ -45,7 +45,7 @@ class Layered(Generic[K, V]):
                 return value
         return None
 
-    def adding(self, items: Mapping[K, V]) -> Layered[K, V]:
+    def with_items(self, items: Mapping[K, V]) -> Layered[K, V]:
         """Return a mapping with ``items`` added or replaced.  O(items × log n), amortized."""
         if not items:
             return self

@@ -29,7 +29,7 @@ class ReadOptimized(Snapshot):
     finds_keys = False
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> ReadOptimized:
+    def from_snapshot(cls, snapshot: Snapshot) -> ReadOptimized:
         """Return the view of ``snapshot``."""
         named = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
         logs = np.flatnonzero(snapshot.kind != BASE)

@@ -33,7 +33,7 @@ class Shards:
     of_file: Int64s
 
     @classmethod
-    def of(cls, numbers: Int64s) -> Shards:
+    def from_numbers(cls, numbers: Int64s) -> Shards:
         """Return the shards of files with the shard numbers ``numbers``, int64[n],
         non-decreasing.
         """
@@ -56,12 +56,12 @@ class Shards:
         """Return the shards of ``files``, ascending."""
         return np.unique(self.of_file[files])
 
-    def followed_by(self, more: Sequence[Int64s]) -> Shards:
+    def followed_by(self, shard_numbers: Sequence[Int64s]) -> Shards:
         """Append the shards of files that later commits have added.
 
-        ``more`` has shard numbers as for :meth:`of`.
+        ``shard_numbers`` has shard numbers as for :meth:`from_numbers`.
         """
-        added = Shards.of(np.concatenate([np.empty(0, np.int64), *more]))
+        added = Shards.from_numbers(np.concatenate([np.empty(0, np.int64), *shard_numbers]))
         if not len(added):
             return self
         of_file = np.concatenate([self.of_file, added.of_file + len(self)])

@@ -220,7 +220,7 @@ class Snapshot:
     @cached_property
     def file_groups(self) -> Groups:
         """The file groups."""
-        groups = self.groups_known or Groups.of(self.checkpoint)
+        groups = self.groups_known or Groups.from_checkpoint(self.checkpoint)
         for table, first, removed in self.pending:
             groups = groups.after(table, first, self.files.take(GROUPED, removed), removed)
         return groups
@@ -281,7 +281,7 @@ class Snapshot:
             return no_rows(STATS)
         segment = int(self.files.value("segment", number).as_py())
         if number < self.checkpoint.rows:
-            return added.of_segment(self.checkpoint.page("row_groups", number)[0], segment)
+            return added.segment_rows(self.checkpoint.page("row_groups", number)[0], segment)
         return self.files.addition(number).row_group_stats(segment)
 
     def segment_stats(self, number: int) -> pa.Table:
@@ -327,7 +327,9 @@ class Snapshot:
     def shards(self) -> Shards:
         """The shards of the files [numbered]."""
         checkpoint = self.checkpoint
-        stored = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
+        stored = checkpoint.memo(
+            "shards", lambda: Shards.from_numbers(checkpoint.numpy("files/shard"))
+        )
         return stored.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
 
     @cached_property
@@ -382,7 +384,7 @@ class Snapshot:
                 stored = self.checkpoint.numpy(f"sizes/{index}")
                 sizes[: len(stored)] = stored
             if len(added_summaries.table):
-                newer = added.summary_sizes(added_summaries.of(self.shards.number))
+                newer = added.summary_sizes(added_summaries.newest(self.shards.number))
                 sizes = np.where(newer < 0, sizes, newer)
             self._summaries[index] = added_summaries, sizes
         return self._summaries[index]
@@ -402,7 +404,7 @@ class Snapshot:
             ):
                 summaries[i] = added.summary_of(row)
         if len(added_summaries.table):
-            rows = added_summaries.of(self.shards.number[shards]).to_pylist()
+            rows = added_summaries.newest(self.shards.number[shards]).to_pylist()
             newer = [added.summary_of(row) for row in rows]
             for i, summary in enumerate(newer):
                 if summary is not None:
@@ -412,7 +414,7 @@ class Snapshot:
     def summary_table(self, index: str) -> pa.Table:
         """Return the summaries of an index, schema SUMMARY [shards].  O(shards)."""
         added_summaries, _ = self._of_index(index)
-        newest = added_summaries.of(self.shards.number)
+        newest = added_summaries.newest(self.shards.number)
         if not self._is_stored(index):
             return newest.combine_chunks()
         table = self.checkpoint.table(f"summaries/{index}")
@@ -458,7 +460,7 @@ class Snapshot:
     @cached_property
     def uncovered(self) -> frozenset[str]:
         """Ids of the file groups that the key index does not cover completely."""
-        stored = Groups.of(self.checkpoint).names(stored_key_parts(self.checkpoint)[1])
+        stored = Groups.from_checkpoint(self.checkpoint).names(stored_key_parts(self.checkpoint)[1])
         return self.uncovered_since.union(set(stored) - self.known_again)
 
     # History

@@ -193,11 +193,11 @@ class StoredColumns(Columns):
         except Corrupt as error:
             self._fall_back(error)
 
-    def _read_pages(self, wanted: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
-        if not self._storage.is_remote or len(wanted) < 2 or self._are_near(wanted):
-            return [self._page(place, n) for place, n in wanted]
+    def _read_pages(self, requests: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
+        if not self._storage.is_remote or len(requests) < 2 or self._are_near(requests):
+            return [self._page(place, n) for place, n in requests]
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
-            return list(pool.map(lambda work: self._page(*work), wanted))
+            return list(pool.map(lambda work: self._page(*work), requests))
 
     def check(self) -> None:
         """Read every page.  Raises Corrupt at the first damaged page."""
@@ -270,9 +270,9 @@ class StoredColumns(Columns):
             file.seek(offset)
             return file.read_buffer(length)
 
-    def _are_near(self, wanted: Sequence[tuple[Placed, int]]) -> bool:
+    def _are_near(self, requests: Sequence[tuple[Placed, int]]) -> bool:
         """Return True if all pages are in the same chunk, which is read once."""
-        where = {self._layout.page(place.first + n)[:2] for place, n in wanted}
+        where = {self._layout.page(place.first + n)[:2] for place, n in requests}
         return len({(path, offset // FAR_OBJECT_WHOLE_BYTES_MAX) for path, offset in where}) == 1
 
     def _read_of_chunk(self, path: str, offset: int, length: int) -> Buffer:

@@ -54,10 +54,10 @@ class Tombstones:
     def __len__(self) -> int:
         return len(self.ordering)
 
-    def find(self, wanted: KeyHashes) -> Int64Array:
+    def find(self, keys: KeyHashes) -> Int64Array:
         """Return the index of each key's tombstone, -1 for none -> int64[m]."""
         places = np.arange(len(self), dtype=np.uint32)
-        return KeyMap(self.marks.hi, upper(self.marks.lo), places, None).find(wanted)
+        return KeyMap(self.marks.hi, upper(self.marks.lo), places, None).find(keys)
 
     def take(self, rows: Int64Array | BoolArray) -> Tombstones:
         """Return the tombstones at ``rows``."""
@@ -83,7 +83,7 @@ class Tombstones:
         )
 
 
-def of_table(table: pa.Table, deleted_us: int | None = None) -> Tombstones:
+def from_table(table: pa.Table, deleted_us: int | None = None) -> Tombstones:
     """Return the tombstones in a section of a record, or in a column of a checkpoint.
 
     ``deleted_us`` is the record's time, or None for a checkpoint, whose column has the times.
@@ -129,7 +129,7 @@ def marks_of(
     return KeyHashes(hashes.hi ^ mixed.hi[path_of_key], hashes.lo ^ mixed.lo[path_of_key])
 
 
-def merged(parts: Sequence[Tombstones], level: int = 0) -> Tombstones:
+def merge(parts: Sequence[Tombstones], level: int = 0) -> Tombstones:
     """Merge sets, oldest first.  The newest tombstone of a key counts."""
     marks = KeyHashes.concat([part.marks for part in parts])
     age = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -161,9 +161,9 @@ class TombstonesSince:
         table = record.table("tombstones")
         if not len(table):
             return self
-        parts = (*self.parts, of_table(table, instant_us(record.instant)))
+        parts = (*self.parts, from_table(table, instant_us(record.instant)))
         while len(parts) >= MERGED and len({part.level for part in parts[-MERGED:]}) == 1:
-            parts = (*parts[:-MERGED], merged(parts[-MERGED:], parts[-1].level + 1))
+            parts = (*parts[:-MERGED], merge(parts[-MERGED:], parts[-1].level + 1))
         return TombstonesSince(parts, self.forgets)
 
     def is_known(self, checkpoint: Columns) -> bool:
@@ -177,14 +177,17 @@ class TombstonesSince:
         """Return all sets, those of the checkpoint first, oldest first."""
         if self.forgets or _COLUMN not in checkpoint:
             return self.parts
-        return (checkpoint.memo(_COLUMN, lambda: of_table(checkpoint.table(_COLUMN))), *self.parts)
+        return (
+            checkpoint.memo(_COLUMN, lambda: from_table(checkpoint.table(_COLUMN))),
+            *self.parts,
+        )
 
-    def standing(self, checkpoint: Columns, since_us: int) -> Tombstones:
+    def in_force(self, checkpoint: Columns, since_us: int) -> Tombstones:
         """Return all tombstones in force, without those deleted before ``since_us``.
         O(tombstones).
         """
         parts = [part for part in self.sets(checkpoint) if len(part)]
-        tombstones = merged(parts) if parts else of_table(no_rows(STORED_TOMBSTONES))
+        tombstones = merge(parts) if parts else from_table(no_rows(STORED_TOMBSTONES))
         return tombstones.take(tombstones.stands & (tombstones.deleted_us >= since_us))
 
 

@@ -27,7 +27,7 @@ from mdt.errors import Unsupported
 from mdt.hudi.avro_schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import change_of
-from mdt.metadata.snapshot.deleted_keys import undone
+from mdt.metadata.snapshot.deleted_keys import undo_changes
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.scan.changed_rows import ChangedRows
@@ -100,7 +100,7 @@ class Restore(Operation[RestorePlan]):
         else:
             batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
         outcome = self._outcome(snapshot, batch, came_back)
-        tombstones = undone(old, snapshot)
+        tombstones = undo_changes(old, snapshot)
         rows = DecidedHere.of(snapshot, replace(outcome, tombstones=tombstones), refuses=False)
         if snapshot.definition.ordering is not None:
             falls = replace(rows.findings, falls=rows.findings.updates)

@@ -32,7 +32,7 @@ from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.log.commit_log import MAPS, CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.deleted_keys import has_tombstones, standing
+from mdt.metadata.snapshot.deleted_keys import has_tombstones, in_force
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
@@ -98,7 +98,7 @@ class Rekey(Operation[RekeyPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RekeyPlan:
         """Choose a secret. Raises Invalid if the table has tombstones that must be kept."""
-        kept = len(standing(snapshot)) if has_tombstones(snapshot) else 0
+        kept = len(in_force(snapshot)) if has_tombstones(snapshot) else 0
         if kept and not self.forgets_deletes:
             raise Invalid(
                 f"the table remembers {kept} deletes by the hashes of their keys, which cannot be"

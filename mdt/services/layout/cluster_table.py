@@ -15,7 +15,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.filters.leaves import column_name
 from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.live_partitions import matching
+from mdt.metadata.snapshot.live_partitions import select
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.usage import Counts
 from mdt.progress import Progress
@@ -93,7 +93,7 @@ def cluster(
             " put in another order",
             hint="take another key index for a new table, or skipping indexes for this one",
         )
-    chosen = matching(start, partitions)
+    chosen = select(start, partitions)
     if curve is not None:
         one_of("curve", curve, CURVES)
     columns = auto_columns(start, counts, chosen) if by == AUTO else _columns(start, by)

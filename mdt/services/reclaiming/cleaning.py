@@ -28,7 +28,7 @@ from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.log import archive
-from mdt.metadata.log.leases import leased
+from mdt.metadata.log.leases import active_leases
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -113,7 +113,7 @@ class Clean(Operation[CleanPlan]):
         """Return (oldest state that a running transaction or a lease may need, expired leases)."""
         storage = self.metadata.storage
         begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
-        read, ended = leased(storage) if self.heeds_leases else ([], [])
+        read, ended = active_leases(storage) if self.heeds_leases else ([], [])
         return min([snapshot.seq, *begun, *read]), ended
 
     def _records(self) -> int:

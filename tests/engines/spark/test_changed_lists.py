@@ -125,7 +125,7 @@ def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(
         snapshot = table.metadata.newest()
         now = [
             SnapshotFiles(one, table.storage, compares=True, refers=False)
-            for one in (snapshot, ReadOptimized.of(snapshot))
+            for one in (snapshot, ReadOptimized.from_snapshot(snapshot))
         ]
         for before in sent[-6:]:
             for old, new in zip(before, now, strict=True):
