@@ -137,7 +137,7 @@ def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
             _cleaned(table.storage, past)
         return went(metadata, snapshot)
 
-    monkeypatch.setattr(references, "everything", meanwhile)
+    monkeypatch.setattr(references, "all_paths", meanwhile)
     assert not leftovers.find(Metadata(table.storage)).unknown
     assert done[0].retention.first < mdt.open(table.storage).snapshot().retention.first
 

@@ -421,7 +421,7 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch):
     def fail(metadata, snapshot, horizon):
         raise Unavailable("no answer (a fault made by a test)")
 
-    monkeypatch.setattr(references, "left_by", fail)
+    monkeypatch.setattr(references, "garbage_after", fail)
     done = table.upsert(rows(range(4), 10, 1.0))
     assert done.updated == 4 and any(
         "clean did not run: no answer" in said for said in done.warnings

@@ -48,7 +48,7 @@ def test_check_names_a_key_that_lives_twice(tmp_path, monkeypatch, create):
     table = create(tmp_path, SCHEMA, key=["id"], options={"mdt.small.file.bytes": 0})
     table.upsert([row("j", "x"), row("k", "a1")])
     with monkeypatch.context() as patched:
-        patched.setattr(locate, "_found", lambda *_: [])
+        patched.setattr(locate, "_look_up", lambda *_: [])
         table.upsert([row("k", "a2")])
     problems = [str(problem) for problem in table.check().problems]
     assert any(

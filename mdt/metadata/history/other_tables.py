@@ -124,9 +124,10 @@ def _describe_hudi(table_properties: dict[str, str]) -> str:
         table_properties.get(properties.VERSION, "unknown"),
         table_properties.get(properties.TYPE, "of unknown type"),
     )
+    name = table_properties.get(properties.NAME, "without a name")
     keys = table_properties.get("hoodie.table.recordkey.fields")
     return (
-        f"a Hudi table of another writer, {table_properties.get(properties.NAME, 'without a name')!r}, version"
+        f"a Hudi table of another writer, {name!r}, version"
         f" {version}, {table_type}{f', key {keys}' if keys else ''}; mdt cannot open it"
     )
 

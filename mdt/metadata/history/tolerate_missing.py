@@ -19,8 +19,8 @@ _ATTEMPTS_MAX = 3
 def retry_missing(attempt: Callable[[], T]) -> T:
     """Run ``attempt`` and return its result, up to three times while an object is missing.
 
-    ``attempt`` takes the newest snapshot itself and is repeatable.  Raises Missing if the last attempt
-    does; then it is damage.
+    ``attempt`` takes the newest snapshot itself and is repeatable.  Raises Missing if the last
+    attempt does; then it is damage.
     """
     for _ in range(_ATTEMPTS_MAX - 1):
         with suppress(Missing):

@@ -23,7 +23,7 @@ def placeholders(buckets: Int64Array) -> Int64Array:
     """Return the placeholders of buckets without a file group -> int64[n], below -1.
 
     >>> import numpy as np
-    >>> opened(np.array([0, 7])).tolist(), number(-9)
+    >>> placeholders(np.array([0, 7])).tolist(), bucket_of(-9)
     ([-2, -9], 7)
     """
     return _FIRST - buckets
@@ -51,7 +51,7 @@ def id_prefixes(groups: Int64Array) -> npt.NDArray[np.object_]:
     """Return the eight-digit file-group prefix of each bucket placeholder -> object[n].
 
     >>> import numpy as np
-    >>> names(np.array([-2, -9])).tolist()
+    >>> id_prefixes(np.array([-2, -9])).tolist()
     ['00000000', '00000007']
     """
     buckets, of_group = np.unique(_FIRST - groups, return_inverse=True)

@@ -206,7 +206,7 @@ def _vectors(
     """Return the deletion vectors since the checkpoint after ``record``, and the number of new
     positions.
 
-    Vectors of removed segments (``removed``) are left out.  Only readers of changes need them.
+    Vectors of ``removed`` segments are left out.  Only readers of changes need them.
     """
     table, path = record.table("vectors"), paths.commit(record.seq)
     vectors: dict[int, BitMap] = {}

@@ -94,7 +94,7 @@ def matching_any(paths: Collection[str], patterns: Collection[str]) -> set[str]:
     O(paths · patterns with ``*``).
 
     >>> paths = ["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"]
-    >>> sorted(among(paths, ["city=Rome/day=1", "*/day=2"]))
+    >>> sorted(matching_any(paths, ["city=Rome/day=1", "*/day=2"]))
     ['city=Oslo/day=2', 'city=Rome/day=1']
     """
     candidates = list(paths)

@@ -17,8 +17,8 @@ class Layered(Generic[K, V]):
     Layer sizes at least halve from one layer to the next.  So a look-up searches O(log n)
     dictionaries, and an item is copied O(log n) times in all, as in a log-structured merge tree.
 
-    >>> older = Layered[str, int]().adding({"a": 1, "b": 2})
-    >>> newer = older.adding({"b": 3})
+    >>> older = Layered[str, int]().with_items({"a": 1, "b": 2})
+    >>> newer = older.with_items({"b": 3})
     >>> older.get("b"), newer.get("b"), newer.flat()
     (2, 3, {'a': 1, 'b': 3})
     """

@@ -105,22 +105,22 @@ class SummaryCache:
         )
         self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
-    def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
+    def open(self, index: SkippingIndex, ref: SummaryRef) -> Summary:
         """Return a summary for ``index``.
 
         Indexes that find rows read it by ranges.  Otherwise it is read whole and checked.  Raises
         Corrupt.
         """
-        if isinstance(found, bytes):
-            return Parsed(found)
-        cached = self.opened.get(found)
+        if isinstance(ref, bytes):
+            return Parsed(ref)
+        cached = self.opened.get(ref)
         if cached is not None:
             return cached
         if index.finds_rows:
-            summary: Summary = Stored(self, found)
+            summary: Summary = Stored(self, ref)
         else:
-            summary = Parsed(self._objects.read(found, verify=True))
-        return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
+            summary = Parsed(self._objects.read(ref, verify=True))
+        return self.opened.put(ref, summary, ref.length + SUMMARY_OPEN_BYTES)
 
     def directory(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
         """Return the directory of an index's summaries in a snapshot, to be filled by the caller.
