@@ -203,7 +203,7 @@ def test_hudi_s_options_say_number_and_fields_of_buckets():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"scope": "table"}, "partition"),
+        ({"scope": "table"}, "scope='table'"),
         ({"options": {"mdt.keys.repeat": True}}, "repeat"),
         ({"options": {"mdt.bucket.fields": "x"}}, "must be key columns"),
         ({"options": {"mdt.bucket.count": 5}}, "different buckets"),

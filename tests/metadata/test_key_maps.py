@@ -108,7 +108,7 @@ def test_keys_verify_only_their_shards():
     shards, asked = shards_of(read), hashes_of(range(3))
     assert len(shards.check) == 128
     read.find(asked)
-    assert set(np.flatnonzero(shards.verified).tolist()) == set(shards.of(asked.hi).tolist())
+    assert set(np.flatnonzero(shards.verified).tolist()) == set(shards.shard_of(asked.hi).tolist())
     read = key_map.decode(data, path="p", offset=0)
     shards = shards_of(read)
     first, last = int(shards.start[3]), int(shards.start[6])
@@ -130,7 +130,7 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next():
         np.array([made.hashes.hi[entry - 1] + np.uint64(1)]), made.hashes.lo[[entry]]
     )
     data[begin + 8 * entry : begin + 8 * entry + 8] = forged.hi.tobytes()
-    assert shards.of(forged.hi)[0] == 3
+    assert shards.shard_of(forged.hi)[0] == 3
     for many in (1, 40):
         asked = KeyHashes(np.repeat(forged.hi, many), np.repeat(forged.lo, many))
         assert set(key_map.decode(data, path="p", offset=0).find(asked).tolist()) == {-1}
@@ -143,7 +143,7 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next():
 def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other():
     made, data = stored(20_000)
     begin = len(data) - 14 * 20_000
-    shard = shards_of(key_map.decode(data, path="p", offset=0)).of(made.hashes.hi)
+    shard = shards_of(key_map.decode(data, path="p", offset=0)).shard_of(made.hashes.hi)
     victim = 777
     for width, before in ((8, 0), (2, 8), (2, 10), (2, 12)):
         damaged = bytearray(data)
