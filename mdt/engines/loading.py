@@ -98,7 +98,8 @@ def counted(rows: int, changes: Changes) -> Changes:
 def changed() -> Conflict:
     """Return the error for rows that differed when they were read again."""
     return Conflict(
-        "the rows changed while they were read", hint="keep them, as by DataFrame.cache"
+        "the rows changed while they were read",
+        hint="cache them, for example with DataFrame.cache()",
     )
 
 

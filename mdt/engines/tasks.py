@@ -203,10 +203,10 @@ def opened(source: Source) -> tuple[Metadata, Snapshot]:
 def elsewhere(source: Source) -> Unsupported:
     """Return the error of a worker that finds another table than the driver, or none."""
     return Unsupported(
-        f"a worker does not find at {source.url} the table that the driver sees",
+        f"a worker cannot find the driver's table at {source.url}",
         hint=(
-            "use a path or URL that the driver and all executors share; of a table that was deleted"
-            " or replaced, make the DataFrame anew"
+            "use a path or URL that the driver and all executors can access; if the table was"
+            " deleted or replaced, create the DataFrame again"
         ),
     )
 

@@ -37,9 +37,9 @@ def enable(spark: SparkSession) -> None:
     """
     if not _enabled(spark):
         raise Unsupported(
-            'format("mdt") cannot be made known to this session: its classes do not come from a'
-            " class loader of Spark",
-            hint="mdt.read(spark, path) reads without it",
+            'format("mdt") cannot be registered in this session: Spark\'s class loader does not'
+            " find its classes",
+            hint="read with mdt.read(spark, path)",
         )
 
 

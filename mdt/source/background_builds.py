@@ -55,7 +55,7 @@ class Builder:
             try:
                 _fulfil(wish)
             except Exception as error:  # noqa: BLE001 - sessions end, third-party indexes fail; costs time, never rows
-                logs.SERVICE.warning("%s: indexes are not built: %s", wish.table.path, error)
+                logs.SERVICE.warning("%s: building indexes failed: %s", wish.table.path, error)
 
     def _next(self) -> _Wish | None:
         with self._changed:
@@ -93,4 +93,4 @@ def _create(table: Table, index: str) -> None:
     try:
         table.create_index(index, mode="async")
     except MdtError as error:
-        logs.SERVICE.warning("%s: the index %s is not created: %s", table.path, index, error)
+        logs.SERVICE.warning("%s: creating the index %s failed: %s", table.path, index, error)

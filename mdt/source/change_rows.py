@@ -83,11 +83,10 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
     ]
     if definition.keys_repeat:
         raise Unsupported(
-            f"keys may repeat in this table, and rows of this {statement.kind} are named by their"
-            " keys",
+            f"this {statement.kind} requires unique keys, but mdt.keys.repeat is true",
             hint=(
-                "conditions that compare columns with constants, and constants as new values, need"
-                " no keys"
+                "use only conditions that compare columns with constants, and only constants as new"
+                " values"
             ),
         )
     result = _by_key(table, statement, fixed)

@@ -160,9 +160,7 @@ def _drop_partitions(
     asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
     fields = statement.fields
-    return _delete(
-        asked, fields["specs"], fields["ifExists"], "IF EXISTS lets it be missing", spark
-    )
+    return _delete(asked, fields["specs"], fields["ifExists"], "use IF EXISTS to ignore it", spark)
 
 
 def _truncate(
@@ -172,7 +170,7 @@ def _truncate(
     if spec is None:
         table, _ = procedures.call(asked, "truncate", [], spark)
         return table, _NOTHING.empty_table()
-    return _delete(asked, [spec], False, "SHOW PARTITIONS lists those with rows", spark)
+    return _delete(asked, [spec], False, "SHOW PARTITIONS lists partitions with rows", spark)
 
 
 def _delete(

@@ -91,10 +91,10 @@ def words(given: Mapping[str, str]) -> Words:
     """
     options = {name.lower(): text for name, text in given.items()}
     if "path" not in options:
-        hint = 'give its path: .load("trips"), or the option path'
+        hint = 'set it with .load("trips") or the option path'
         if "paths" in options:
-            hint = "one table at a time"
-        raise Invalid("no table is named", hint=hint)
+            hint = "load one table at a time"
+        raise Invalid("the path of the table is missing", hint=hint)
     parsed = Words(path=hadoop_path(options["path"]))
     of_call: dict[str, str] = {}
     for name, text in options.items():
@@ -130,10 +130,8 @@ def of_machine(names: Iterable[str]) -> list[str]:
 def _refuse_change_files(name: str, text: str) -> None:
     if text.lower() not in ("false", "latest_state"):
         raise Unsupported(
-            f"{name} = {text}: Hudi's format of changes is not written or read",
-            hint=(
-                "every table has its changes without it: the options since and changes (net or all)"
-            ),
+            f"{name} = {text} is not supported: Hudi's CDC files are not written or read",
+            hint="read changes with the options since and changes (net or all)",
         )
 
 
@@ -141,7 +139,7 @@ def _refuse_key_generator(name: str, text: str) -> None:
     if not text.lower().endswith(_KEY_GENERATORS):
         raise Unsupported(
             f"{name} = {text} is not supported",
-            hint="leave it out: it follows from key, partition_by and mdt.partition.time.*",
+            hint="remove it: it follows from key, partition_by and mdt.partition.time.*",
         )
 
 

@@ -126,7 +126,7 @@ def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]
     ]
     if needed:
         raise Invalid(
-            f"mdt.{name} needs {' and '.join(needed)}",
+            f"mdt.{name} requires {' and '.join(needed)}",
             hint=f"CALL mdt.{name}('table', {needed[0]} => …)",
         )
 

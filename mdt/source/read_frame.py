@@ -77,11 +77,10 @@ def frame(
     if columns is not None and asked.since is not None:
         # Spark caches the relation of a catalog table without regard to the query's options.
         raise Unsupported(
-            "a table of the catalog, or one whose columns are named, cannot be asked for a range of"
-            " commits",
+            "the option since is not supported for catalog tables and with an explicit schema",
             hint=(
-                'spark.read.format("mdt").option("since", …).load(path), or CREATE TEMPORARY VIEW …'
-                " USING mdt OPTIONS (path …, since …)"
+                'use spark.read.format("mdt").option("since", …).load(path), or CREATE TEMPORARY'
+                " VIEW … USING mdt OPTIONS (path …, since …)"
             ),
         )
     table = opened(asked.path, asked.options, asked.storage or None, asked.as_of)
@@ -103,22 +102,23 @@ def _check(asked: Words) -> None:
     is_range = asked.since is not None
     if asked.query_type == INCREMENTAL and not is_range:
         raise Invalid(
-            "an incremental query begins somewhere",
-            hint="give since, the point after which commits count",
+            "an incremental query requires the option since",
+            hint="set since to the point after which commits are read",
         )
     if asked.query_type not in (None, INCREMENTAL) and is_range:
         raise Invalid(
-            f"a query of the type {asked.query_type} takes no since", hint="leave one of them out"
+            f"the query type {asked.query_type} cannot be combined with since",
+            hint="remove one of them",
         )
     if (asked.changes is not None or asked.until is not None) and not is_range:
         raise Invalid(
-            "changes and until speak of a range",
-            hint="give since, the point after which commits count",
+            "the options changes and until require since",
+            hint="set since to the point after which commits are read",
         )
     if asked.as_of is not None and is_range:
         raise Invalid(
-            "as_of and since do not go together",
-            hint="give since and until for a range, as_of for a state",
+            "as_of and since cannot be combined",
+            hint="use since and until for a range, or as_of for a state",
         )
 
 
@@ -134,7 +134,7 @@ def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None
         raise Invalid(
             f"the columns of the table are {found.schema.simpleString()}, not"
             f" {columns.simpleString()}",
-            hint="leave them out: they come with the table",
+            hint="remove the schema: the table provides it",
         )
 
 

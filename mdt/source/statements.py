@@ -16,12 +16,13 @@ _COLUMNS = "ALTER TABLE … ADD COLUMN, DROP COLUMN and ALTER COLUMN change colu
 _PARTITIONS = (
     "partitions appear with their first row; ALTER TABLE … DROP PARTITION and SHOW PARTITIONS work"
 )
-_CHECKS = "check rows before they are written; NOT NULL in CREATE TABLE is enforced"
-_CLUSTER = "CALL mdt.cluster(table => …, by => …) sorts the rows that are there"
+_CHECKS = "check rows before writing; NOT NULL in CREATE TABLE is enforced"
+_CLUSTER = "CALL mdt.cluster(table => …, by => …) sorts existing rows"
 _LOCATION = "DROP TABLE (files at a LOCATION stay), then CREATE TABLE … USING mdt LOCATION …"
 _INDEX = "CALL mdt.create_index('table', 'bitmap(column)') and CALL mdt.drop_index"
 _DEFAULT = (
-    "t.alter(add=…, defaults=…) of Python gives older rows a value; INSERT must name the others"
+    "t.alter(add=…, defaults=…) in Python sets a value for older rows; INSERT must set it for new"
+    " rows"
 )
 _REPLACED = (
     "INSERT OVERWRITE replaces all rows in one commit; for other columns DROP TABLE, CREATE TABLE"
@@ -53,7 +54,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     "DropConstraint": (
         "ALTER TABLE … DROP CONSTRAINT",
-        "there are none; ALTER COLUMN … DROP NOT NULL makes a column nullable",
+        "tables have no constraints; ALTER COLUMN … DROP NOT NULL makes a column nullable",
     ),
     "DropIndex": ("DROP INDEX", _INDEX),
     "InsertEvolving": (
@@ -82,7 +83,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "RecoverPartitions": ("ALTER TABLE … RECOVER PARTITIONS", _PARTITIONS),
     "RenamePartitions": (
         "ALTER TABLE … RENAME PARTITION",
-        "UPDATE … SET of the partition column, under a scope that lets rows move",
+        "UPDATE … SET the partition column, with a scope that lets rows move",
     ),
     "RepairTable": ("MSCK REPAIR TABLE", f"the table knows its partitions: {_PARTITIONS}"),
     "ReplaceColumns": ("ALTER TABLE … REPLACE COLUMNS", _COLUMNS),
@@ -108,4 +109,4 @@ def refusal(kind: str) -> Unsupported:
     statement, instead = REFUSED.get(
         kind, (kind, "docs/spark-sql.md lists the statements that work")
     )
-    return Unsupported(f"{statement} is not supported for tables of mdt", hint=instead)
+    return Unsupported(f"{statement} is not supported for mdt tables", hint=instead)

@@ -56,11 +56,14 @@ class Stream:
             or asked.as_of is not None
             or asked.query_type not in (None, SNAPSHOT, INCREMENTAL)
         ):
-            raise Invalid("a stream has no end, and no state", hint="since says where it begins")
+            raise Invalid(
+                "streaming reads do not accept until, as_of or this query type",
+                hint="set since to the point where the stream begins",
+            )
         if asked.changes is not None and asked.since is None:
             raise Invalid(
-                "a stream of changes begins somewhere",
-                hint='give since: a commit, an instant, or "earliest"',
+                "a stream of changes requires the option since",
+                hint='set since to a commit, an instant, or "earliest"',
             )
         self._asked = asked
         self._reads = reads.of_stream()
@@ -75,7 +78,7 @@ class Stream:
         if said is not None and _simple(said) != _simple(schema):
             raise Invalid(
                 f"the columns of the stream are {schema.simpleString()}, not {said.simpleString()}",
-                hint="leave them out: they come with the table",
+                hint="remove the schema: the table provides it",
             )
         return schema
 
@@ -159,9 +162,9 @@ class Stream:
                 rows = self._rows(spark, table, snapshot, begun, snapshot.seq)
         if _simple(rows.schema) != _simple(expected):
             raise Invalid(
-                "the table's columns were altered since the stream was begun:"
+                "the table's columns were altered after the stream was started:"
                 f" {rows.schema.simpleString()}",
-                hint="end the query, and begin it again from its checkpoint",
+                hint="stop the query, and start it again from its checkpoint",
             )
         if rows.columns == expected.names:
             return rows
@@ -266,9 +269,8 @@ def _write(
     how = one_of("the output mode", mode, _MODES)
     if how == "Complete" and asked.operation not in (None, _COMPLETE):
         raise Invalid(
-            "every batch of the output mode complete is the whole result, and the operation is"
-            f" {asked.operation}",
-            hint=f"leave the operation out: it is {_COMPLETE}",
+            f"the output mode complete cannot be combined with the operation {asked.operation}",
+            hint=f"remove the operation: it is always {_COMPLETE}",
         )
     if how == "Complete":
         asked.operation = _COMPLETE
@@ -292,7 +294,7 @@ def _begin(snapshot: Snapshot, asked: Words) -> int | None:
         return None
     seq = seq_at(snapshot, asked.since, "since")
     if not 0 <= seq <= snapshot.seq:
-        raise Invalid(f"since = {seq}: the table has the commits 0 to {snapshot.seq}")
+        raise Invalid(f"since = {seq}: the table has commits 0 to {snapshot.seq}")
     return seq
 
 
@@ -336,17 +338,17 @@ def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
         fields = json.loads(text)
         seq, table_id = fields["seq"], fields["table"]
     except (ValueError, TypeError, KeyError):
-        raise Invalid(f"{text!r} is no offset of a stream of ours") from None
-    problem = f"{text} names a commit that the table does not have: its newest is {newest.seq}"
+        raise Invalid(f"{text!r} is not an offset of an mdt stream") from None
+    problem = f"{text} is after the newest commit, {newest.seq}"
     if table_id != newest.definition.table_id:
-        problem = f"{text} is of another table than {newest.definition.table_id}"
+        problem = f"{text} belongs to another table than {newest.definition.table_id}"
     elif isinstance(seq, int) and 0 <= seq <= newest.seq:
         return seq
     raise Invalid(
         f"{table.path}: the offset {problem}",
         hint=(
-            "a stream goes on with the table that it began with: begin a new one, with a checkpoint"
-            " of its own"
+            "a stream cannot continue on another table: start a new query with a new checkpoint"
+            " location"
         ),
     )
 

@@ -104,13 +104,12 @@ class TableAnswers:
         )
         if table is None:
             raise Invalid(
-                f"{ignored[0]} is an option of the machine, which a table of the catalog does not"
-                " keep",
-                hint=f"{words_of_session}, or an option of df.read and df.write by path",
+                f"{ignored[0]} is an option of the machine and cannot be stored in the catalog",
+                hint=f"use {words_of_session}, or set it in df.read and df.write by path",
             )
         text = (
-            "%s: options of the machine in the entry of the catalog are ignored: %s; set them for"
-            " the session: %s"
+            "%s: options of the machine in the catalog are ignored: %s; set them for the session:"
+            " %s"
         )
         logs.warn_once(
             logs.METADATA,

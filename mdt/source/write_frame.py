@@ -79,10 +79,10 @@ def write(
     _check(asked)
     if how == "into" and asked.partial:
         raise Unsupported(
-            "partial in an INSERT, and in df.writeTo: of columns that are left out Spark makes"
-            " nulls, which would be written",
+            "the option partial is not supported for INSERT and df.writeTo, because Spark fills"
+            " missing columns with null",
             hint=(
-                'MERGE … UPDATE SET, or df.write.format("mdt").mode("append").option("partial",'
+                'use MERGE … UPDATE SET, or df.write.format("mdt").mode("append").option("partial",'
                 ' "true").save(path)'
             ),
         )
@@ -92,7 +92,7 @@ def write(
         if operation == "delete":
             raise Invalid(
                 f"there is no table at {asked.path} to delete from",
-                hint="check the path for typing errors",
+                hint="check the path",
             )
         created = _created(asked, data)
         try:
@@ -107,14 +107,13 @@ def write(
     is_first = how in ("ErrorIfExists", "Ignore") and not _is_written(table)
     if how == "ErrorIfExists" and not is_first:
         raise Invalid(
-            f"there is a table at {asked.path} already",
-            hint='mode("append") writes to it, mode("overwrite") replaces its rows',
+            f"a table already exists at {asked.path}",
+            hint='use mode("append") to write to it, or mode("overwrite") to replace its rows',
         )
     if how == "Overwrite" and (asked.evolve or asked.partial):
         raise Invalid(
-            'evolve and partial are for upserts, and mode("overwrite") replaces the rows of the'
-            " table",
-            hint="leave them out",
+            'evolve and partial are options of upsert, not of mode("overwrite")',
+            hint="remove them",
         )
     if how == "Ignore" and not is_first:
         return table, None
@@ -127,8 +126,8 @@ def require_newest(asked: Words) -> None:
     names = [name for name in _READING if getattr(asked, name) is not None]
     if names:
         raise Invalid(
-            f"{' and '.join(names)} say what is read, and rows are to be written",
-            hint="leave them out",
+            f"read options are not allowed in a write: {', '.join(names)}",
+            hint="remove them",
         )
 
 
@@ -139,7 +138,8 @@ def _check(asked: Words) -> None:
         one_of("operation", asked.operation, OPERATIONS)
     if (asked.evolve or asked.partial) and asked.operation not in (None, "upsert"):
         raise Invalid(
-            f"evolve and partial are for upserts, not for {asked.operation}", hint="leave them out"
+            f"evolve and partial are options of upsert, not of {asked.operation}",
+            hint="remove them",
         )
 
 
@@ -148,8 +148,8 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
     if how.lower() != "overwrite":
         if asked.overwrite_partitions is not None and asked.operation != _PARTITIONS:
             raise Invalid(
-                "overwrite_partitions says what is overwritten, and rows are added",
-                hint='mode("overwrite")',
+                'overwrite_partitions requires mode("overwrite")',
+                hint='use mode("overwrite"), or remove the option',
             )
         return asked.operation or "upsert"
     is_named = asked.overwrite_partitions is not None
@@ -157,16 +157,15 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
     is_dynamic = is_named or mode == "dynamic"
     if is_named and asked.operation == _TABLE:
         raise Invalid(
-            f"overwrite_partitions names some, and the operation {_TABLE} ends all",
-            hint="leave one of them out",
+            f"overwrite_partitions cannot be combined with {_TABLE}, which replaces all partitions",
+            hint="remove one of them",
         )
     if how == "Overwrite" and (
         asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)
     ):
         raise Invalid(
-            'mode("overwrite") replaces the rows of the table, and the operation is'
-            f" {asked.operation}",
-            hint='mode("append") carries out the operation',
+            f'the operation {asked.operation} cannot be combined with mode("overwrite")',
+            hint='use mode("append") for this operation',
         )
     if is_dynamic or asked.operation == _PARTITIONS:
         return _PARTITIONS
@@ -198,7 +197,7 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
     if "key" not in asked.made_as:
         raise Invalid(
             "a new table needs a record key",
-            hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field',
+            hint='set .option("key", "id") or hoodie.datasource.write.recordkey.field',
         )
     columns = late.spark_schema.of_new_columns(rows.drop(IS_DELETED).schema)
     if late.spark_session.is_case_sensitive(rows.sparkSession):
@@ -260,9 +259,9 @@ def _agree(definition: TableDefinition, asked: Words) -> None:
         has = getattr(definition, name)
         if not _says(name, value, has, definition):
             hint = (
-                "t.create_index adds one"
+                "add an index with t.create_index"
                 if name == "indexes"
-                else "it is fixed when the table is made: leave the option out"
+                else "it is fixed when the table is created: remove the option"
             )
             raise Invalid(f"the table has {name} = {_shown(has)}, not {_shown(value)}", hint=hint)
 

@@ -14,12 +14,10 @@ _HINT = "pip install 'pyspark-mdt[spark]'"
 try:
     import pyspark
 except ImportError as error:
-    raise Unsupported(
-        f"Spark is asked for, and pyspark cannot be imported: {error}", hint=_HINT
-    ) from error
+    raise Unsupported(f"pyspark is required and cannot be imported: {error}", hint=_HINT) from error
 
 if int(pyspark.__version__.partition(".")[0]) < PYSPARK_MAJOR_MIN:
     raise Unsupported(
-        f"pyspark {pyspark.__version__} is too old: {PYSPARK_MAJOR_MIN}.0 or newer is needed",
+        f"pyspark {pyspark.__version__} is too old: {PYSPARK_MAJOR_MIN}.0 or newer is required",
         hint=_HINT,
     )

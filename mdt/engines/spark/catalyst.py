@@ -84,7 +84,7 @@ def constant_of(node: Node) -> Any:
     try:
         return _literal(node, node["type"])
     except _NotUnderstood:
-        raise ValueError(f"{node['op']} is no constant") from None
+        raise ValueError(f"{node['op']} is not a constant") from None
 
 
 def _convert(node: Node, columns: Collection[str]) -> Predicate:

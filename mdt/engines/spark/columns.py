@@ -131,7 +131,7 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
         if isinstance(leaf, Compared):
             return _compared(leaf, schema)
         if isinstance(leaf, Unknown):
-            raise Unsupported(f"the filter {leaf.text!r} cannot be handed to Spark")
+            raise Unsupported(f"Spark does not support the filter {leaf.text!r}")
         if isinstance(leaf, Call):
             return _call(leaf, schema)
         return _leaf(
@@ -158,13 +158,13 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
     settings = SparkSession.active().conf
     if settings.get("spark.sql.ansi.enabled") != "true":
         raise Unsupported(
-            f"the filter {test.text!r} is evaluated by Spark in ANSI mode only",
+            f"the filter {test.text!r} requires Spark's ANSI mode",
             hint="set spark.sql.ansi.enabled to true, or filter the DataFrame",
         )
     zone = settings.get("spark.sql.session.timeZone")
     if zone not in _UTC and _is_about_times(test, schema):
         raise Unsupported(
-            f"the filter {test.text!r} is about times in UTC, and the session is in {zone}",
+            f"the filter {test.text!r} uses times in UTC, but the session's time zone is {zone}",
             hint="set spark.sql.session.timeZone to UTC, or filter the DataFrame",
         )
     first, second = (_value(side, schema) for side in (test.left, test.right))
@@ -219,7 +219,7 @@ def _value(expression: Expression, schema: pa.Schema) -> Column:
             )
         case Among():
             return values[0].isin(*values[1:])
-    raise Unsupported(f"{expression!r} cannot be handed to Spark")
+    raise Unsupported(f"Spark does not support the expression {expression!r}")
 
 
 def _case(
@@ -251,7 +251,7 @@ def _interval(interval: Interval) -> str:
 def _call(call: Call, schema: pa.Schema) -> Column:
     function = functions.find(call.function)
     if isinstance(function, functions.Unknown):
-        raise Unsupported(function.reason, hint="install the package that has it")
+        raise Unsupported(function.reason, hint="install the package that provides it")
     assert isinstance(call.value, tuple), "a call has a tuple of arguments"
     columns = [_path(paths.names(schema, column)) for column in call.columns]
     types = [paths.type_at(schema, column) for column in call.columns]

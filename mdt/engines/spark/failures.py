@@ -88,9 +88,9 @@ def _gone(text: str) -> Missing | None:
     if root is None:
         return None
     return Missing(
-        f"a file of the table at {root} is gone: the table was deleted or replaced, or the state"
-        " that is read was cleaned",
-        hint="make the DataFrame anew, as by mdt.read(spark, path)",
+        f"a file of the table at {root} is missing: the table was deleted or replaced, or its"
+        " snapshot was cleaned",
+        hint="create the DataFrame again with mdt.read(spark, path)",
     )
 
 
@@ -123,9 +123,9 @@ def _made_again(text: str) -> MdtError | None:
     if lacking is None:
         return None
     return Unsupported(
-        f"the Python of Spark's workers has no package {lacking[1]!r}",
+        f"the Python of Spark's workers lacks the package {lacking[1]!r}",
         hint=(
-            "install pyspark-mdt there, or let PYSPARK_PYTHON (and PYTHONPATH) name a Python that"
-            " has it"
+            "install pyspark-mdt on the workers, or set PYSPARK_PYTHON (and PYTHONPATH) to a Python"
+            " that has it"
         ),
     )

@@ -79,10 +79,7 @@ from mdt.session import Guarded, Recent, for_life, session
 # Larger replies are faster through a file, because py4j encodes bytes as base64.
 _INLINE_BYTES_MAX = 1 << 16
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
-_IN_PROCESS = (
-    "read in process, and hand over the rows:"
-    " spark.createDataFrame(mdt.open(path).scan().to_arrow())"
-)
+_IN_PROCESS = "read in process: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 _UNITS = ("", "bytes")  # of figures, in the JVM's numbering
 _FILES_KEPT_MIN = 2
 _FILES_KEPT = 4  # recent versions; the JVM's follow-up requests come soon after a listing
@@ -193,9 +190,8 @@ def _require_own_reader(spark: SparkSession) -> None:
         value = str(spark.conf.get(setting, "") or "")
         if any(name in value.lower() for name in _ACCELERATORS):
             raise Unsupported(
-                f"{setting} names an accelerator that reads Parquet files by itself, with rows that"
-                f" were deleted: {value}",
-                hint=f"start the session without it; or {_IN_PROCESS}",
+                f"{setting} enables an accelerator that would return deleted rows: {value}",
+                hint=f"start the session without it, or {_IN_PROCESS}",
             )
 
 
@@ -253,7 +249,7 @@ class _Planner:
             return self.lister.list(query, predicate_of(filters, self._columns), rows)
         except Exception as error:  # noqa: BLE001 - a broken index costs time, never rows
             warnings.warn(
-                f"no files could be pruned from {self._root_uri}: {type(error).__name__}: {error}",
+                f"files of {self._root_uri} are not pruned: {type(error).__name__}: {error}",
                 PlannerWarning,
                 stacklevel=1,
             )
@@ -294,7 +290,8 @@ class _Planner:
         listing = self.lister.list(query, And(()))
         if self._number(listing.version) != number:
             raise Conflict(
-                "the table changed too often while a query was planned", hint="run the query again"
+                "the table changed too often while the query was planned",
+                hint="run the query again",
             )
         return listing.files
 

@@ -61,7 +61,7 @@ half of a scan.
 """
 _EVERYTHING = And(())
 _UNPINNED = "call:"
-_ANEW = "make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE"
+_ANEW = "create it again with mdt.read(spark, path), or run REFRESH TABLE for a catalog table"
 
 
 def read(
@@ -467,8 +467,8 @@ class _Files(Lister):
             now = Metadata(self.metadata.storage).newest().definition
         if original is not None and now is not None and now.table_id != original.table_id:
             raise Invalid(
-                f"the table at {self.metadata.storage.url} was replaced by another one since this"
-                " DataFrame was made",
+                f"the table at {self.metadata.storage.url} was replaced after this DataFrame was"
+                " created",
                 hint=_ANEW,
             ) from met
 
@@ -481,7 +481,7 @@ class _Files(Lister):
             and (now.version.ids, now.declared) != (original.version.ids, original.declared)
         ):
             raise Invalid(
-                "the table's columns were altered since this DataFrame was made", hint=_ANEW
+                "the table's columns were altered after this DataFrame was created", hint=_ANEW
             )
 
     def view(self, snapshot: Snapshot) -> SnapshotFiles:

@@ -64,10 +64,10 @@ def patterns_of(text: str, tokenizer: str = "word") -> list[str]:
         raise Invalid(f"match({text!r}, {tokenizer!r}): {error}") from error
     if not isinstance(chosen, Word | Ngram):
         raise Unsupported(
-            f"Spark cannot tokenize by {tokenizer!r}",
+            f"Spark does not support the tokenizer {tokenizer!r}",
             hint=(
-                'filter by it in Arrow, scan(where="match(…)").to_arrow(); on Spark use word or'
-                " ngram(n)"
+                "use word or ngram(n), or filter in process with"
+                ' t.scan(where="match(…)").to_arrow()'
             ),
         )
     return [token_pattern(token, isinstance(chosen, Word)) for token in tokens] or [NEVER]
@@ -88,7 +88,8 @@ def call(name: str, *given: Any) -> Column:
     function = functions.find(name)
     if isinstance(function, functions.Unknown):
         raise Invalid(
-            function.reason, hint="register it by mdt.function, or install the package that has it"
+            function.reason,
+            hint="register it with mdt.function, or install the package that provides it",
         )
     columns, literals = given[: function.columns], given[function.columns :]
     try:
@@ -125,9 +126,8 @@ def evaluated(
 
     if not hasattr(sf, "arrow_udf"):
         raise Unsupported(
-            f"PySpark {pyspark.__version__} cannot call {function.name}: its Python functions take"
-            " no Arrow arrays",
-            hint="install PySpark 4.1 or newer, or leave the function out of the filter",
+            f"PySpark {pyspark.__version__} does not have Arrow UDFs, which {function.name} needs",
+            hint="install PySpark 4.1 or newer, or remove the function from the filter",
         )
     column: Column = sf.arrow_udf(run, BooleanType())(*columns)
     return column
@@ -139,6 +139,4 @@ def _told(
     try:
         return function.evaluate(arrays, arguments)
     except functions.FunctionFailed as error:
-        raise Invalid(
-            str(error), hint="mend the function, or leave it out of the filter"
-        ) from error
+        raise Invalid(str(error), hint="fix the function, or remove it from the filter") from error

@@ -72,7 +72,7 @@ def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
             if name != table_name
         ]
         raise Invalid(
-            "columns differ in case from those of the table, and spark.sql.caseSensitive is true:"
+            "column names differ in case from the table's, and spark.sql.caseSensitive is true:"
             f" {', '.join(mismatches)}",
             hint="rename them, or set spark.sql.caseSensitive to false",
         )

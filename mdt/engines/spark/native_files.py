@@ -278,9 +278,7 @@ def _text(value: pa.Scalar) -> str:
     """
     kinds = pa.types
     if kinds.is_nested(value.type):
-        raise Unsupported(
-            f"Spark cannot read files without a column whose default is of type {value.type}"
-        )
+        raise Unsupported(f"Spark cannot fill missing columns with defaults of type {value.type}")
     if kinds.is_date(value.type):
         return str(value.cast(pa.int32()).as_py())
     if kinds.is_timestamp(value.type):

@@ -23,7 +23,7 @@ _TASKS_A_PROCESSOR = 2
 one.
 """
 _HINT = (
-    "ship an environment that has it: spark.archives=environment.tar.gz#environment,"
+    "ship an environment with the package: spark.archives=environment.tar.gz#environment,"
     " PYSPARK_PYTHON=./environment/bin/python"
 )
 
@@ -58,9 +58,7 @@ def _versions_here(names: Sequence[str]) -> Mapping[str, str]:
         try:
             versions[name] = _loaded(name)
         except PackageNotFoundError:
-            hint = (
-                "spark.mdt.indexes.packages takes names as pip installs them, separated by commas"
-            )
+            hint = "spark.mdt.indexes.packages takes names of pip packages, separated by commas"
             raise Invalid(f"the package {name!r} is not installed", hint=hint) from None
     return versions
 
@@ -73,8 +71,8 @@ def _loaded(name: str) -> str:
     announced = package.entry_points.select(group=ENTRY_POINT_GROUP)
     if not announced:
         raise Invalid(
-            f"the package {name!r} announces no index",
-            hint=f"its entry points need a group {ENTRY_POINT_GROUP}",
+            f"the package {name!r} registers no index",
+            hint=f"the package needs entry points in the group {ENTRY_POINT_GROUP}",
         )
     for entry_point in announced:
         entry_point.load()
@@ -88,10 +86,12 @@ def _compare(expected: Mapping[str, str], share: int, attempt: int) -> None:
         try:
             installed = _loaded(name)
         except PackageNotFoundError:
-            raise Unsupported(f"{place} has no package {name!r}", hint=_HINT) from None
+            raise Unsupported(f"{place} lacks the package {name!r}", hint=_HINT) from None
         except Exception as error:  # any error of third-party code
             raise Unsupported(
                 f"{place} cannot load {name!r}: {type(error).__name__}: {error}", hint=_HINT
             ) from error
         if installed != version:
-            raise Unsupported(f"{place} has {name!r} {installed}, the driver {version}", hint=_HINT)
+            raise Unsupported(
+                f"{place} has {name!r} {installed}, but the driver has {version}", hint=_HINT
+            )

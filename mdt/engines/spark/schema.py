@@ -20,7 +20,7 @@ def to_arrow(schema: StructType) -> pa.Schema:
         return utc_arrow_schema(schema)
     except (PySparkException, TypeError, ValueError) as error:
         raise Invalid(
-            f"the schema has a type that no table can keep: {error}",
+            f"the schema has a type that tables do not support: {error}",
             hint="cast the column in Spark",
         ) from error
 
@@ -36,8 +36,8 @@ def of_new_columns(schema: StructType) -> pa.Schema:
     """
     if " collate " in schema.simpleString():
         raise Invalid(
-            "the schema has strings with a collation, which a table does not keep",
-            hint="declare them as string; in queries, compare x collate UNICODE_CI",
+            "the schema has strings with a collation, which tables do not support",
+            hint="declare them as string, and write x COLLATE UNICODE_CI in queries",
         )
     return to_arrow(schema)
 

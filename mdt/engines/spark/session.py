@@ -10,10 +10,10 @@ from mdt.engines.spark import private
 from mdt.engines.spark.java_half import factory_of
 from mdt.errors import Invalid, Unsupported
 
-_START = "give SparkSession.builder.getOrCreate()"
+_START = "pass SparkSession.builder.getOrCreate()"
 _BY_NAME = (
-    'read by the server: spark.read.format("mdt").load(path), where mdt.spark.enable was called; or'
-    " in process, mdt.open(path)"
+    "call mdt.spark.enable on the server, then read with"
+    ' spark.read.format("mdt").load(path); or read in process with mdt.open(path)'
 )
 
 
@@ -24,10 +24,11 @@ def classic(spark: object) -> SparkSession:
     """
     if private.is_of_connect(spark):
         raise Unsupported(
-            "native reading needs a classic Spark session, not one of Spark Connect", hint=_BY_NAME
+            "Spark Connect sessions are not supported: a classic Spark session is required",
+            hint=_BY_NAME,
         )
     if not isinstance(spark, SparkSession):
-        raise Invalid(f"spark takes a SparkSession, not a {type(spark).__name__}", hint=_START)
+        raise Invalid(f"spark must be a SparkSession, not a {type(spark).__name__}", hint=_START)
     if private.is_stopped(spark):
         raise Invalid("the Spark session was stopped", hint=_START)
     return spark
@@ -37,12 +38,10 @@ def classic_frame(frame: object) -> None:
     """Raise Unsupported for a DataFrame of Spark Connect, whose rows this process cannot access."""
     if private.is_of_connect(frame):
         raise Unsupported(
-            "a DataFrame of Spark Connect was given, and only those of classic sessions can be read"
-            " here",
+            "DataFrames of Spark Connect are not supported: their rows are on a server",
             hint=(
-                "give its rows, frame.toArrow(); or let the server write:"
-                ' frame.write.format("mdt").mode("append").save(path), where mdt.spark.enable was'
-                " called"
+                "pass frame.toArrow(); or call mdt.spark.enable on the server, then write with"
+                ' frame.write.format("mdt").mode("append").save(path)'
             ),
         )
 

@@ -101,7 +101,7 @@ def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(
     else:
         shutil.rmtree(path)
         stored(path, rows("abc"))
-    message = rf"{what}.* since this DataFrame was made\n.*hint: make it anew"
+    message = rf"{what}.* after this DataFrame was created\n.*hint: create it again"
     for run in (frame.collect, frame.toArrow, frame.where("id = 'a'").count):
         with pytest.raises(Invalid, match=message), pytest.warns(UserWarning, match=what):
             run()
@@ -122,10 +122,10 @@ def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path
         pytest.warns(UserWarning, match="is not an mdt table"),
     ):
         newest.collect()
-    anew = "make the DataFrame anew"
-    with pytest.raises(Unsupported, match=rf"does not find at .* the table(.*\n.*)*{anew}"):
+    anew = "create the DataFrame again"
+    with pytest.raises(Unsupported, match=rf"cannot find the driver's table at (.*\n.*)*{anew}"):
         told.collect()
-    gone = r"is gone: the table was deleted or replaced.*\n.*hint: "
+    gone = r"is missing: the table was deleted or replaced.*\n.*hint: "
     for frame in (derived, past):
         with pytest.raises(Missing, match=gone + anew):
             frame.collect()
@@ -260,5 +260,5 @@ def test_a_table_is_created_by_the_schema_of_a_frame(spark: SparkSession, tmp_pa
     with pytest.raises(Invalid, match="that is data"):
         mdt.create(tmp_path / "u", frame, "id")
     months = spark.sql("select id, interval 1 month i from range(1)").schema
-    with pytest.raises(Invalid, match="no table can keep"):
+    with pytest.raises(Invalid, match="tables do not support"):
         mdt.create(tmp_path / "u", months, "id")

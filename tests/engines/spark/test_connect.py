@@ -43,7 +43,7 @@ def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_pa
         table.bulk_insert,
         lambda rows: table.upsert(rows, evolve=True),
     ):
-        with pytest.raises(Unsupported, match="a DataFrame of Spark Connect") as caught:
+        with pytest.raises(Unsupported, match="DataFrames of Spark Connect") as caught:
             call(remote())
         assert "frame.toArrow()" in caught.value.hint
     with pytest.raises(Unsupported, match="a classic Spark session") as caught:

@@ -404,7 +404,7 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
             return super().list(query, predicate, rows)
 
     frame = relation(spark, Fickle(table.files), SCHEMA, tmp_path.as_uri())
-    with pytest.raises(Exception, match="version changed within"):
+    with pytest.raises(Exception, match="version changed during the query"):
         frame.where("id > 3").union(frame.where("id < 2")).collect()
 
 

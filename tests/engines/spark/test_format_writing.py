@@ -82,7 +82,7 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(
         "ts",
     )
     assert len(definition.indexes) == 2
-    with pytest.raises(PySparkException, match="is a table at .* already"):
+    with pytest.raises(PySparkException, match="a table already exists at "):
         save(frame(named, C), path, "errorifexists", **OURS)
     save(frame(named, C), path, "ignore", **OURS)
     assert read(path) == [A, B]
@@ -144,7 +144,7 @@ def test_a_first_write_that_failed_can_be_run_again(
     if mode == "ignore":
         save(frame(named, C), path, mode, **OURS)
     else:
-        with pytest.raises(PySparkException, match="is a table at .* already"):
+        with pytest.raises(PySparkException, match="a table already exists at "):
             save(frame(named, C), path, mode, **OURS)
     assert not read(path)
 
@@ -154,17 +154,17 @@ def test_a_first_write_that_failed_can_be_run_again(
     [
         ("append", {"key": "city"}, "the table has key = id, not city"),
         ("append", {"partition_by": ""}, "the table has partition_by = city"),
-        ("append", {"indexes": "bitmap(id)"}, "t.create_index adds one"),
+        ("append", {"indexes": "bitmap(id)"}, "add an index with t.create_index"),
         ("append", {"hoodie.table.name": "other"}, "the table has name = t, not other"),
         ("append", {"operation": "upset"}, "one of upsert, insert"),
         ("append", {"operation": "insert"}, "1 keys exist already"),
         ("append", {"operaton": "insert"}, "did you mean operation"),
-        ("append", {"operation": "delete", "evolve": "true"}, "for upserts"),
-        ("append", {"as_of": "1"}, "as_of say what is read"),
-        ("append", {"hoodie.table.cdc.enabled": "true"}, "every table has its changes"),
-        ("append", {"hoodie.datasource.write.keygenerator.class": "my.Generator"}, "leave it out"),
-        ("overwrite", {"operation": "insert_overwrite"}, "append.* carries out the operation"),
-        ("overwrite", {"operation": "delete"}, "append.* carries out the operation"),
+        ("append", {"operation": "delete", "evolve": "true"}, "options of upsert, not of delete"),
+        ("append", {"as_of": "1"}, "not allowed in a write: as_of"),
+        ("append", {"hoodie.table.cdc.enabled": "true"}, "CDC files are not written or read"),
+        ("append", {"hoodie.datasource.write.keygenerator.class": "my.Generator"}, "remove it"),
+        ("overwrite", {"operation": "insert_overwrite"}, "append.* for this operation"),
+        ("overwrite", {"operation": "delete"}, "append.* for this operation"),
     ],
 )
 def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_written(
@@ -392,15 +392,13 @@ def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
         lit(True)
     )
     assert read(path) == [("e", "Bonn", 1)] and named.table("format_made").count() == 1
-    with pytest.raises(
-        PySparkException, match="Unsupported: writeTo.*overwrite of rows by a condition"
-    ):
+    with pytest.raises(PySparkException, match="Unsupported: writeTo.*overwrite by a condition"):
         rows.writeTo("format_made").overwrite(col("city") == "Oslo")
     with pytest.raises(PySparkException, match="TOO_MANY_DATA_COLUMNS"):
         rows.withColumn("more", lit(1)).writeTo("format_made").append()
-    with pytest.raises(PySparkException, match="Unsupported: partial in an INSERT"):
+    with pytest.raises(PySparkException, match="the option partial is not supported for INSERT"):
         rows.drop("ts").writeTo("format_made").option("partial", "true").append()
-    with pytest.raises(PySparkException, match="Unsupported: partial in an INSERT"):
+    with pytest.raises(PySparkException, match="the option partial is not supported for INSERT"):
         named.sql("insert into format_made with (partial = true) (id, city) values ('e', 'Bonn')")
     assert read(path) == [("e", "Bonn", 1)]
     cached.unpersist()

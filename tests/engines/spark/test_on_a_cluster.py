@@ -98,7 +98,9 @@ def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_miss
     assert told == {"built": True, "found": [21, 40], "coverage": [100.0] * 3}
     assert not mdt.open(tmp_path / "t").check().problems
     told = run("cluster_settings.py", tmp_path, str(shipped), "", str(tmp_path / "u"))
-    assert "an executor on" in told["error"] and "has no package 'example-index'" in told["error"]
+    assert (
+        "an executor on" in told["error"] and "lacks the package 'example-index'" in told["error"]
+    )
     assert "spark.archives" in told["error"] and not told["made"]
 
 

@@ -88,7 +88,7 @@ SENSELESS = cases(
     vectors.bytes -> -1 -> spark.mdt.vectors.bytes='-1' is not valid
     indexes.auto -> perhaps -> true or false
     indexes.packages -> pandas_of_mars -> the package 'pandas_of_mars' is not installed
-    indexes.packages -> numpy -> the package 'numpy' announces no index
+    indexes.packages -> numpy -> the package 'numpy' registers no index
     """
 )
 

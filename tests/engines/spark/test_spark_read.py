@@ -327,7 +327,7 @@ def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(
     view.createOrReplaceTempView("guarded")
     for text in WRITES:
         with pytest.raises(
-            Exception, match=r"\[[A-Z_.]+\]|not supported|Unsupported: .* of a view"
+            Exception, match=r"\[[A-Z_.]+\]|not supported|Unsupported: .* for a view"
         ):
             spark.sql(text).collect()
     assert view.count() == table.scan().count()

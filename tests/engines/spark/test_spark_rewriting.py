@@ -110,6 +110,6 @@ def test_spark_deletes_and_updates_by_a_condition(
     assert bag(pa.Table.from_pylist(kept, SCHEMA)) == bag(hudi_table(tmp_path / "t", SCHEMA))
     with pytest.raises(Invalid, match="division by zero"):
         table.update_where({"y": "1 / (x - x)"}, "x < 3", spark=spark)
-    with pytest.raises(Invalid, match="takes a SparkSession"):
+    with pytest.raises(Invalid, match="must be a SparkSession"):
         table.delete_where("x = 1", spark=1)  # type: ignore[arg-type]
     assert table.check().ok and not table.delete_where("x > 500 and y = 0", spark=spark).instant

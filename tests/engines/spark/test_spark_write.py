@@ -511,7 +511,10 @@ def test_errors_keep_their_kind_from_task_to_driver() -> None:
                 f"Traceback (most recent call last):\n  TaskFailed: {told.value}\n\n\tat java"
             )
         assert str(found.value) == str(error)
-    with pytest.raises(Unsupported, match="workers has no package 'pyarrow'"), failures.in_driver():
+    with (
+        pytest.raises(Unsupported, match="workers lacks the package 'pyarrow'"),
+        failures.in_driver(),
+    ):
         raise FromSpark("ModuleNotFoundError: No module named 'pyarrow'")
     with pytest.raises(FromSpark), failures.in_driver():
         raise FromSpark("a user's function failed")

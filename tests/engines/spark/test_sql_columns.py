@@ -195,7 +195,7 @@ NO_STATES = cases(
     """
     select * from states version as of 99 -> there is no commit 99
     select * from states version as of 'nope' -> nope
-    select * from states version as of 1 with (as_of = '2') -> named twice
+    select * from states version as of 1 with (as_of = '2') -> given twice
     select * from states timestamp as of null -> (?i)null
     select * from nowhere version as of 1 -> nowhere
     """

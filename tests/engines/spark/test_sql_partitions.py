@@ -318,22 +318,22 @@ def test_an_option_names_what_a_frame_overwrites(
         (
             "append",
             {"overwrite_partitions": "a=x/b=1"},
-            "says what is overwritten, and rows are added",
+            "overwrite_partitions requires mode",
         ),
         ("overwrite", {"overwrite_partitions": '{"a'}, "a path, city=Oslo, or JSON"),
         ("overwrite", {"overwrite_partitions": "a=x"}, "is not a partition path"),
         (
             "overwrite",
             {"overwrite_partitions": "a=x/b=1", "operation": "delete"},
-            "and the operation is delete",
+            "the operation delete cannot be combined",
         ),
         (
             "overwrite",
             {"overwrite_partitions": "a=x/b=1", "operation": "insert_overwrite_table"},
-            "insert_overwrite_table ends all",
+            "insert_overwrite_table, which replaces all",
         ),
-        ("overwrite", {"evolve": "true"}, "evolve and partial are for upserts"),
-        ("overwrite", {"partial": "true"}, "evolve and partial are for upserts"),
+        ("overwrite", {"evolve": "true"}, "evolve and partial are options of upsert"),
+        ("overwrite", {"partial": "true"}, "evolve and partial are options of upsert"),
     ):
         with pytest.raises(PySparkException, match=expected):
             save(mode, **options)

@@ -145,8 +145,8 @@ def test_show_create_table_makes_an_equal_table(named: SparkSession, tmp_path: P
 REFUSED = cases(
     """
     call mdt.nope('served') -> one of compact, cluster
-    call mdt.compact() -> which table
-    call mdt.compact('nowhere') -> no table nowhere
+    call mdt.compact() -> the table is missing
+    call mdt.compact('nowhere') -> no mdt table nowhere
     call mdt.compact('served', nope => 1) -> an argument of mdt.compact
     call mdt.compact('served', budget_bytes => 'x') -> budget_bytes => 'x'
     call mdt.untag('served', 'a', 'false', 'b') -> takes 3 arguments
@@ -157,11 +157,11 @@ REFUSED = cases(
     select * from mdt_history() -> mdt_history takes a table
     select * from mdt_files('served', 1) -> mdt_files takes a table
     select * from mdt_snapshots(path => 'served') -> mdt_snapshots takes a table
-    select * from mdt_files('nowhere') -> no table nowhere
+    select * from mdt_files('nowhere') -> no mdt table nowhere
     select * from mdt_changes('served', 99) -> 99
     select * from served where match(note) -> takes a text, words
-    select * from served where match(note, id) -> id is no constant
-    select * from served where match(note, words => 'x') -> is no constant
+    select * from served where match(note, id) -> id is not a constant
+    select * from served where match(note, words => 'x') -> is not a constant
     select * from mdt_changes(table => 'served') -> takes a table, since
     select * from mdt_changes('served', 1, up_to => 2) -> takes a table, since
     select * from mdt_changes('served', 1, 2, 'all', 5) -> takes a table, since

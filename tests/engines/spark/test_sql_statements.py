@@ -259,7 +259,7 @@ FORMS = lines(
 @pytest.mark.parametrize("statement", FORMS)
 def test_what_is_refused_is_so_in_every_form(world: World, statement: str) -> None:
     before = world.state()
-    with pytest.raises(PySparkException, match="is not supported for tables of mdt\n  hint: "):
+    with pytest.raises(PySparkException, match="is not supported for mdt tables\n  hint: "):
         world.run(statement)
     assert world.state() == before
 
@@ -297,7 +297,7 @@ def test_statements_under_a_search_path_are_refused_unless_they_name_the_databas
 ) -> None:
     world.is_new = False
     with settings(world.spark, {"spark.sql.path.enabled": "true"}):
-        with pytest.raises(PySparkException, match="is not supported for tables of mdt"):
+        with pytest.raises(PySparkException, match="is not supported for mdt tables"):
             world.run("alter table t add columns (m int first)")
         world.run("alter table statements.t add columns (m int first)")
     assert world.spark.table("t").columns[0] == "m"
@@ -305,7 +305,7 @@ def test_statements_under_a_search_path_are_refused_unless_they_name_the_databas
 
 def test_an_explained_statement_is_refused_too_and_changes_nothing(world: World) -> None:
     before = world.state()
-    assert "is not supported for tables of mdt" in str(
+    assert "is not supported for mdt tables" in str(
         world.run("explain alter table t set location '/data/elsewhere'")
     )
     world.run("explain alter table t add columns (m int first)")

@@ -332,6 +332,7 @@ def test_another_table_or_none_at_the_path_ends_a_running_query(
         if commits:
             made(tmp_path, "t", *range(commits))
     with pytest.raises(
-        StreamingQueryException, match="is of another table" if commits else "is not an mdt table"
+        StreamingQueryException,
+        match="belongs to another table" if commits else "is not an mdt table",
     ):
         query.awaitTermination(60)

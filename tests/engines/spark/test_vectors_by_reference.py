@@ -229,20 +229,20 @@ def test_an_object_that_ends_early_or_is_gone_is_an_error(
     frame.createOrReplaceTempView("ends_early")
     path.unlink()  # the driver has mapped it, and finds in it what it needs
     path.write_bytes(whole[:end])
-    with pytest.raises(Corrupt, match=r"not as it was written .*the object ends before"):
+    with pytest.raises(Corrupt, match=r"not as it was written .*the object is too short"):
         frame.where("v >= 0").toArrow()
     path.unlink()
     for setting in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         spark.conf.set(setting, "true")
     try:
         with pytest.raises(
-            Missing, match=r"the deletion vectors of data files are gone .*pages-0"
+            Missing, match=r"the deletion vectors of data files are missing .*pages-0"
         ) as caught:
             spark.sql("select sum(v) from ends_early").collect()
     finally:
         for setting in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
             spark.conf.unset(setting)
-    assert "begin with a new DataFrame" in caught.value.hint
+    assert "create the DataFrame again" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-// What Spark has cached of a table, in whichever session and by whichever name or path, is read anew after a write, as it is of Spark's own files.
-// Spark finds relations by their roots; what it does by itself after an INSERT finds those of one session only.
+// Refreshes Spark's cache of a table after a write, for all sessions, names and paths, as Spark does for its own files.
+// Spark finds cached relations by their root paths. Its own refresh after an INSERT covers a single session only.
 package mdt.spark;
 
 import java.io.IOException;
@@ -15,14 +15,14 @@ import scala.collection.immutable.Map;
 final class Caches {
     private Caches() {}
 
-    /** Lets Spark read anew what it has cached of the tables in a plan. */
+    /** Recaches the cached tables in a plan. */
     static void renew(SparkSession session, LogicalPlan plan) {
         for (Iterator i = new IndexSearch(plan).roots.iterator(); i.hasNext(); ) {
             renew(session, (String) i.next());
         }
     }
 
-    /** As above, of the table that options name. */
+    /** Recaches the table that options name. */
     static void renew(SparkSession session, Map options) {
         if (!of(session).isEmpty()) {
             renew(session, Python.read(session, options, null));
@@ -33,7 +33,7 @@ final class Caches {
         if (of(session).isEmpty()) {
             return;
         }
-        try { // Roots are compared, which have their schemes, and no file is looked for: a store may be none of Hadoop's.
+        try { // Roots with schemes are compared and no file is opened, because Hadoop may not know the store.
             FileSystem any = FileSystem.getLocal(session.sparkContext().hadoopConfiguration());
             of(session).recacheByPath((org.apache.spark.sql.classic.SparkSession) session, new Path(root), any);
         } catch (IOException failure) {

@@ -1,6 +1,7 @@
-// Calls of functions that Python has handed over. Py4J gives each thread of the JVM that calls Python a connection for good: two sockets, and a thread of
-// Python's at the other end. Spark plans queries on threads that come and go by the hundred (each toArrow() has one), and Py4J keeps the connections of
-// those that have ended. So threads that have none are lent one for a call, and there are as many as calls at a time.
+// Calls of Python functions. Py4J gives each JVM thread that calls Python a permanent connection: two sockets and a
+// thread in Python. Spark plans queries on hundreds of short-lived threads (one per toArrow()), and Py4J never closes
+// the connections of ended threads. A thread without a connection therefore borrows one for a call, and there are only
+// as many connections as concurrent calls.
 package mdt.spark;
 
 import java.util.ArrayDeque;
@@ -10,19 +11,19 @@ import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
 
 final class Calls {
-    private static final ArrayDeque idle = new ArrayDeque(); // connections, the one that was used last in front
+    private static final ArrayDeque idle = new ArrayDeque(); // connections, last used first
 
     private Calls() {}
 
-    /** Returns what a function of Python's returns. */
+    /** Calls a Python function and returns its result. */
     static Object call(Function function, Object request) {
         Py4JPythonClient client = Internals.client(function);
         if (!(client instanceof Py4JPythonClientPerThread)) {
-            return function.apply(request); // threads share connections anyhow (PYSPARK_PIN_THREAD=false)
+            return function.apply(request); // threads share connections (PYSPARK_PIN_THREAD=false)
         }
         Py4JPythonClientPerThread threads = (Py4JPythonClientPerThread) client;
         if (works(threads.getPerThreadConnection())) {
-            return function.apply(request); // a thread of Python's waits at its other end: it called first, or this call is inside another one
+            return function.apply(request); // a Python thread waits at the other end: Python called first, or this is a nested call
         }
         threads.setPerThreadConnection(taken());
         boolean answered = false;
@@ -30,7 +31,7 @@ final class Calls {
             Object answer = function.apply(request);
             answered = true;
             return answer;
-        } catch (RuntimeException failure) { // of Python, which has answered so
+        } catch (RuntimeException failure) { // an error that Python returned
             answered = true;
             throw failure;
         } finally {
@@ -39,7 +40,7 @@ final class Calls {
         }
     }
 
-    /** Returns a connection that nobody uses, null if there is none: Py4J makes one then. */
+    /** Returns an idle connection, or null to let Py4J create one. */
     private static ClientServerConnection taken() {
         synchronized (idle) {
             ClientServerConnection found = (ClientServerConnection) idle.poll();
@@ -50,7 +51,7 @@ final class Calls {
         }
     }
 
-    /** Keeps a connection for the next call; ends one by which an answer may still come (out of memory, or of stack). */
+    /** Returns a connection to the pool. Closes it if the answer may still arrive (out of memory, stack overflow). */
     private static void give(ClientServerConnection connection, boolean answered) {
         if (!works(connection)) {
             return;
@@ -64,7 +65,7 @@ final class Calls {
         }
     }
 
-    /** Returns whether there is a connection, and nothing has gone wrong with it. */
+    /** Returns true if there is a connection without an error. */
     private static boolean works(ClientServerConnection connection) {
         return connection != null && connection.getSocket() != null;
     }

@@ -1,16 +1,16 @@
-// Conditions of a query as values for JSON, which mdt/engines/spark/catalyst.py reads. Catalyst holds a condition as a tree of
-// Expressions; "n = 3 and city is null" is
+// Filter conditions as JSON for mdt/engines/spark/catalyst.py. Catalyst represents a condition as a tree of
+// Expressions: "n = 3 and city is null" is
 //
 //     And(EqualTo(AttributeReference n, Literal 3), IsNull(AttributeReference city))
 //
-// and becomes, each node with the name of its class and of its type,
+// and becomes, with the names of class and type in each node,
 //
 //     {"op":"And","type":"boolean","children":[
 //       {"op":"EqualTo","type":"boolean","children":[
 //         {"op":"AttributeReference","type":"int","name":"n","metadata":false}, {"op":"Literal","type":"int","value":3}]},
 //       {"op":"IsNull","type":"boolean","children":[{"op":"AttributeReference", …}]}]}
 //
-// Every expression is written, whatever it is: Python decides which it understands, and that the others prove nothing.
+// All expressions are written. Python decides which of them it can use, and treats the rest as unknown.
 package mdt.spark;
 
 import java.util.ArrayDeque;
@@ -35,12 +35,12 @@ import scala.jdk.javaapi.CollectionConverters;
 final class CatalystJson {
     private CatalystJson() {}
 
-    /** Returns the text of a list of expressions, a JSON array. */
+    /** Returns a JSON array of expressions. */
     static String array(List expressions) {
         return Json.text(list(expressions));
     }
 
-    /** Returns a list of expressions as a value for JSON. */
+    /** Returns expressions as a value for JSON. */
     static List list(List expressions) {
         List all = new ArrayList();
         for (int i = 0; i < expressions.size(); i++) {
@@ -56,7 +56,7 @@ final class CatalystJson {
         if (e instanceof AttributeReference) {
             AttributeReference column = (AttributeReference) e;
             node.put("name", column.name());
-            // Hidden columns such as _metadata.file_name are no columns of the table, whatever their names.
+            // Hidden columns such as _metadata.file_name are not columns of the table, whatever their names.
             node.put("metadata", Boolean.valueOf(column.metadata().json().indexOf("_metadata_col\"") >= 0));
             return node;
         }
@@ -79,7 +79,7 @@ final class CatalystJson {
         return node;
     }
 
-    /** Returns the operands of a chain of And, or of Or: a chain may be deeper than a recursion can be. */
+    /** Returns the operands of a chain of And, or of Or, which may be too deep for recursion. */
     private static List flat(Expression top) {
         List operands = new ArrayList();
         ArrayDeque open = new ArrayDeque();
@@ -96,7 +96,10 @@ final class CatalystJson {
         return operands;
     }
 
-    /** Returns null, a flag, a whole number, the text of another number, hex of bytes or of UTF-8; else an empty map. */
+    /**
+     * Returns null, a boolean, an integer, other numbers as text, bytes or UTF-8 as hex, or an empty map for other
+     * values.
+     */
     private static Object value(Object v) {
         if (v == null || v instanceof Boolean || v instanceof Integer || v instanceof Long || v instanceof Short || v instanceof Byte) {
             return v;

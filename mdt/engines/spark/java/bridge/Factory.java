@@ -1,5 +1,5 @@
-// What Python calls by py4j: once for every frame. Each call of the JVM from Python costs some 0.1 ms and more, so one call
-// does all there is to do, and what it takes is text or numbers.
+// The entry point for Python over Py4J, called once per frame. A call from Python costs at least 0.1 ms, so each method
+// does all the work of one request and takes only text and numbers.
 package mdt.spark;
 
 import java.io.File;
@@ -30,15 +30,18 @@ import org.apache.spark.sql.types.StructType;
 
 public class Factory {
     private Shipment shipment;
-    private final Map extended = Collections.synchronizedMap(new WeakHashMap()); // extensions of sessions, which newer ones share
+    private final Map extended = Collections.synchronizedMap(new WeakHashMap()); // extensions of sessions, shared with newer sessions
 
-    /** To be called first. jar: the path of the one with the classes of this package. */
+    /** Must be called first. jar: path of the JAR with the classes of this package. */
     public void prepare(String jar) throws Exception {
         Internals.probe();
         shipment = new Shipment(new File(jar));
     }
 
-    /** Lets format("mdt") be known in a session and reach Python. answers: what Python.java asks. Returns whether it is known. */
+    /**
+     * Registers format("mdt") in a session and connects it to Python. answers: the function that Python.java calls.
+     * Returns true if Spark finds the format.
+     */
     public boolean enable(SparkSession session, Function answers) {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
@@ -48,7 +51,7 @@ public class Factory {
         Functions.known(session);
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
-        } catch (Exception unknown) { // Scala's methods do not declare what they throw
+        } catch (Exception unknown) { // Scala methods do not declare their exceptions
             return false;
         }
     }
@@ -65,9 +68,9 @@ public class Factory {
     }
 
     /**
-     * Returns the frame of one relation. number: by which Python knows its planner; columns: schema as JSON; forms: of older versions of the columns (Forms.java); does: what is done
-     * for it, names of MdtFileIndex with commas between; footerBytes, vectorBytes: of footers and of deletion vectors that an
-     * executor keeps.
+     * Returns the frame of a relation. number: of its planner in Python; columns: schema as JSON; forms: older versions
+     * of the columns (Forms.java); does: names of MdtFileIndex, separated by commas; footerBytes, vectorBytes: cache
+     * sizes of an executor for footers and deletion vectors.
      */
     public Dataset relation(Function planner, long number, SparkSession session, String columns, String forms, String root, String does,
             long footerBytes, long vectorBytes) {
@@ -79,7 +82,9 @@ public class Factory {
         return frame(session, source, ((StructType) DataType.fromJson(columns)).asNullable(), new Forms(forms));
     }
 
-    /** Returns another frame of a relation, whose plan is given, in the same session: both ask one planner, and share what it has sent. */
+    /**
+     * Returns another frame of the relation of a plan, in the same session. Both share a planner and its file lists.
+     */
     public Dataset again(SparkSession session, LogicalPlan plan) {
         install(session);
         HadoopFsRelation known = (HadoopFsRelation) ((LogicalRelation) plan).relation();
@@ -92,34 +97,36 @@ public class Factory {
                 scala.Option.empty(), new MdtParquet(forms, source), Pinned.relation(Scala.none()), session));
     }
 
-    /** Returns what tells a session from all others. */
+    /** Returns the unique name of a session. */
     public String name(SparkSession session) {
         return session.sessionUUID();
     }
 
-    /** Returns the frame of a relation whose rows are asked for by each query: see AskedRelation. columns: schema as JSON. */
+    /**
+     * Returns the frame of a relation whose rows are requested by each query (AskedRelation). columns: schema as JSON.
+     */
     public Dataset asked(Function rows, SparkSession session, String columns, long bytes) {
         return session.baseRelationToDataFrame(new AskedRelation(session, rows, (StructType) DataType.fromJson(columns), bytes));
     }
 
-    /** Returns the heads of blocks of rows: see RowBlocks. */
+    /** Returns the heads of row blocks (RowBlocks). */
     public JavaRDD heads(JavaRDD blocks) {
         shipment.to(blocks.context());
         return blocks.map(new RowBlocks(RowBlocks.HEAD));
     }
 
-    /** Returns those blocks of rows that no bucket takes: see RowBlocks. */
+    /** Returns the row blocks that no bucket takes (RowBlocks). */
     public JavaRDD told(JavaRDD blocks) {
         shipment.to(blocks.context());
         return blocks.filter(new RowBlocks(RowBlocks.IS_TOLD));
     }
 
-    /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */
+    /** Returns a frame with a new query over an analyzed plan. It has no files yet and will read the newest. */
     public Dataset anew(SparkSession session, LogicalPlan plan) {
         return Dataset.ofRows(session, plan);
     }
 
-    /** Adds our rule to one kind of those of a session's analyzer, unless it is there. */
+    /** Adds our rule to a list of a session's analyzer, unless it is there. */
     private static synchronized void analyze(SparkSession session, String kind) {
         Analyzer analyzer = session.sessionState().analyzer();
         Rule ours = Rules.of(kind, session);
@@ -133,7 +140,7 @@ public class Factory {
         Internals.setRules(analyzer, kind, rules);
     }
 
-    /** Adds our rules to what sessions that are made of one get, and MeasureRule to the optimizers of all of them, but once. */
+    /** Adds our rules to derived sessions, and MeasureRule to the optimizers of all of them, only once. */
     private void extend(SparkSessionExtensions extensions) {
         if (extended.put(extensions, Boolean.TRUE) == null) {
             extensions.injectPreCBORule(new Rules(Rules.COSTS));
@@ -156,7 +163,7 @@ public class Factory {
         rules.add(new TotalsRule());
         rules.add(new TopPruning());
         rules.add(new JoinPruning(session));
-        own.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
+        own.extraOptimizations_$eq(Scala.seq(rules)); // assignment of a Scala variable in Java
         List strategies = new ArrayList(Scala.list(own.extraStrategies()));
         strategies.add(new TableScans());
         own.extraStrategies_$eq(Scala.seq(strategies));

@@ -1,4 +1,5 @@
-// An error of mdt of any other kind (mdt/errors.py), as an error of a query: with the condition and the SQLSTATE that Python gives it.
+// An mdt error (mdt/errors.py) other than Invalid and Unsupported, as an error of a query with Python's condition and
+// SQLSTATE.
 package mdt.spark;
 
 import java.util.Collections;

@@ -1,13 +1,13 @@
-// An error of mdt that a task meets, in the form of which Python makes the error again (failures.py). Spark may be told to leave out
-// files that are gone or cannot be read (spark.sql.files.ignoreCorruptFiles): what fails with this is no such file, and its rows are
-// not to be lost, so it is an Error, which Spark never takes for one.
+// An mdt error of a task, in the text form from which Python restores it (failures.py). Spark can ignore missing and
+// corrupt files (spark.sql.files.ignoreCorruptFiles). That would lose rows here, so this is an Error, which Spark never
+// ignores.
 package mdt.spark;
 
 import java.util.HashMap;
 import java.util.Map;
 
 final class Failure extends Error {
-    /** kind: a class of mdt/errors.py; hint: what to do next. */
+    /** kind: a class of mdt/errors.py; hint: a way to solve the problem. */
     Failure(String kind, String message, String hint, Throwable cause) {
         super("mdt-error:" + text(kind, message, hint), cause);
     }

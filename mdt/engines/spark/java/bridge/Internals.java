@@ -1,5 +1,5 @@
-// What is touched of Spark, Parquet and Py4J that their authors did not make public, by reflection, and nowhere else. A release that
-// has moved something is told when the first frame is made (probe), not in the middle of a query.
+// All private members of Spark, Parquet and Py4J that mdt uses, by reflection. probe() reports a member that a release
+// has moved when the first frame is created, and not in the middle of a query.
 package mdt.spark;
 
 import java.lang.reflect.Constructor;
@@ -34,14 +34,14 @@ final class Internals {
 
     private Internals() {}
 
-    /** Fails with the name of what this release lacks. */
+    /** Fails with the name of a member that this release lacks. */
     static void probe() throws Exception {
         field(RecordReaderIterator.class, "rowReader");
         field(READER, "totalRowCount");
         field(READER, "parquetColumn");
         field(ParquetColumn.class, "descriptor");
         if (!typeOfGroups().isInterface()) {
-            throw new NoSuchFieldException(typeOfGroups().getName() + " is no interface");
+            throw new NoSuchFieldException(typeOfGroups().getName() + " is not an interface");
         }
         field(Class.forName(typeOfGroups().getName() + "Impl", false, READER.getClassLoader()), "reader");
         rowRanges();
@@ -51,12 +51,12 @@ final class Internals {
         field(PythonProxyHandler.class, "gateway");
     }
 
-    /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
+    /** Returns the reader of a split behind the iterator of Spark's format, or null if it does not read batches. */
     static Object reader(Object iterator) {
         return get(RecordReaderIterator.class, "rowReader", iterator);
     }
 
-    /** Returns what a reader takes its row groups from. */
+    /** Returns a reader's source of row groups. */
     static Object groups(Object reader) {
         return get(READER, "reader", reader);
     }
@@ -69,34 +69,39 @@ final class Internals {
         return field(READER, "reader").getType();
     }
 
-    /** Tells a reader how many rows it will find. */
+    /** Sets the number of rows that a reader will return. */
     static void setRows(Object reader, long rows) {
         set(READER, "totalRowCount", reader, Long.valueOf(rows));
     }
 
-    /** Returns Parquet's own reader of the file of a split, by the iterator that Spark's format returns, before anything stands between. */
+    /**
+     * Returns Parquet's reader for the file of a split, from the iterator of Spark's format. Call it before any Groups
+     * is added.
+     */
     static ParquetFileReader file(Object iterator) {
         Object groups = groups(reader(iterator));
         return (ParquetFileReader) get(groups.getClass(), "reader", groups);
     }
 
-    /** Returns by which decompressors Parquet's reader of a file reads pages, each by the name of its codec; to be changed. */
+    /** Returns the mutable map of codec name -> decompressor of a Parquet reader. */
     static Map decompressors(ParquetFileReader file) {
         ParquetReadOptions options = (ParquetReadOptions) get(ParquetFileReader.class, "options", file);
         return (Map) get(CodecFactory.class, "decompressors", options.getCodecFactory());
     }
 
-    /** Returns what a reader knows of the columns that it is to read, a record of them. */
+    /** Returns a reader's record of the columns to read. */
     static ParquetColumn columns(Object reader) {
         return (ParquetColumn) get(READER, "parquetColumn", reader);
     }
 
-    /** Tells a reader that has not begun yet how one of its columns is stored. */
+    /** Sets the storage type of a column in a reader that has not started. */
     static void setDescriptor(ParquetColumn column, ColumnDescriptor told) {
         set(ParquetColumn.class, "descriptor", column, Option.apply(told));
     }
 
-    /** Returns the rows of a row group that Parquet's page index leaves; asked only where it leaves fewer than all. */
+    /**
+     * Returns the rows of a row group that remain after Parquet's page index. Only called if they are fewer than all.
+     */
     static RowRanges rowRanges(ParquetFileReader file, int rowGroup) {
         try {
             return (RowRanges) rowRanges().invoke(file, new Object[] {Integer.valueOf(rowGroup)});
@@ -111,19 +116,21 @@ final class Internals {
         return found;
     }
 
-    /** Returns the rules of one kind ("postHocResolutionRules") that an analyzer of Spark has. */
+    /** Returns a list of an analyzer's rules, such as "postHocResolutionRules". */
     static List rules(Analyzer analyzer, String kind) {
         return Scala.list((Seq) get(analyzer.getClass(), kind, analyzer));
     }
 
-    /** Gives an analyzer another list of rules: Spark takes them when it makes a session, and ours may be there already. */
+    /**
+     * Replaces a list of an analyzer's rules. Spark sets them when it creates a session, and ours may be among them.
+     */
     static void setRules(Analyzer analyzer, String kind, List rules) {
         set(analyzer.getClass(), kind, analyzer, Scala.seq(rules));
     }
 
     /**
-     * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. It holds for all
-     * values unless a join broadcasts the plan. Its constructor has one argument more since Spark 4.3.
+     * Returns the condition that a key is among the plan's values of the key with this number. It is true for all
+     * values unless a join broadcasts the plan. The constructor has another argument since Spark 4.3.
      */
     static Expression dynamicPruning(Expression key, LogicalPlan plan, Seq keys, int number) {
         try {
@@ -142,7 +149,7 @@ final class Internals {
         }
     }
 
-    /** Returns INSERT INTO or OVERWRITE of a query into a table; releases since Spark 4.1 have arguments more. */
+    /** Returns INSERT INTO or INSERT OVERWRITE of a query into a table. There are more arguments since Spark 4.1. */
     static LogicalPlan insert(LogicalPlan table, LogicalPlan query, boolean overwrite, boolean byName) {
         try {
             Constructor made = InsertIntoStatement.class.getConstructors()[0];
@@ -158,7 +165,7 @@ final class Internals {
         }
     }
 
-    /** Returns by what a function of Python's is called, null for one of Java's. */
+    /** Returns the client that calls a Python function, or null for a Java function. */
     static Py4JPythonClient client(Object function) {
         if (!Proxy.isProxyClass(function.getClass())) {
             return null;
@@ -182,7 +189,7 @@ final class Internals {
         }
     }
 
-    /** Returns a field of a class, or of one above it. */
+    /** Returns a field of a class or of its superclasses. */
     private static Field field(Class of, String name) {
         for (Class each = of; each != null; each = each.getSuperclass()) {
             try {
@@ -190,13 +197,13 @@ final class Internals {
                 found.setAccessible(true);
                 return found;
             } catch (NoSuchFieldException elsewhere) {
-                continue; // of a class above
+                continue; // declared in a superclass
             }
         }
         throw other(of, new NoSuchFieldException(name));
     }
 
     private static RuntimeException other(Class of, Exception moved) {
-        return new UnsupportedOperationException("this release of Spark has another " + of.getName() + ": " + moved);
+        return new UnsupportedOperationException("this release of Spark has a different " + of.getName() + ": " + moved);
     }
 }

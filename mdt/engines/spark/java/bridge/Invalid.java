@@ -1,4 +1,4 @@
-// An error of the kind Invalid (mdt/errors.py) with the condition and the SQLSTATE that PySpark's getCondition and getSqlState return.
+// An Invalid error (mdt/errors.py) with the condition and SQLSTATE for PySpark's getCondition and getSqlState.
 package mdt.spark;
 
 import java.util.Collections;

@@ -1,5 +1,5 @@
-// Texts in JSON, by which Java and Python tell each other everything but rows. Letters beyond ASCII are escaped. An expression may be some
-// 500 levels deep, which is as deep as Python reads.
+// JSON texts between Java and Python, for everything but rows. Characters beyond ASCII are escaped. Expressions can be
+// about 500 levels deep, the limit of Python's parser.
 package mdt.spark;
 
 import com.fasterxml.jackson.core.JsonGenerator;
@@ -19,7 +19,7 @@ final class Json {
 
     private Json() {}
 
-    /** Returns the text of a value: lists, maps by name, texts, numbers, flags and null. */
+    /** Returns the JSON of a list, a map by name, a text, a number, a boolean or null. */
     static String text(Object value) {
         try {
             return MAPPER.writeValueAsString(value);

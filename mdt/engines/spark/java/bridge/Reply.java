@@ -1,4 +1,4 @@
-// The bytes of a reply from Python, integers little-endian; their layout is described at the head of file_index.py.
+// The bytes of a reply from Python, with little-endian integers. The format is at the head of file_index.py.
 package mdt.spark;
 
 import java.io.IOException;
@@ -13,7 +13,7 @@ import java.nio.file.Paths;
 final class Reply {
     private Reply() {}
 
-    /** Returns the body of a reply: what follows its first byte, or, if that is 1, a file whose name follows. */
+    /** Returns the body of a reply: the bytes after the first, or the file that they name if the first is 1. */
     static ByteBuffer body(byte[] reply) {
         ByteBuffer bytes = ByteBuffer.wrap(reply);
         if (bytes.get() != 0) {
@@ -28,7 +28,7 @@ final class Reply {
         return bytes.order(ByteOrder.LITTLE_ENDIAN);
     }
 
-    /** Reads so many int32, null for a negative count. */
+    /** Reads count int32, or returns null for a negative count. */
     static int[] ints(ByteBuffer from, int count) {
         if (count < 0) {
             return null;
@@ -39,7 +39,7 @@ final class Reply {
         return values;
     }
 
-    /** Reads so many int64. */
+    /** Reads count int64. */
     static long[] longs(ByteBuffer from, int count) {
         long[] values = new long[count];
         from.asLongBuffer().get(values);

@@ -1,5 +1,5 @@
-// What the JVM knows of blocks of rows, which go through it as bytes between tasks of Python: where their heads end, and whether a
-// bucket takes their rows. What is in them, mdt/engines/blocks.py says.
+// Access to row blocks, which pass through the JVM as bytes between Python tasks: where their heads end, and whether a
+// bucket takes their rows. mdt/engines/blocks.py has the format.
 package mdt.spark;
 
 import java.nio.ByteBuffer;
@@ -9,8 +9,8 @@ import org.apache.spark.api.java.function.Function;
 
 public final class RowBlocks implements Function {
     static final int HEAD = 0; // returns the front and the head of a block
-    static final int IS_TOLD = 1; // returns whether no bucket takes its rows
-    private static final int FRONT_BYTES = 5; // a byte, the kind, and an integer, the length of the head
+    static final int IS_TOLD = 1; // returns true if no bucket takes its rows
+    private static final int FRONT_BYTES = 5; // a byte for the kind, and an integer for the length of the head
     private static final byte TOLD = 1;
     private final int asked;
 

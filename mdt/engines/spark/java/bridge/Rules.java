@@ -1,4 +1,4 @@
-// Makes the rules of ours for a session: what Spark calls with each session that it makes of one that knows us.
+// Creates our rules for a session. Spark calls it for each session that is derived from an extended one.
 package mdt.spark;
 
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -6,7 +6,10 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
 
 final class Rules extends AbstractFunction1 {
-    /** Where they stand, as Spark's Analyzer calls it: before names are looked for, and when all are known; and before costs are compared. */
+    /**
+     * Lists of Spark's Analyzer and optimizer: before names are resolved, after they are resolved, and before costs are
+     * compared.
+     */
     static final String EARLY = "hintResolutionRules";
     static final String LATE = "postHocResolutionRules";
     static final String COSTS = "preCBORules";

@@ -1,5 +1,5 @@
-// Scala's collections in Java's words. Spark's methods take and return Scala's Seq and Map; our code loops over java.util.List. Neither
-// direction copies. And its records.
+// Conversion between Scala's collections and case classes, which Spark uses, and java.util collections, which our code
+// uses. No conversion of a collection copies it.
 package mdt.spark;
 
 import java.lang.reflect.Method;
@@ -15,7 +15,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Scala {
     private Scala() {}
 
-    /** Returns an immutable Seq of these values; the array must not be changed afterwards. */
+    /** Returns an immutable Seq of these values. The array must not be changed afterwards. */
     static Seq seq(Object[] values) {
         return ArraySeq$.MODULE$.unsafeWrapArray(values);
     }
@@ -24,19 +24,19 @@ final class Scala {
         return seq(values.toArray());
     }
 
-    /** Returns a map without entries. */
+    /** Returns an empty map. */
     static Map none() {
         return Map$.MODULE$.empty();
     }
 
-    /** Returns a copy of a map of Java's. */
+    /** Returns a copy of a Java map. */
     static Map map(java.util.Map values) {
         return (Map) Map$.MODULE$.from(CollectionConverters.asScala(values));
     }
 
-    /** Returns a map with another value under a name. */
+    /** Returns a map with a changed or added entry. */
     static Map with(Map map, Object name, Object value) {
-        Object all = map.updated(name, value); // the compiler takes none of the types that Scala has for it
+        Object all = map.updated(name, value); // Janino accepts none of Scala's types for it
         return (Map) all;
     }
 
@@ -55,7 +55,7 @@ final class Scala {
         return CollectionConverters.asJava((scala.collection.Map) values);
     }
 
-    /** Returns a field of a record of Scala's, null for one that this release lacks. */
+    /** Returns a field of a case class, or null if this release lacks it. */
     static Object field(Product record, String field) {
         for (int i = 0; i < record.productArity(); i++) {
             if (field.equals(record.productElementName(i))) {
@@ -65,13 +65,13 @@ final class Scala {
         return null;
     }
 
-    /** Returns whether a field of a record is a true flag or an Option with a value. */
+    /** Returns true if a field of a case class is true, or an Option with a value. */
     static boolean isSet(Product record, String field) {
         Object value = field(record, field);
         return value instanceof Option ? ((Option) value).isDefined() : Boolean.TRUE.equals(value);
     }
 
-    /** Returns a copy of a record of Scala's (a case class) with another value in one field: releases differ in the other fields. */
+    /** Returns a copy of a case class with another value in one field. Releases differ in the other fields. */
     static Product copied(Product record, String field, Object value) {
         Object[] values = new Object[record.productArity()];
         for (int i = 0; i < values.length; i++) {

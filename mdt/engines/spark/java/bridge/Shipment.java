@@ -1,5 +1,5 @@
-// Takes the classes of this package to the executors: every one fetches the JAR (Jar.java) from the driver when it starts,
-// also one that starts late.
+// Ships the classes of this package to executors, which fetch the JAR (Jar.java) from the driver when they start, at
+// any time.
 package mdt.spark;
 
 import java.io.File;
@@ -9,25 +9,25 @@ import java.util.WeakHashMap;
 import org.apache.spark.SparkContext;
 
 final class Shipment {
-    private final Map shipped = new WeakHashMap(); // contexts that have it: one JVM may see several, one after the other
+    private final Map shipped = new WeakHashMap(); // contexts that have it; a JVM may use several in turn
     private final File jar;
 
     Shipment(File jar) {
         this.jar = jar;
     }
 
-    /** Lets the executors of a context have the classes, if they have not. */
+    /** Adds the JAR to a context, unless it has it. */
     synchronized void to(SparkContext context) {
         if (shipped.containsKey(context)) {
             return;
         }
         context.addJar(jar.getPath());
-        boolean listed = false; // where it is forbidden, Spark logs an error and goes on
+        boolean listed = false; // if this is forbidden, Spark logs an error and continues
         for (Iterator i = Scala.list(context.listJars()).iterator(); i.hasNext(); ) {
             listed |= ((String) i.next()).endsWith(jar.getName());
         }
         if (!listed) {
-            throw new UnsupportedOperationException("this cluster does not let a session add a JAR");
+            throw new UnsupportedOperationException("this cluster does not allow sessions to add a JAR");
         }
         shipped.put(context, Boolean.TRUE);
     }

@@ -1,5 +1,5 @@
-// A value that Python tells as JSON, as Spark holds values of a type: whole numbers (days, microseconds too) as they are, decimal and
-// floating-point numbers as text, texts and bytes in hexadecimal.
+// Values in JSON from Python, converted to Spark's representation: integers (also days and microseconds) as numbers,
+// decimal and floating-point numbers as text, strings and bytes in hexadecimal.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -25,7 +25,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class Told {
     private Told() {}
 
-    /** Returns whether values of a type can be told; of floating-point numbers the sign of zero is lost. */
+    /** Returns true if values of a type can be converted. Floating-point zeros lose their sign. */
     static boolean can(DataType type) {
         return type instanceof BooleanType || type instanceof ByteType || type instanceof ShortType
                 || type instanceof IntegerType || type instanceof LongType || type instanceof DateType
@@ -37,7 +37,7 @@ final class Told {
         return type instanceof DoubleType || type instanceof FloatType;
     }
 
-    /** Returns a value, null for null. */
+    /** Returns a value, or null for null. */
     static Object value(JsonNode told, DataType type) {
         return told.isNull() ? null : value(told.asText(), type);
     }

@@ -1,4 +1,4 @@
-// What the other side of a join, or a subquery of one value, has answered, as a condition that the planner in Python understands.
+// The answer of the other side of a join, or of a scalar subquery, as a condition for the planner in Python.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -22,12 +22,12 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.math.Ordering;
 
 final class Answered {
-    private static final int VALUES_MAX = 10000; // more are told as the range that they lie in, and longer ones, too
+    private static final int VALUES_MAX = 10000; // more values are sent as their range, and so are longer ones
     private static final long BYTES_MAX = 1 << 20;
 
     private Answered() {}
 
-    /** Returns the condition of a question that Spark has filled in, null if it has not, or if there is no broadcast to ask. */
+    /** Returns the condition for an answered question, or null if there is no answer or no broadcast. */
     static Expression condition(Expression question) {
         if (!(question instanceof DynamicPruningExpression)) {
             return withValues(question);
@@ -38,7 +38,7 @@ final class Answered {
         }
         Expression key = ((InSubqueryExec) ((DynamicPruningExpression) question).child()).child();
         DataType type = key.dataType();
-        if (type instanceof StringType && !type.equals(DataTypes.StringType)) { // which are not told apart by bytes
+        if (type instanceof StringType && !type.equals(DataTypes.StringType)) { // these are not compared by bytes
             return null;
         }
         List values = new ArrayList(Arrays.asList(found));
@@ -55,7 +55,7 @@ final class Answered {
         return type instanceof AtomicType ? between(key, values, type) : null;
     }
 
-    /** Returns the values that Spark has filled a question in with, null if it has not, or if there is no broadcast to ask. */
+    /** Returns the values of an answered question, or null if there is no answer or no broadcast. */
     private static Object[] values(Expression question) {
         if (!(((DynamicPruningExpression) question).child() instanceof InSubqueryExec)) {
             return null;
@@ -73,7 +73,7 @@ final class Answered {
         return total;
     }
 
-    /** Returns a condition with the values of its subqueries in their places. */
+    /** Returns a condition with the values of its subqueries substituted. */
     private static Expression withValues(Expression condition) {
         return (Expression) condition.transform(new Replacement() {
             Object of(Object node) {

@@ -1,8 +1,8 @@
-// A side of a join that has the values of a key, and is likely to be broadcast, so that it can be asked for them without a job.
+// A side of a join that has the values of a key and is likely to be broadcast, so that it provides them without a job.
 //
-// The nearest one is the other side of the join itself. Where that is large, it may have got the key from a join with a small one
-// further down: in "parts join (sales join parts of one kind) join (average of sales by part)" the averages can ask the parts of that
-// kind, since every part of the larger side is one of them.
+// The nearest is the other side of the join itself. If it is large, its key may come from a join with a small side
+// further down: in "parts join (sales join parts of one kind) join (average of sales by part)" the averages can ask the
+// parts of that kind, because every part of the larger side is one of them.
 package mdt.spark;
 
 import java.util.List;
@@ -28,7 +28,7 @@ final class AskedSide {
     private static final long SMALL_ROWS = 100000;
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
-    final int number; // of the one with the values
+    final int number; // of the key with the values
 
     AskedSide(LogicalPlan plan, List keys, int number) {
         this.plan = plan;
@@ -36,13 +36,15 @@ final class AskedSide {
         this.number = number;
     }
 
-    /** Returns whether a relation has so many rows that it may ask. One file of few rows is read before the answer has come. */
+    /**
+     * Returns true if a relation has enough rows to be pruned. A file with few rows is read before the answer arrives.
+     */
     static boolean paysFor(LogicalPlan relation) {
         MeasuredRelation known = relation instanceof MeasuredRelation ? (MeasuredRelation) relation : null;
         return known == null || known.files >= 2 || known.rows >= SMALL_ROWS;
     }
 
-    /** Returns the keys of one side of a join, null if it has none that are compared by equality. */
+    /** Returns the keys of a side of a join, or null if there are no equality conditions. */
     static List keys(Join join, boolean left) {
         Option found = ExtractEquiJoinKeys.unapply(join);
         if (found.isEmpty()) {
@@ -52,7 +54,7 @@ final class AskedSide {
         return Scala.list((scala.collection.immutable.Seq) (left ? parts._2() : parts._3()));
     }
 
-    /** Returns whether Spark, if it broadcasts a side of an inner join, takes the left one: it goes by hints, then by size. */
+    /** Returns true if Spark, when it broadcasts a side of an inner join, chooses the left: by hints, then by size. */
     static boolean broadcastsLeft(Join join) {
         boolean left = isHinted(join.hint().leftHint());
         if (left != isHinted(join.hint().rightHint())) {
@@ -65,20 +67,23 @@ final class AskedSide {
         return hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
     }
 
-    /** Returns whether a side of a join, which broadcasts that one if any, is broadcast, and has fewer values than other sides. */
+    /**
+     * Returns true if a side of a join, the one that may be broadcast, is broadcast and has fewer values than the other
+     * side.
+     */
     static boolean isAsked(Join join, boolean left) {
         LogicalPlan side = left ? join.left() : join.right();
         return isBroadcast(join, left) && Sides.isSelective(side) && !Sides.isLarge(side);
     }
 
-    /** Returns whether a side of a join, which broadcasts that one if any, is broadcast. */
+    /** Returns true if a side of a join, the one that may be broadcast, is broadcast. */
     static boolean isBroadcast(Join join, boolean left) {
         scala.math.BigInt most = scala.math.BigInt.apply(SQLConf.get().autoBroadcastJoinThreshold());
         return (left ? join.left() : join.right()).stats().sizeInBytes().compare(most) <= 0
                 || isHinted(left ? join.hint().leftHint() : join.hint().rightHint());
     }
 
-    /** Returns a side of a join below a plan that has all values of an expression over the plan's columns, null if there is none. */
+    /** Returns a side of a join below a plan that has all values of an expression over the plan's columns, or null. */
     static AskedSide below(LogicalPlan plan, Expression key) {
         if (key.references().isEmpty() || !key.deterministic() || !key.references().subsetOf(plan.outputSet())) {
             return null;
@@ -89,7 +94,7 @@ final class AskedSide {
         if (plan instanceof Project) {
             return below(((Project) plan).child(), Lineage.unnamed(key, ((Project) plan).projectList()));
         }
-        if (plan instanceof Aggregate) { // without aggregates of it in the key: its columns are no columns of what is below
+        if (plan instanceof Aggregate) { // keys with aggregates use columns that do not exist below
             return below(((Aggregate) plan).child(), Lineage.unnamed(key, ((Aggregate) plan).aggregateExpressions()));
         }
         return plan instanceof Join ? ofJoin((Join) plan, key) : null;
@@ -102,7 +107,7 @@ final class AskedSide {
         if (!(inner || semi || type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$))) {
             return null;
         }
-        boolean small = inner && broadcastsLeft(join); // which side
+        boolean small = inner && broadcastsLeft(join); // true for the left side
         int number = inner || semi ? same(join, key) : -1;
         if (number >= 0 && isAsked(join, small)) {
             return new AskedSide(small ? join.left() : join.right(), keys(join, small), number);
@@ -111,7 +116,7 @@ final class AskedSide {
         return found == null && inner ? below(join.right(), key) : found;
     }
 
-    /** Returns the number of the pair of keys of a join of which one is a key; -1 if there is none. */
+    /** Returns the index of the key pair of a join that contains a key, or -1. */
     private static int same(Join join, Expression key) {
         List left = keys(join, true);
         List right = keys(join, false);

@@ -1,5 +1,5 @@
-// What Python's planner estimates of all relations of a plan, asked for in one call: a call takes a millisecond, whatever it asks. Relations that ask the
-// same, as those of a table that is joined with itself, are asked for once.
+// Estimates of Python's planner for all relations of a plan, requested in one call, because a call takes a millisecond
+// whatever its size. Identical questions, as for a table joined with itself, are asked once.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -18,16 +18,16 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf;
 
 final class Estimates {
-    final boolean costs; // whether Spark's cost model is on
+    final boolean costs; // true if Spark's cost model is on
     private final References seen;
     private final SQLConf conf;
-    private final List questions = new ArrayList(); // as FileSource.estimates takes them
-    private final Map places = new HashMap(); // question -> its place among them
-    private final Map asking = new IdentityHashMap(); // node -> the place of its question
-    private final Set below = Collections.newSetFromMap(new IdentityHashMap()); // relations under a filter, which was met before
+    private final List questions = new ArrayList(); // in the form of FileSource.estimates
+    private final Map places = new HashMap(); // question -> its index
+    private final Map asking = new IdentityHashMap(); // node -> the index of its question
+    private final Set below = Collections.newSetFromMap(new IdentityHashMap()); // relations below a filter that was visited before
     private final JsonNode told;
 
-    /** seen: what the plan refers to. */
+    /** seen: the columns that the plan refers to. */
     Estimates(LogicalPlan plan, References seen, SQLConf conf) {
         this.seen = seen;
         this.conf = conf;
@@ -38,7 +38,7 @@ final class Estimates {
         told = questions.isEmpty() ? null : FileSource.estimates(questions);
     }
 
-    /** Returns the relation that a filter stands right above, or that a node is, if estimates of it are wanted; null without. */
+    /** Returns the relation directly below a filter, or the node itself, if its estimates are needed, else null. */
     static LogicalRelation relation(Object node) {
         Object leaf = node instanceof Filter ? ((Filter) node).child() : node;
         MdtFileIndex index = MdtFileIndex.of(leaf);
@@ -61,7 +61,7 @@ final class Estimates {
         asking.put(node, places.get(question));
     }
 
-    /** Returns what is told of the relation of a node of the plan, null if nothing is. */
+    /** Returns the estimates for the relation of a node of the plan, or null. */
     JsonNode of(Object node) {
         Integer place = (Integer) asking.get(node);
         JsonNode one = place == null || told == null ? null : (JsonNode) told.get(place.intValue());
@@ -91,7 +91,7 @@ final class Estimates {
         return question;
     }
 
-    /** Returns the columns of a relation whose values are of interest: none, unless Spark's cost model is on. */
+    /** Returns the columns of a relation that need statistics. None if Spark's cost model is off. */
     List columns(LogicalRelation leaf) {
         List found = new ArrayList();
         List output = Scala.list(leaf.output());

@@ -1,11 +1,12 @@
-// The rule that lets one side of a join say which files of the other side are read. In "sales join days on sales.day = days.day
-// where days.holiday" only the days that are left can match, but nobody knows them before the query runs. Spark has an expression
-// for that, DynamicPruningSubquery, which stands in a filter of the larger side and becomes the values of the smaller one as soon as
-// these were broadcast for the join. Spark uses it for columns of partitions only; here it is put above any relation of ours, and
-// TableScan hands the values to the planner in Python: statistics and indexes then leave out files, row groups and rows.
+// The rule that prunes the files of one side of a join by the values of the other side. In "sales join days on
+// sales.day = days.day where days.holiday" only the selected days can match, but they are not known before the query
+// runs. Spark's expression for this is DynamicPruningSubquery: a filter of the larger side that is replaced by the
+// smaller side's values when these were broadcast for the join. Spark uses it only for partition columns. Here it is
+// added above any mdt relation, and TableScan passes the values to the planner in Python. Statistics and indexes then
+// exclude files, row groups and rows.
 //
-// It is put only where a broadcast for the join can be used, so that it costs no job, where the smaller side is likely to have
-// lost rows, and where its values may leave out files. Spark's way: Apache Spark, "dynamic partition pruning", SPARK-11150.
+// It is added only if it can reuse a broadcast of the join, and so needs no job, if the smaller side has probably lost
+// rows, and if its values may exclude files. See Apache Spark, "dynamic partition pruning", SPARK-11150.
 package mdt.spark;
 
 import java.util.List;
@@ -32,32 +33,32 @@ public class JoinPruning extends QueryRule {
         return isWanted ? pruned((Join) node) : null;
     }
 
-    /** Returns a join of which one side asks the other, null if there is nothing to ask, or if it asks already. */
+    /** Returns a join with a question from one side to the other, or null if none is useful or it has one already. */
     private static LogicalPlan pruned(Join join) {
         if (Sides.keepsState(join)) {
-            return null; // a row may match one of an earlier or a later batch, which Spark keeps in its state
+            return null; // a row may match one of an earlier or later batch, which Spark keeps in its state
         }
         JoinType type = join.joinType();
         boolean inner = type.equals(Inner$.MODULE$);
         boolean semi = type.equals(LeftSemi$.MODULE$);
-        boolean outer = type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$); // of these the left side keeps its rows
+        boolean outer = type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$); // these keep all rows of the left side
         if (!(inner || semi || outer) || AskedSide.keys(join, true) == null
                 || Sides.asks(join.left(), join.right()) || Sides.asks(join.right(), join.left())) {
             return null;
         }
-        boolean small = inner && AskedSide.broadcastsLeft(join); // which side Spark broadcasts, if any
+        boolean small = inner && AskedSide.broadcastsLeft(join); // the side that Spark may broadcast
         boolean near = !outer && AskedSide.isAsked(join, small);
         Join found = near ? asking(join, small, true) : null;
         found = found == null && !outer ? asking(join, small, false) : found;
         found = found == null ? asking(join, outer || !small, false) : found;
         LogicalPlan side = small ? join.left() : join.right();
-        boolean hopes = found == null && !outer && !near && Sides.isSelective(side) && !Sides.isLarge(side); // that it is broadcast
+        boolean hopes = found == null && !outer && !near && Sides.isSelective(side) && !Sides.isLarge(side); // a broadcast is hoped for
         return hopes ? asking(join, small, true) : found;
     }
 
     /**
-     * Returns a join of which one side asks the other, null if there is nothing to ask: one direction only, or they could wait for each
-     * other. left: whether the left one is asked. near: whether it is asked itself, and not what it is made of.
+     * Returns a join with a question to one side, in one direction only, because two sides could wait for each other.
+     * left: true to ask the left side. near: true to ask this side itself, and not one of its inputs.
      */
     private static Join asking(Join join, boolean left, boolean near) {
         LogicalPlan from = left ? join.left() : join.right();

@@ -1,4 +1,4 @@
-// The way from a key of a join down to the relation that its values come from, and the question that is put there.
+// The path from a join key down to the relation that its values come from, and the question to put there.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -25,14 +25,14 @@ import scala.collection.immutable.Seq;
 final class Lineage {
     private final AskedSide side;
 
-    /** side: what is asked for values. */
+    /** side: the side that has the values. */
     Lineage(AskedSide side) {
         this.side = side;
     }
 
     /**
-     * Returns a plan whose relation with the columns of a key asks for its values; null where there is none of ours, where rows
-     * that the join loses would change others.
+     * Returns a plan whose relation of the key's values has a question. Null if there is no mdt relation, or if the
+     * rows removed by the join affect other rows.
      */
     LogicalPlan asking(LogicalPlan plan, Expression key) {
         if (key.references().isEmpty() || !key.deterministic() || !key.references().subsetOf(plan.outputSet())) {
@@ -48,7 +48,7 @@ final class Lineage {
             return child == null ? null : project.copy(project.projectList(), child);
         }
         if (Sides.keepsState(plan)) {
-            return null; // the next batch may ask for other rows
+            return null; // the next batch may need other rows
         }
         if (plan instanceof Aggregate) {
             return belowAggregate((Aggregate) plan, key);
@@ -79,7 +79,7 @@ final class Lineage {
         return asking(filter.child(), key) == null ? null : asked(filter, filter.child(), key);
     }
 
-    /** Groups are made of rows with one value of what they are grouped by: those that are not asked for are left out whole. */
+    /** All rows of a group have the same grouping values, so that only whole groups are removed. */
     private LogicalPlan belowAggregate(Aggregate aggregate, Expression key) {
         Expression below = unnamed(key, aggregate.aggregateExpressions());
         List grouping = Scala.list(aggregate.groupingExpressions());
@@ -117,7 +117,7 @@ final class Lineage {
                 join.condition(), join.hint());
     }
 
-    /** Returns a key in terms of what a list of named expressions is made of. */
+    /** Returns a key in terms of the inputs of a list of named expressions. */
     static Expression unnamed(Expression key, Seq named) {
         final List names = Scala.list(named);
         return (Expression) key.transform(new Replacement() {

@@ -1,7 +1,7 @@
-// The rule that gives relations of ours in a query with a join what is estimated of them after pruning. Spark has a place for such
-// rules just before its cost model reorders joins: filters have been pushed down to the relations by then.
+// The rule that attaches estimates after pruning to mdt relations in queries with a join. It runs just before Spark's
+// cost model reorders joins, when filters have been pushed down to the relations.
 //
-// Estimates are of the newest version when the query is optimized; which one it reads is decided by PinRule afterwards.
+// Estimates are for the newest version at optimization time. PinRule later decides the version that is read.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;

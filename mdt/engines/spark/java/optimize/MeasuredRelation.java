@@ -1,6 +1,6 @@
-// A relation of ours with what Python's planner estimates of the files that a query reads of it. Spark's optimizer asks every node
-// of a plan for its size, and if its cost model is on (spark.sql.cbo.enabled) for rows and the values of columns, before it decides
-// which side of a join is broadcast and which join comes first.
+// An mdt relation with estimates of the files that a query reads. Spark's optimizer asks every node of a plan for its
+// size, and with the cost model (spark.sql.cbo.enabled) for row counts and column statistics, before it chooses
+// broadcast sides and the order of joins.
 package mdt.spark;
 
 import java.util.Collections;
@@ -18,27 +18,30 @@ import scala.collection.immutable.Seq;
 
 public class MeasuredRelation extends LogicalRelation {
     private final Statistics measured;
-    final long rows; // that are left after pruning; Spark's statistics have them only if its cost model is on
-    final int files; // likewise
-    private final Set spread; // names of columns whose values leave out no file
+    final long rows; // after pruning; in Spark's statistics only if its cost model is on
+    final int files; // after pruning
+    private final Set spread; // names of columns whose values exclude no file
 
     MeasuredRelation(LogicalRelation of, HadoopFsRelation relation, Statistics measured, long rows, int files, Set spread) {
         this(relation, of.output(), of.catalogTable(), of.isStreaming(), of.stream(), measured, rows, files, spread);
     }
 
-    /** Returns whether values of a key may leave out files of a relation: not if it is a column that has the same range in all of them. */
+    /**
+     * Returns true if values of a key may exclude files of a relation, which a column with the same range in all files
+     * cannot.
+     */
     static boolean mayPrune(LogicalPlan relation, Expression key) {
         List columns = relation instanceof MeasuredRelation ? Scala.list(relation.output()) : Collections.EMPTY_LIST;
         for (int i = 0; i < columns.size(); i++) {
             AttributeReference column = (AttributeReference) columns.get(i);
-            if (column.semanticEquals(key)) { // a query may have its name in other letters
+            if (column.semanticEquals(key)) { // a query may spell its name in another case
                 return !((MeasuredRelation) relation).spread.contains(column.name());
             }
         }
         return true;
     }
 
-    /** Returns a relation with another index of files, measured if the first one is. */
+    /** Returns a relation with another file index, and with the estimates of the first. */
     static LogicalRelation with(LogicalRelation of, MdtFileIndex index) {
         HadoopFsRelation old = (HadoopFsRelation) of.relation();
         HadoopFsRelation files = new HadoopFsRelation(index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(),
@@ -50,7 +53,7 @@ public class MeasuredRelation extends LogicalRelation {
         return new MeasuredRelation(of, files, known.measured, known.rows, known.files, known.spread);
     }
 
-    /** Spark calls this by reflection where expressions of a plan, and so columns of a relation, are replaced. */
+    /** Spark calls this by reflection when it replaces expressions of a plan, including a relation's columns. */
     public MeasuredRelation(BaseRelation relation, Seq output, Option table, boolean streams,
             Option stream, Statistics measured, long rows, int files, Set spread) {
         super(relation, output, table, streams, stream);
@@ -60,7 +63,7 @@ public class MeasuredRelation extends LogicalRelation {
         this.spread = spread;
     }
 
-    /** What that constructor takes beside what the one of a relation does. */
+    /** The additional arguments of that constructor. */
     public Seq otherCopyArgs() {
         return Scala.seq(new Object[] {measured, Long.valueOf(rows), Integer.valueOf(files), spread});
     }
@@ -69,7 +72,7 @@ public class MeasuredRelation extends LogicalRelation {
         return measured;
     }
 
-    /** Not equal to the relation without estimates, whose place it could not take: a rule that gives an equal node changes nothing. */
+    /** Not equal to a relation without estimates, because a rule that returns an equal node changes nothing. */
     public boolean canEqual(Object other) {
         return other instanceof MeasuredRelation;
     }

@@ -1,4 +1,4 @@
-// Estimates of a relation, as Python tells them, in the form of Spark's optimizer. Their text, JSON, is described at the head of
+// Python's estimates of a relation in the form of Spark's optimizer. Their JSON is documented at the head of
 // answers.py.
 package mdt.spark;
 
@@ -34,11 +34,14 @@ import scala.Tuple2;
 import scala.collection.immutable.Seq;
 
 final class Measures {
-    private static final int VERSION = 2; // of Spark's statistics of columns, CatalogColumnStat.VERSION
+    private static final int VERSION = 2; // of Spark's column statistics, CatalogColumnStat.VERSION
 
     private Measures() {}
 
-    /** Returns what was told in Spark's form. output: all columns; columns: of interest; costs: whether rows and columns are wanted, and not the size alone. */
+    /**
+     * Returns estimates in Spark's form. output: all columns; columns: those with statistics; costs: true for rows and
+     * columns, false for the size alone.
+     */
     static Statistics of(JsonNode told, Seq output, List columns, boolean costs, SQLConf conf) {
         boolean histograms = conf.histogramEnabled();
         if (!costs) {
@@ -65,7 +68,7 @@ final class Measures {
                 Option.apply(rows), AttributeMap$.MODULE$.apply(seq), false);
     }
 
-    /** Returns the names of the columns whose values leave out no file. */
+    /** Returns the names of the columns whose values exclude no file. */
     static Set spread(JsonNode told) {
         Set found = new HashSet();
         JsonNode names = told.get("spread");
@@ -75,7 +78,7 @@ final class Measures {
         return found;
     }
 
-    /** Returns whether Spark's cost model knows statistics of columns of a type; it fails for those of others. */
+    /** Returns true if Spark's cost model supports statistics of a type. It fails for other types. */
     static boolean has(DataType type) {
         return type instanceof NumericType || type instanceof DateType || type instanceof TimestampType
                 || type instanceof BooleanType || type instanceof BinaryType || type.equals(DataTypes.StringType);
@@ -95,7 +98,7 @@ final class Measures {
                 histograms && one.has("bins") ? Option.apply(histogram(one)) : Option.empty(), VERSION);
     }
 
-    /** Returns a bound as Spark holds values of a type. */
+    /** Returns a bound in Spark's representation of a type. */
     private static Object value(double bound, DataType type, RoundingMode mode) {
         if (type instanceof DoubleType) {
             return Double.valueOf(bound);

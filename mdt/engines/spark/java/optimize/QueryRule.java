@@ -1,5 +1,5 @@
-// A rule of the optimizer for queries with relations of ours for which something is done, as MdtFileIndex names it: it puts other nodes in the
-// places of some. Subqueries are looked at as parts of their query, whose version they share, and not by themselves.
+// An optimizer rule that replaces nodes in queries over mdt relations with a feature of MdtFileIndex enabled.
+// Subqueries are visited as parts of their query, whose version they share, and not separately.
 package mdt.spark;
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -14,7 +14,7 @@ public abstract class QueryRule extends Rule {
         this.what = what;
     }
 
-    /** Returns what takes the place of a node, null if it stays. */
+    /** Returns the replacement of a node, or null to keep it. */
     abstract LogicalPlan replaced(Object node);
 
     public TreeNode apply(TreeNode plan) {

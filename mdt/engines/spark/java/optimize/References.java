@@ -1,5 +1,5 @@
-// Collects the columns that nodes of a plan refer to, those by which it joins, and whether it has a join, or will have one: "exists (select …)" and
-// "in (select …)" are conditions until Spark has ordered the joins.
+// Collects the columns that a plan refers to, its join columns, and whether it has or will have a join: "exists (select
+// …)" and "in (select …)" are conditions until Spark has ordered the joins.
 package mdt.spark;
 
 import java.util.Iterator;
@@ -28,12 +28,12 @@ final class References {
         }
         joins |= plan.containsPattern(TreePattern$.MODULE$.EXISTS_SUBQUERY()) || plan.containsPattern(TreePattern$.MODULE$.LIST_SUBQUERY());
         if (plan instanceof Subquery && !isTotal(((Subquery) plan).child())) {
-            joins = true; // it becomes a side of one, which looks at all of its columns
+            joins = true; // becomes a side of a join, which uses all of its columns
             all = all.$plus$plus(plan.outputSet());
         }
     }
 
-    /** Returns whether a plan is one row of sums, and so is a subquery that stays a value. */
+    /** Returns true if a plan is one row of aggregates, so that a subquery remains a value. */
     private static boolean isTotal(LogicalPlan plan) {
         return plan instanceof Aggregate && ((Aggregate) plan).groupingExpressions().isEmpty();
     }

@@ -1,7 +1,7 @@
-// What sides of a join are, as far as one may ask the other for its values.
+// Properties of the sides of a join that decide whether one may ask the other for its values.
 //
-// A part of a streaming query may need what Spark keeps in its state: groups, rows to be joined, keys that were seen. Of a batch alone such
-// a part has not all rows, and only the query's own planner can make a physical plan of it.
+// Parts of a streaming query may need state that Spark keeps: groups, rows to be joined, keys that were seen. For a
+// single batch such a part does not have all rows, and only the query's own planner can make a physical plan of it.
 package mdt.spark;
 
 import java.util.Iterator;
@@ -22,11 +22,13 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
 final class Sides {
-    private static final int LEAVES_MAX = 12; // a question holds a copy of what it asks, with the questions in it, and so on: Spark plans each
+    private static final int LEAVES_MAX = 12; // a question contains a copy of the side that it asks, with its questions, and Spark plans each copy
 
     private Sides() {}
 
-    /** Returns whether a plan, with what it asks, is so large that it takes longer to plan it again than can be gained. */
+    /**
+     * Returns true if a plan, with its questions, is so large that planning it again would take longer than it saves.
+     */
     static boolean isLarge(LogicalPlan plan) {
         int leaves = 0;
         for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
@@ -36,8 +38,8 @@ final class Sides {
     }
 
     /**
-     * Returns whether a side is likely to have fewer values than the column that the other side has them in: it is filtered, cut, an
-     * aggregate of all, or was made in the session.
+     * Returns true if a side probably has fewer values than the column of the other side: it is filtered, limited, a
+     * total aggregate, or local data.
      */
     static boolean isSelective(LogicalPlan side) {
         for (Iterator i = Nodes.of(side).iterator(); i.hasNext(); ) {
@@ -65,9 +67,9 @@ final class Sides {
         return Scala.list(filter.splitConjunctivePredicates(filter.condition()));
     }
 
-    /** Returns whether there is a question in one plan to a part of another. */
+    /** Returns true if a plan has a question to a part of another plan. */
     static boolean asks(LogicalPlan asking, LogicalPlan asked) {
-        AttributeSet columns = AttributeSet$.MODULE$.empty(); // of every node of the side that is asked
+        AttributeSet columns = AttributeSet$.MODULE$.empty(); // of every node of the asked side
         for (Iterator i = Nodes.of(asked).iterator(); i.hasNext(); ) {
             columns = columns.$plus$plus(((LogicalPlan) i.next()).outputSet());
         }
@@ -88,7 +90,7 @@ final class Sides {
         return ((Expression) question.buildKeys().apply(number)).references().subsetOf(columns);
     }
 
-    /** Returns whether more than filters, projections and joins with tables stands above a stream in a plan. */
+    /** Returns true if a plan has more than filters, projections and joins with tables above a stream. */
     static boolean haveState(LogicalPlan plan) {
         for (Iterator i = Nodes.of(plan).iterator(); i.hasNext(); ) {
             if (keepsState((LogicalPlan) i.next())) {
@@ -98,7 +100,7 @@ final class Sides {
         return false;
     }
 
-    /** Returns whether a node of a plan may be one that keeps a state. */
+    /** Returns true if a node of a plan may keep state. */
     static boolean keepsState(LogicalPlan node) {
         boolean joins = node instanceof Join && !(((Join) node).left().isStreaming() && ((Join) node).right().isStreaming());
         return node.isStreaming() && !(joins || node instanceof Filter || node instanceof Project || node.children().isEmpty());

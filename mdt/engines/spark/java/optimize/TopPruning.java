@@ -1,6 +1,7 @@
-// The rule for ORDER BY … LIMIT and for LIMIT alone. Statistics of files may prove that so many rows stand before some bound that no
-// row behind it is among the first ones: "order by ts desc limit 10" becomes "where ts >= 1763900000 order by ts desc limit 10", and
-// files, row groups and pages are pruned as by any condition. Without an order, any files with enough rows that match will do.
+// The rule for ORDER BY … LIMIT and for LIMIT alone. Statistics of files may prove that enough rows sort before a
+// bound, so that no row after it is among the first: "order by ts desc limit 10" becomes "where ts >= 1763900000 order
+// by ts desc limit 10", and files, row groups and pages are pruned as by any condition. Without an order, any files
+// with enough matching rows suffice.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -37,7 +38,7 @@ public class TopPruning extends QueryRule {
         return below == null ? null : limit.copy(limit.limitExpr(), below);
     }
 
-    /** Returns what a limit stands above, pruned; null if nothing can be. */
+    /** Returns the pruned input of a limit, or null if nothing can be pruned. */
     private static LogicalPlan below(LogicalPlan plan, int count) {
         LogicalPlan node = plan;
         while (node instanceof Project) {
@@ -51,7 +52,7 @@ public class TopPruning extends QueryRule {
         return bounded == null ? null : over(plan, sort, (LogicalPlan) sort.withNewChildren(Scala.seq(new Object[] {bounded})));
     }
 
-    /** Returns the projections of a plan above another node in the place of one. */
+    /** Returns the projections of a plan above another node in place of one. */
     private static LogicalPlan over(LogicalPlan plan, LogicalPlan one, LogicalPlan other) {
         if (plan == one) {
             return other;
@@ -60,7 +61,7 @@ public class TopPruning extends QueryRule {
         return project.copy(project.projectList(), over(project.child(), one, other));
     }
 
-    /** Returns a plan whose relation has rows up to the bound only. order: in terms of the plan's columns. */
+    /** Returns a plan whose relation has only rows up to the bound. order: in terms of the plan's columns. */
     private static LogicalPlan bounded(LogicalPlan plan, SortOrder order, int count) {
         if (plan instanceof Project) {
             Project project = (Project) plan;
@@ -80,7 +81,7 @@ public class TopPruning extends QueryRule {
         return bound == null ? null : new Filter(filter == null ? bound : new And(filter.condition(), bound), leaf);
     }
 
-    /** Returns the condition that rows up to the bound fulfil, null if none is known. */
+    /** Returns the condition of rows up to the bound, or null if none is known. */
     private static Expression bound(MdtFileIndex index, Filter filter, SortOrder order, int count) {
         boolean descending = order.direction() == Descending$.MODULE$;
         boolean nullsFirst = order.nullOrdering() == NullsFirst$.MODULE$;
@@ -94,7 +95,7 @@ public class TopPruning extends QueryRule {
         return nullsFirst ? new Or(new IsNull(key), near) : near;
     }
 
-    /** Returns a plan of projections, and a filter, whose relation has files with so many rows only; null where it has any other node. */
+    /** Returns a plan of projections and a filter whose relation has only enough files. Null if it has other nodes. */
     private static LogicalPlan fewer(LogicalPlan plan, int count) {
         if (plan instanceof Project) {
             Project project = (Project) plan;
@@ -108,7 +109,7 @@ public class TopPruning extends QueryRule {
             return null;
         }
         if (filter != null && (!filter.deterministic() || SubqueryExpression.hasSubquery(filter.condition()))) {
-            return null; // which Spark tests after the scan, and does not tell it
+            return null; // tested by Spark after the scan, and not passed to it
         }
         LogicalPlan few = MeasuredRelation.with((LogicalRelation) leaf, index.of(count, EmptyReplacement.normalized(filter)));
         return filter == null ? few : filter.copy(filter.condition(), few);

@@ -1,4 +1,5 @@
-// Sums of a query over a whole table, or over rows of whole files, as the metadata table may answer them: count, min and max.
+// Aggregates of a query over a whole table, or over the rows of whole files, from the table's metadata: count, min and
+// max.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -17,12 +18,14 @@ import org.apache.spark.sql.types.DataTypes;
 final class Totals extends Replacement {
     private final JsonNode told;
 
-    /** told: what Python has told, a value for each aggregate. */
+    /** told: Python's answer, with a value for each aggregate. */
     Totals(JsonNode told) {
         this.told = told;
     }
 
-    /** Returns the names of the columns of the aggregates in an expression, null if one of these cannot be answered. */
+    /**
+     * Returns the names of the columns of the aggregates in an expression, or null if one of them cannot be answered.
+     */
     static List columns(Expression made) {
         List columns = new ArrayList();
         for (Iterator i = Nodes.of(made).iterator(); i.hasNext(); ) {
@@ -43,7 +46,7 @@ final class Totals extends Replacement {
         return columns;
     }
 
-    /** Returns the column that an aggregate is of, or a value that is not null; null for any other aggregate. */
+    /** Returns the column of an aggregate, or a literal that is not null. Null for other aggregates. */
     private static Expression argument(AggregateExpression one) {
         Object function = one.aggregateFunction();
         boolean known = function instanceof Count || function instanceof Min || function instanceof Max;
@@ -56,7 +59,7 @@ final class Totals extends Replacement {
         return counted || of instanceof AttributeReference ? of : null;
     }
 
-    /** Returns the value of an aggregate, null if it was not told. */
+    /** Returns the value of an aggregate, or null if it is not in the answer. */
     Object of(Object node) {
         if (!(node instanceof AggregateExpression)) {
             return null;

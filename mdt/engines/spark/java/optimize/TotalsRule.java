@@ -1,5 +1,5 @@
-// The rule that answers count, min and max of a whole table, or of rows that a condition takes files of as wholes, from the metadata
-// table: no file is opened and no job runs.
+// The rule that answers count, min and max of a whole table, or of rows that a condition selects by whole files, from
+// the table's metadata: no file is opened and no job runs.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -24,7 +24,7 @@ public class TotalsRule extends QueryRule {
         return node instanceof Aggregate && ((Aggregate) node).groupingExpressions().isEmpty() ? answered((Aggregate) node) : null;
     }
 
-    /** Returns one row with what an aggregate gives, null where the files must be read. */
+    /** Returns the row of an aggregate, or null if files must be read. */
     private static LogicalPlan answered(Aggregate aggregate) {
         Expression[] made = (Expression[]) Scala.list(aggregate.aggregateExpressions()).toArray(new Expression[0]);
         LogicalPlan node = aggregate.child();
@@ -59,7 +59,7 @@ public class TotalsRule extends QueryRule {
         for (int i = 0; i < made.length; i++) {
             made[i] = (Expression) made[i].transform(new Totals(told));
             if (Lineage.holdsAggregate(made[i])) {
-                return null; // one was not told
+                return null; // a value is missing from the answer
             }
         }
         List one = new ArrayList();

@@ -1,4 +1,4 @@
-// The files that one scan must read: some or all of one version's, and of each all rows or some.
+// The files that a scan must read: all or some files of a version, and all or some rows of each.
 package mdt.spark;
 
 import java.nio.ByteBuffer;
@@ -6,11 +6,11 @@ import java.util.ArrayList;
 import java.util.List;
 
 final class Answer {
-    final Figures figures; // null: not asked for
+    final Figures figures; // null: not requested
     final int number; // of the version
     private final FileList version;
     private final int[] keep; // positions in the list; null: all
-    private final byte[][] wanted; // of each that is kept, the only rows that may match: a bitmap; null: any
+    private final byte[][] wanted; // bitmaps of the candidate rows of each kept file; null: all rows
 
     Answer(int number, FileList version, int[] keep, byte[][] wanted, Figures figures) {
         this.number = number;
@@ -20,7 +20,7 @@ final class Answer {
         this.figures = figures;
     }
 
-    /** Reads bitmaps of so many files: the length of each, -1 for none, then the bitmaps. */
+    /** Reads count bitmaps: the length of each, -1 for none, then the bitmaps. */
     static byte[][] bitmaps(ByteBuffer from, int count) {
         int[] lengths = Reply.ints(from, count);
         byte[][] found = new byte[count][];
@@ -50,17 +50,17 @@ final class Answer {
         return paths;
     }
 
-    /** Returns those of the files whose dead rows are to be asked for. */
+    /** Returns the files whose deleted rows must be requested. */
     List unknown() {
         return version.unknown(keep);
     }
 
-    /** Keeps the dead rows of files that {@link #unknown} has named. */
+    /** Stores the deleted rows of files returned by {@link #unknown}. */
     void know(List which, ByteBuffer reply) {
         version.know(which, reply);
     }
 
-    /** Returns the files in Spark's form, after their dead rows are known. */
+    /** Returns the files in Spark's form. Their deleted rows must be known. */
     List files() {
         List files = new ArrayList(count());
         for (int i = 0; i < count(); i++) {

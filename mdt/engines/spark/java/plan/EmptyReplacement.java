@@ -1,5 +1,5 @@
-// Puts an empty relation in the place of a pinned one, together with the filter above it, that has no file to read. Spark's
-// rules can then drop whole branches of a query, which saves the jobs for them.
+// Replaces a pinned relation without files, and the filter above it, by an empty relation. Spark's rules can then
+// remove whole branches of a query, which saves their jobs.
 package mdt.spark;
 
 import java.util.HashSet;
@@ -10,8 +10,8 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 
 final class EmptyReplacement extends Replacement {
-    boolean found = false; // whether anything was replaced
-    private final Set known = new HashSet(); // indexes with files: without a filter one need not be asked again
+    boolean found = false; // true if a relation was replaced
+    private final Set known = new HashSet(); // indexes with files, which need not be asked again without a filter
 
     Object of(Object node) {
         Filter filter = node instanceof Filter ? (Filter) node : null;
@@ -27,18 +27,18 @@ final class EmptyReplacement extends Replacement {
         return PropagateEmptyRelation$.MODULE$.empty((LogicalPlan) node);
     }
 
-    /** Asks whether a source has files for a filter, null: for none. */
+    /** Returns true if a source may have files for a filter, or null for no filter. */
     static boolean mayHaveFiles(FileSource source, Pin pin, Filter filter) {
         try {
             return source.ask(pin, pin.key, normalized(filter), MdtFileIndex.ALL).count() > 0;
         } catch (py4j.Py4JException failure) {
-            return true; // it will say so again when the files are to be read
+            return true; // the error will recur when the files are read
         }
     }
 
     /**
-     * Returns the conditions of a filter, joined by And there, with the relation's own names of columns: as Spark will hand
-     * them to listFiles, most of the time, so that the answer is remembered until then. Null without a filter.
+     * Returns the conditions of a filter, split at And, with the relation's own column names. Spark usually passes the
+     * same ones to listFiles, so that the answer is found in the cache. Null without a filter.
      */
     static scala.collection.immutable.Seq normalized(Filter filter) {
         if (filter == null) {

@@ -1,5 +1,5 @@
-// What a plan tells of itself: numbers with names, and how long it took, as Spark's SQL metrics. Their layout in a reply is
-// described at the head of file_index.py.
+// Metrics of a plan: named numbers and the planning time, as Spark SQL metrics. The format in a reply is at the head of
+// file_index.py.
 package mdt.spark;
 
 import java.nio.ByteBuffer;
@@ -18,7 +18,7 @@ final class Figures {
     private final long[] numbers;
     private final int[] units;
 
-    /** milliseconds: between the question and the answer. */
+    /** milliseconds: duration of the call. */
     Figures(ByteBuffer from, long milliseconds) {
         int n = from.getInt();
         this.numbers = new long[n + 1];
@@ -37,7 +37,7 @@ final class Figures {
         units[n] = MILLISECONDS;
     }
 
-    /** Returns a metric for each figure, by its name. */
+    /** Returns a metric for each figure, by name. */
     Map metrics(SparkContext context) {
         Map found = Scala.none();
         for (int i = 0; i < names.length; i++) {
@@ -49,7 +49,7 @@ final class Figures {
         return found;
     }
 
-    /** Sets those of these metrics that have the name of a figure, and returns them. */
+    /** Sets the metrics that have the name of a figure, and returns them. */
     SQLMetric[] set(Map metrics) {
         List told = new ArrayList();
         for (int i = 0; i < names.length; i++) {

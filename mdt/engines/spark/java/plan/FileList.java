@@ -1,6 +1,6 @@
-// All files of one version of a table, in Spark's own form, decoded from the bytes that Python sends (their layout is
-// described at the head of file_index.py). A version is sent once, or what is other in it than in one that is here; later replies
-// name it by its number. Which rows of a file are dead is asked for when a query reads it, and kept.
+// All files of a version of a table in Spark's form, decoded from Python's bytes (the format is at the head of
+// file_index.py). A version is sent once, completely or as the difference from a version that is here. Later replies
+// refer to its number. The deleted rows of a file are requested when a query reads it, and cached.
 package mdt.spark;
 
 import java.net.URI;
@@ -14,17 +14,20 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 
 final class FileList {
-    private static final long BLOCK_BYTES = 128L << 20; // what Hadoop says of local files; Spark asks for no more
+    private static final long BLOCK_BYTES = 128L << 20; // Hadoop's value for local files; Spark needs nothing else
     final long bytes; // of all files
-    final boolean hasDead; // whether rows of some are dead
+    final boolean hasDead; // true if a file has deleted rows
     private final FileStatus[] files;
-    private final byte[][] plain; // what is to be known of each file, but its dead rows; null: nothing
-    private final byte[][] about; // what is to be known of each file, null: nothing
-    private final String[] elsewhere; // the object with dead rows of each file, null: none
-    private final boolean[] dead; // whether rows of it are
-    private final FileStatusWithMetadata[] whole; // each file, to be read as a whole; null: its dead rows are not known yet
+    private final byte[][] plain; // metadata of each file without its deleted rows; null: defaults
+    private final byte[][] about; // metadata of each file; null: defaults
+    private final String[] elsewhere; // the object with the deleted rows of each file; null: none
+    private final boolean[] dead; // true if it has deleted rows
+    private final FileStatusWithMetadata[] whole; // each file, read completely; null: its deleted rows are not known yet
 
-    /** before: the version of which what is other is sent, null: all files are. cached: whether executors keep the footers, and compare those that they read. */
+    /**
+     * before: the version to which a difference applies, or null if all files are sent. cached: true if executors cache
+     * footers, and verify them when reading.
+     */
     FileList(FileList before, ByteBuffer from, boolean cached) {
         int[] gone = before == null ? new int[0] : Reply.ints(from, from.getInt());
         int[] changed = before == null ? gone : Reply.ints(from, from.getInt());
@@ -51,7 +54,7 @@ final class FileList {
         this.hasDead = some;
     }
 
-    /** Reads the files from one position on. */
+    /** Reads the files from a position on. */
     private void read(ByteBuffer from, int first, boolean cached) {
         int n = files.length - first;
         long[] sizes = Reply.longs(from, n);
@@ -76,7 +79,7 @@ final class FileList {
         }
     }
 
-    /** Sets a file, of whose dead rows nothing is known yet but whether there are some. */
+    /** Sets a file whose deleted rows are not known yet. */
     private void begin(int at, FileStatus file, byte[] known, boolean hasDead) {
         files[at] = file;
         plain[at] = known;
@@ -85,7 +88,10 @@ final class FileList {
         whole[at] = hasDead ? null : new FileStatusWithMetadata(file, Selection.metadata(known, null, null));
     }
 
-    /** Leaves the files that stay to a later version. gone, changed: positions here, rising; nowDead: whether each of the changed ones has dead rows. */
+    /**
+     * Copies the remaining files to a later version. gone, changed: sorted positions here; nowDead: 1 for changed files
+     * that have deleted rows.
+     */
     private synchronized void leave(FileList to, int[] gone, int[] changed, int[] nowDead) {
         int at = 0;
         int left = 0;
@@ -110,7 +116,10 @@ final class FileList {
         }
     }
 
-    /** Returns those of the files whose dead rows are not known yet, rising. keep: positions in the list, null: all. */
+    /**
+     * Returns the sorted positions of files whose deleted rows are not known. keep: positions in the list, or null for
+     * all.
+     */
     synchronized List unknown(int[] keep) {
         List found = new ArrayList();
         for (int i = 0; i < (keep == null ? files.length : keep.length); i++) {
@@ -123,7 +132,7 @@ final class FileList {
         return found;
     }
 
-    /** Keeps the dead rows of files that {@link #unknown} has named, or where these stand. */
+    /** Stores the deleted rows of files returned by {@link #unknown}, or their locations. */
     synchronized void know(List which, ByteBuffer reply) {
         int m = which.size();
         byte[][] bitmaps = Answer.bitmaps(reply, m);
@@ -135,11 +144,11 @@ final class FileList {
         String[] objects = objects(reply);
         for (int i = 0; i < m; i++) {
             int each = ((Integer) which.get(i)).intValue();
-            if (whole[each] == null) { // else another query has asked, too
+            if (whole[each] == null) { // otherwise another query has requested it, too
                 byte[] where = numbers[i] < 0 ? null : ByteBuffer.allocate(Vectors.BYTES)
                         .putLong(offsets[i]).putInt(bytes[i]).putInt(crcs[i]).putInt(rows[i]).array();
                 about[each] = Selection.withDead(about[each], where, bitmaps[i]);
-                elsewhere[each] = numbers[i] < 0 ? null : objects[numbers[i]]; // which all of its files share
+                elsewhere[each] = numbers[i] < 0 ? null : objects[numbers[i]]; // shared by all its files
                 whole[each] = new FileStatusWithMetadata(files[each], Selection.metadata(about[each], elsewhere[each], null));
             }
         }
@@ -165,7 +174,10 @@ final class FileList {
         return files[position].getPath();
     }
 
-    /** Returns a file to be read, whose dead rows are known; wanted: the only positions that a query wants of it, null: all. */
+    /**
+     * Returns a file for reading. Its deleted rows must be known. wanted: bitmap of the candidate positions, or null
+     * for all.
+     */
     FileStatusWithMetadata file(int position, byte[] wanted) {
         if (whole[position] == null) {
             throw new IllegalStateException("dead rows of " + files[position].getPath() + " are not known");

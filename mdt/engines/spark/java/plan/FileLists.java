@@ -1,6 +1,6 @@
-// The versions of the list of files that Python sent lately: frames of one relation share them, each with a FileSource of its own.
-// Java may take them back when memory is short (some 550 bytes a file), as it does with what only a SoftReference leads to: they are
-// sent again then. What a query reads it holds itself.
+// The recent versions of the file list that Python sent, shared by frames of a relation, each with its own FileSource.
+// They are SoftReferences (about 550 bytes per file), which Java may clear when memory is short. They are then sent
+// again. Queries hold references to the lists that they read.
 package mdt.spark;
 
 import java.lang.ref.SoftReference;
@@ -10,24 +10,24 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 final class FileLists {
-    private static final int VERSIONS_MAX = 8; // queries that run side by side may be pinned to different ones
-    private static final int FILES_MAX = 250000; // of all versions together, but two are kept whatever they are; also in limits.py
-    private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> reference to a FileList, the oldest use first
+    private static final int VERSIONS_MAX = 8; // concurrent queries may be pinned to different versions
+    private static final int FILES_MAX = 250000; // of all versions together; the two latest are always kept; also in limits.py
+    private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> reference to a FileList, least recently used first
     private int newest = -1;
     private volatile long bytesNewest = -1;
     private volatile boolean hasDead;
 
-    /** Returns the bytes of all files of the newest version that was seen, -1 if none was. */
+    /** Returns the bytes of all files of the newest version, or -1 if there is none. */
     long bytes() {
         return bytesNewest;
     }
 
-    /** Returns whether a file of any version had dead rows. */
+    /** Returns true if a file of any version had deleted rows. */
     boolean hasDead() {
         return hasDead;
     }
 
-    /** Returns the versions that are still here, number -> FileList: whoever holds the map keeps them here. */
+    /** Returns the available versions, number -> FileList. The map keeps them in memory. */
     synchronized Map known() {
         Map found = new HashMap();
         for (Iterator i = versions.entrySet().iterator(); i.hasNext(); ) {

@@ -1,6 +1,6 @@
-// Where the files of one frame come from: the planner in Python, and the versions of the list of files that it sent
-// lately (FileLists). What it asks is a call from the JVM to Python: some milliseconds, and never while a lock is held, since
-// Python may call the JVM meanwhile.
+// The source of a frame's files: the planner in Python, and the recent versions of its file list (FileLists). A request
+// is a call from the JVM to Python. It takes several milliseconds, and must not be made with a lock held, because
+// Python may call the JVM in the meantime.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -24,13 +24,13 @@ final class FileSource {
     final SparkContext context;
     final String root;
     final Set does; // names of MdtFileIndex
-    final long footerBytes; // of footers that an executor keeps, 0: none
-    final long vectorBytes; // of deletion vectors
+    final long footerBytes; // footer cache of an executor, 0 for none
+    final long vectorBytes; // likewise for deletion vectors
     private final Function planner;
     private final long number;
     private final FileLists lists;
 
-    /** number: by which Python knows the planner. */
+    /** number: of the planner in Python. */
     FileSource(Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes,
             FileLists lists) {
         this.planner = planner;
@@ -44,24 +44,24 @@ final class FileSource {
     }
 
     /**
-     * Returns the source of another frame of the same relation. It is no equal of this one: rows of a frame that Spark keeps in
-     * memory are those of that frame alone.
+     * Returns the source of another frame of the same relation. It is not equal to this one, because cached rows of a
+     * frame belong to that frame alone.
      */
     FileSource again() {
         return new FileSource(planner, number, context, root, does, footerBytes, vectorBytes, lists);
     }
 
-    /** Returns the bytes of all files of the newest version that was seen. */
+    /** Returns the bytes of all files of the newest version. */
     long bytes() {
         if (lists.bytes() < 0) {
-            ask(null, QueryKey.unpinned(), null, MdtFileIndex.ALL); // before the query is pinned, and of no consequence to its rows
+            ask(null, QueryKey.unpinned(), null, MdtFileIndex.ALL); // before the query is pinned, and without effect on its rows
         }
         return lists.bytes();
     }
 
     /**
-     * Asks Python which files a query must read. pin, key: of the query; filters: expressions of Catalyst, all of which hold
-     * for the rows that it wants, null: none known; rows: how many of these are enough, ALL.
+     * Asks Python for the files that a query must read. pin, key: of the query; filters: Catalyst expressions that all
+     * hold for the rows, or null; rows: the number of rows that is enough, or ALL.
      */
     Answer ask(Pin pin, String key, Seq filters, int rows) {
         String conditions = json(filters) + (rows == MdtFileIndex.ALL ? "" : ",\"rows\":" + rows);
@@ -69,7 +69,7 @@ final class FileSource {
         if (earlier != null) {
             return earlier;
         }
-        Map known = lists.known(); // held during the call: a version that Python does not send must still be here after it
+        Map known = lists.known(); // held during the call: versions that Python does not send must remain in memory
         long asked = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + known.keySet()
                 + ",\"gone\":" + Json.text(Pin.gone()) + ",\"explain\":" + explains(pin) + ",\"filters\":" + conditions + "}"));
@@ -90,12 +90,12 @@ final class FileSource {
         return answer;
     }
 
-    /** Returns who is told of the plans of a query, as JSON. */
+    /** Returns the receivers of explanations for a query, as JSON. */
     private String explains(Pin pin) {
         return Json.text(pin == null || !does.contains(MdtFileIndex.TOLD) ? Collections.EMPTY_LIST : pin.explains);
     }
 
-    /** Returns the files of an answer to be read, in Spark's form. key: of the query that it was given. */
+    /** Returns the files of an answer in Spark's form. key: of the query that got the answer. */
     List files(Answer answer, String key) {
         List unknown = answer.unknown();
         if (!unknown.isEmpty()) {
@@ -105,7 +105,10 @@ final class FileSource {
         return answer.files();
     }
 
-    /** Asks Python what the files hold, roughly, that a query must read: see Estimates. questions: lists of a source and a text; a list of answers, null without. */
+    /**
+     * Asks Python for estimates of the files that a query must read (Estimates). questions: lists of a source and a
+     * text. Returns a list of answers, or null.
+     */
     static JsonNode estimates(List questions) {
         StringBuilder each = new StringBuilder();
         for (int i = 0; i < questions.size(); i++) {
@@ -121,12 +124,14 @@ final class FileSource {
         }
     }
 
-    /** Asks Python for sums over the rows that fulfil filters; null if only the files know. columns: names. */
+    /**
+     * Asks Python for aggregates over the rows that match filters. Null if this requires reading files. columns: names.
+     */
     JsonNode totals(Pin pin, Seq filters, List columns) {
         return told(pin, "\"totals\":" + Json.text(columns), filters);
     }
 
-    /** Asks Python for the value that so many rows which fulfil filters are not behind; null if it is not known. */
+    /** Asks Python for a value with at least count matching rows at or before it, or null if none is known. */
     JsonNode bound(Pin pin, Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
         List one = new ArrayList();
         one.add(column);
@@ -134,7 +139,10 @@ final class FileSource {
                 + ",\"nulls_first\":" + nullsFirst, filters);
     }
 
-    /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
+    /**
+     * Returns Python's answer to an optimizer question, or null on error: the answer is optional, and a real problem
+     * will recur.
+     */
     private JsonNode told(Pin pin, String question, Seq filters) {
         String asked = question + ",\"filters\":" + json(filters);
         JsonNode earlier = pin == null ? null : (JsonNode) pin.known(this, asked);
@@ -157,7 +165,7 @@ final class FileSource {
         return CatalystJson.array(filters == null ? Collections.EMPTY_LIST : Scala.list(filters));
     }
 
-    /** Returns what reads deletion vectors on executors. conf: of the query; it is sent only if it may be needed. */
+    /** Returns the reader of deletion vectors for executors. conf: of the query, sent only if it may be needed. */
     Vectors vectors(Configuration conf) {
         return new Vectors(context, lists.hasDead() && does.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
     }

@@ -1,4 +1,5 @@
-// Collects the relations of ours in a plan: their pins, null among them where one has none yet, and the roots of their tables.
+// Collects the mdt relations in a plan: their pins, with null for a relation without a pin, and the root paths of their
+// tables.
 package mdt.spark;
 
 import java.util.HashSet;
@@ -11,7 +12,7 @@ final class IndexSearch {
     final Set roots = new HashSet();
     private final Set does = new HashSet();
 
-    /** Searches a plan, its subqueries included. */
+    /** Searches a plan, including its subqueries. */
     IndexSearch(LogicalPlan plan) {
         for (Iterator i = Nodes.withSubqueries(plan).iterator(); i.hasNext(); ) {
             MdtFileIndex index = MdtFileIndex.of(i.next());
@@ -23,7 +24,7 @@ final class IndexSearch {
         }
     }
 
-    /** Returns whether something is done for one of them. */
+    /** Returns true if a feature is enabled for one of them. */
     boolean has(String what) {
         return does.contains(what);
     }

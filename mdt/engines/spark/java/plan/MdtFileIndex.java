@@ -1,23 +1,23 @@
-// What Spark takes for the directory of a table: a FileIndex, the interface that a relation of files (HadoopFsRelation) has
-// for "which files are there?". Spark calls sizeInBytes while it plans joins, and listFiles once for every scan of a physical
-// plan, with the query's own conditions; whatever listFiles returns is read by MdtParquet, and nothing else is. A row in a file
-// that is left out is lost, so an answer may name too many files and never too few.
+// A table as a FileIndex, Spark's interface to the files of a relation (HadoopFsRelation). Spark calls sizeInBytes
+// while it plans joins, and listFiles once for every scan of a physical plan, with the query's conditions. MdtParquet
+// reads exactly the files that listFiles returns. A row in an omitted file is lost, so an answer may have too many
+// files but never too few.
 //
-// This one holds no list of files: it asks a FileSource, and so Python, at each scan.
+// This index holds no list of files: it asks a FileSource, and thereby Python, for each scan.
 //
 //     Python: file_index.py             JVM, driver: this package
-//       relation                --->      Factory            makes relations, and adds PinRule to the optimizer
+//       relation                --->      Factory            creates relations, and adds PinRule to the optimizer
 //                                         PinRule            gives a query one Pin
 //       _Planner.apply          <---      FileSource.ask     from MdtFileIndex.listFiles, and from PinRule before it
-//                                         MeasureRule        tells the optimizer what is left after pruning
-//                                         JoinPruning        lets sides of joins ask each other which values they have
-//                                         TopPruning         finds where the first rows may be
+//                                         MeasureRule        gives the optimizer estimates after pruning
+//                                         JoinPruning        prunes a side of a join by the values of the other side
+//                                         TopPruning         finds the files of the first rows
 //                                         TotalsRule         answers count, min and max without files
-//                                         TableScan          brings the answers, and shows the figures of plans in Spark's UI
-//                                         MdtParquet         how the files are read: its head has the second half of the way
+//                                         TableScan          adds the join values, and shows the figures of plans in Spark's UI
+//                                         MdtParquet         reads the files: its head describes the executors
 //
-// All classes of this package are compiled in the driver by Janino, a small compiler that comes with Spark, when the first
-// frame is made. It knows neither generics nor lambdas: hence plain Java 1.4, casts included.
+// Janino, a small compiler that comes with Spark, compiles all classes of this package in the driver when the first
+// frame is created. It supports neither generics nor lambdas: hence plain Java 1.4, with casts.
 package mdt.spark;
 
 import java.util.List;
@@ -31,17 +31,17 @@ import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 
 public class MdtFileIndex implements FileIndex {
-    static final String TOLD = "told"; // the log and Spark's UI are told of each plan, if the session of the query wants it
-    static final String PLACED = "placed"; // a file has an executor that it is read by
-    static final String FAR = "far"; // the store of the files is
-    static final String STATISTICS = "statistics"; // Spark's optimizer is told what is left after pruning
-    static final String TOP = "top"; // first rows are looked for where they may be
+    static final String TOLD = "told"; // explains each plan in the log and Spark's UI, if the query's session requests it
+    static final String PLACED = "placed"; // each file has a preferred executor
+    static final String FAR = "far"; // the store of the files is remote
+    static final String STATISTICS = "statistics"; // Spark's optimizer gets estimates after pruning
+    static final String TOP = "top"; // the first rows are read only from files that may have them
     static final String TOTALS = "totals"; // count, min and max are answered without files
-    static final String JOINS = "joins"; // other sides of joins are asked for values
+    static final String JOINS = "joins"; // joins are pruned by the values of the other side
     static final int ALL = -1; // rows
     final FileSource source;
     final Pin pin; // null: not yet part of an optimized query
-    final int rows; // that fulfil the conditions below, of which any will do; ALL: every one is wanted
+    final int rows; // number of rows that satisfy the conditions below and are enough; ALL: all rows are needed
     private final String conditions; // as JSON; null with ALL
 
     MdtFileIndex(FileSource source, Pin pin) {
@@ -55,7 +55,7 @@ public class MdtFileIndex implements FileIndex {
         this.conditions = conditions;
     }
 
-    /** Returns the index of a relation of which a query wants so many rows that fulfil conditions, and no matter which. */
+    /** Returns the index for a query that needs any such number of rows that satisfy conditions. */
     MdtFileIndex of(int wanted, Seq filters) {
         return new MdtFileIndex(source, pin, wanted, FileSource.json(filters));
     }
@@ -65,12 +65,15 @@ public class MdtFileIndex implements FileIndex {
         return new MdtFileIndex(source, to, rows, conditions);
     }
 
-    /** Returns how many rows are enough: all of them, unless Spark tells every condition, so that rows are counted that fulfil them. */
+    /**
+     * Returns the number of rows that is enough: all, unless Spark passes every condition, so that matching rows are
+     * counted.
+     */
     private int enough(Seq dataFilters) {
         return rows != ALL && FileSource.json(dataFilters).equals(conditions) ? rows : ALL;
     }
 
-    /** Returns the index of a node of a plan that is a relation of ours, null for any other node. */
+    /** Returns the index of a node of a plan that is an mdt relation, or null for other nodes. */
     static MdtFileIndex of(Object node) {
         if (!(node instanceof LogicalRelation) || !(((LogicalRelation) node).relation() instanceof HadoopFsRelation)) {
             return null;
@@ -79,22 +82,22 @@ public class MdtFileIndex implements FileIndex {
         return index instanceof MdtFileIndex ? (MdtFileIndex) index : null;
     }
 
-    /** Returns whether something of the above is done for the relation. */
+    /** Returns true if a feature above is enabled for the relation. */
     boolean does(String what) {
         return source.does.contains(what);
     }
 
-    /** Returns whether Spark's UI is told figures of the query's plans. */
+    /** Returns true if Spark's UI shows figures of the query's plans. */
     boolean hasMetrics() {
         return does(TOLD) && pin != null && pin.explains.contains(Pin.METRICS);
     }
 
-    /** Spark refuses to write to a relation with more than one root: this is what protects the table. */
+    /** Spark refuses to write to a relation with more than one root, which protects the table. */
     public Seq rootPaths() {
         return Scala.seq(new Object[] {new Path(source.root), new Path(source.root, ".write_guard")});
     }
 
-    /** Returns the files to read, in one directory. dataFilters: conditions that Spark tests again on every row. */
+    /** Returns the files to read, in one directory. dataFilters: conditions that Spark evaluates again on every row. */
     public Seq listFiles(
             Seq partitionFilters, Seq dataFilters) {
         String key = key();
@@ -103,7 +106,7 @@ public class MdtFileIndex implements FileIndex {
         return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 
-    /** For DataFrame.inputFiles alone. */
+    /** Only for DataFrame.inputFiles. */
     public String[] inputFiles() {
         List paths = source.ask(pin, key(), null, ALL).paths();
         String[] names = new String[paths.size()];
@@ -114,10 +117,10 @@ public class MdtFileIndex implements FileIndex {
         return names;
     }
 
-    /** For REFRESH TABLE: there is nothing to forget. */
+    /** For REFRESH TABLE. Nothing is cached. */
     public void refresh() {}
 
-    /** Spark broadcasts the smaller side of a join by this: the whole table, before anything is pruned. */
+    /** Spark broadcasts the smaller side of a join by this size: the whole table before pruning. */
     public long sizeInBytes() {
         return Math.max(1L, source.bytes());
     }

@@ -1,5 +1,4 @@
-// All nodes of a plan, or of an expression, as a list. Catalyst's method foreach takes a function of one argument, which is this, and calls
-// it with every node.
+// All nodes of a plan, or of an expression, as a list. Catalyst's foreach calls this function with every node.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -28,6 +27,6 @@ final class Nodes extends AbstractFunction1 {
 
     public Object apply(Object node) {
         all.add(node);
-        return BoxedUnit.UNIT; // what a Scala function without a result returns
+        return BoxedUnit.UNIT; // the result of a Scala function without a result
     }
 }

@@ -1,6 +1,6 @@
-// The identity of one optimized query, shared by all relations of ours in it, those in its subqueries included: whatever
-// holds the same pin is planned at one version of the table. It also remembers, for the time of the query, what Python
-// answered, since Spark asks the same again and again.
+// The identity of an optimized query, shared by all its mdt relations, including those in subqueries. Relations with
+// the same pin are planned on one version of the table. The pin also caches Python's answers while the query exists,
+// because Spark asks the same questions repeatedly.
 package mdt.spark;
 
 import java.lang.ref.ReferenceQueue;
@@ -17,19 +17,19 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.sql.internal.SQLConf;
 
 final class Pin {
-    static final String METRICS = "metrics"; // those of Spark's UI
+    static final String METRICS = "metrics"; // for Spark's UI
     private static final String EXPLAIN = "spark.mdt.explain";
     private static final String[] TOLD = {"log", METRICS};
     private static final AtomicLong NEXT = new AtomicLong();
-    // Python keeps something for every pin until it hears that the pin is gone. Java tells by a reference that does not keep
-    // its object alive and is put into a queue once the object was collected.
+    // Python keeps state for every pin until it is released. Java detects this with references that do not keep the pin
+    // alive and that are queued after it was collected.
     private static final ReferenceQueue GONE = new ReferenceQueue();
     private static final Map LIVE = Collections.synchronizedMap(new HashMap()); // reference -> key
     final String key = "plan:" + NEXT.incrementAndGet();
-    final List explains = new ArrayList(); // who is told of the query's plans, as its session says when it is planned
-    private final Map versions = new HashMap(); // source -> the version that it answered from
+    final List explains = new ArrayList(); // receivers of explanations, from the session that plans the query
+    private final Map versions = new HashMap(); // source -> the version of its answers
     private final Set seen = new HashSet();
-    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer; questions of the optimizer -> JsonNode
+    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer; optimizer questions -> JsonNode
 
     Pin() {
         String said = SQLConf.get().getConfString(EXPLAIN, "").toLowerCase(Locale.ROOT);
@@ -41,16 +41,16 @@ final class Pin {
         LIVE.put(new WeakReference(this, GONE), key);
     }
 
-    /** Remembers the version that a source answered from, and refuses another one: the query would mix two. */
+    /** Stores the version of a source's answers, and fails if it changes, because the query would mix two versions. */
     synchronized void agree(FileSource source, Integer version) {
         Object before = versions.get(source);
         if (before != null && !before.equals(version)) {
-            throw new IllegalStateException("the table's version changed within " + key + "; run the query again");
+            throw new IllegalStateException("the table's version changed during the query " + key + "; run the query again");
         }
         versions.put(source, version);
     }
 
-    /** Returns what a source answered to the same filters, or to the same question of the optimizer, or null. */
+    /** Returns a source's answer to the same filters or the same optimizer question, or null. */
     synchronized Object known(FileSource source, String asked) {
         Map known = (Map) answers.get(source);
         return known == null ? null : known.get(asked);
@@ -63,7 +63,7 @@ final class Pin {
         ((Map) answers.get(source)).put(asked, answer);
     }
 
-    /** Returns whether it is told something for the first time: rules that change a plan are called again with what they made of it. */
+    /** Returns true at the first call with a text: rules that change a plan are called again with their result. */
     synchronized boolean isFirst(String what) {
         return seen.add(what);
     }

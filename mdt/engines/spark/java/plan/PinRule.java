@@ -1,17 +1,17 @@
-// The rule of Spark's optimizer that makes a query over our tables one consistent read. Catalyst, Spark's planner, turns a
-// query into a tree, the logical plan: Project (columns), Filter, Join, Union … above leaves, which are relations. First it
-// is analysed (names become columns), then optimized by rules, each a function from a plan to an equal plan that is cheaper;
-// then it becomes a physical plan, whose scans call MdtFileIndex.listFiles. Rules that users add to a session
-// (experimental.extraOptimizations) run after Spark's own: filters and columns have been pushed down to the relations by then.
+// The rule of Spark's optimizer that makes a query over mdt tables one consistent read. Catalyst, Spark's planner,
+// turns a query into a tree, the logical plan: Project (columns), Filter, Join, Union … above leaves, which are
+// relations. It is first analyzed (names become columns), then optimized by rules, each a function from a plan to an
+// equal but cheaper plan. It then becomes a physical plan, whose scans call MdtFileIndex.listFiles. Rules that users
+// add to a session (experimental.extraOptimizations) run after Spark's own, when filters and columns have been pushed
+// down to the relations.
 //
-// What this one does to the plan:
+// This rule:
 //
-// 1. It gives all of our relations one pin, so that they are answered from one version of each table.
-// 2. It takes relations out that have no file to read, and lets Spark's rule for empty relations, which ran when nobody
-//    knew, remove what they leave empty.
+// 1. Gives all mdt relations one pin, so that they are read at one version of each table.
+// 2. Removes relations that have no file to read, and then runs Spark's rule for empty relations again.
 //
-// Spark calls apply with the whole query, with plans of subqueries, and again with the plan that it returned; a plan without
-// a relation that lacks a pin must come back as the same object, which tells the optimizer that it is done.
+// Spark calls apply with the whole query, with plans of subqueries, and again with the returned plan. If no relation
+// lacks a pin, the same object must be returned, so that the optimizer stops.
 package mdt.spark;
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -31,9 +31,9 @@ public class PinRule extends Rule {
         return hasNew ? pinned(query, pin(search)) : plan;
     }
 
-    /** Returns the pin for the relations without one: that of the others, if all have the same. */
+    /** Returns the pin for relations without one: the pin of the others if they all have the same. */
     private static Pin pin(IndexSearch search) {
-        // Relations that have a pin may have lost their empty companions at its version: they keep it.
+        // Relations with a pin may have lost their empty companions at its version, so they keep it.
         return search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
     }
 

@@ -1,16 +1,16 @@
-// Names of queries: relations that ask with equal keys must be answered from one version of the table.
+// Keys of queries: relations with equal keys must be read at one version of the table.
 package mdt.spark;
 
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 
 final class QueryKey {
-    private static final String UNPINNED = "call:"; // Python knows this prefix: nothing is remembered of such a query
+    private static final String UNPINNED = "call:"; // Python knows this prefix and keeps no state for such a query
     private static final AtomicLong CALLS = new AtomicLong();
 
     private QueryKey() {}
 
-    /** Returns the key of what runs in this thread: of Spark's root execution, else of this call alone. */
+    /** Returns the key for the current thread: of Spark's root execution, or for this call only. */
     static String running(SparkContext context) {
         String id = context.getLocalProperty("spark.sql.execution.root.id");
         if (id == null) {
@@ -19,7 +19,7 @@ final class QueryKey {
         return id != null ? "execution:" + id : unpinned();
     }
 
-    /** Returns a key that comes but once. */
+    /** Returns a key that is used once. */
     static String unpinned() {
         return UNPINNED + CALLS.incrementAndGet();
     }

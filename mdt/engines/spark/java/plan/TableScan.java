@@ -1,9 +1,8 @@
-// Stands above Spark's scan of a table where more is to be done than that node does; rows and batches pass through as they are.
+// A node above Spark's scan of a table that adds work to it. Rows and batches pass through unchanged.
 //
-// 1. Before the files are listed it adds what the other sides of joins have (JoinPruning) to the conditions: Spark fills the questions
-//    of a node in before it runs.
-// 2. It shows the figures of the plan as its metrics: Spark's UI shows those of every node, and which ones the node of a scan has is
-//    Spark's to say.
+// 1. Before files are listed, it adds the values of other sides of joins (JoinPruning) to the conditions. Spark
+//    computes a node's subqueries before running it.
+// 2. It shows the plan's figures as its metrics in Spark's UI, because the metrics of the scan node itself are fixed.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -28,23 +27,23 @@ public class TableScan extends SparkPlan {
         "footers found in executors", "footers read by executors",
         "deletion vectors found in executors", "deletion vectors read by executors"
     };
-    private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
+    private static final ThreadLocal RUNNING = new ThreadLocal(); // the node whose scan is being created in this thread
     private final SparkPlan scan;
     private final Seq questions; // to other sides of joins
     private final Object[] asking = new Object[0]; // Spark holds the monitor of a node while it waits for subqueries, which ask for all metrics
-    private Map metrics; // null: not asked for yet; guarded by asking
+    private Map metrics; // null: not requested yet; guarded by asking
 
     public TableScan(SparkPlan scan, Seq questions) {
         this.scan = scan;
         this.questions = questions;
     }
 
-    /** Returns whether a node is Spark's scan of a table. */
+    /** Returns true if a node is Spark's scan of a table. */
     static boolean isOurs(Object node) {
         return index(node) != null && index(node).pin != null;
     }
 
-    /** Returns the conditions of the scan that is being made in this thread, those that became known included. */
+    /** Returns the conditions of the scan that is being created in this thread, including values that are now known. */
     static Seq conditions(Seq given) {
         TableScan running = (TableScan) RUNNING.get();
         return running == null ? given : running.with(given);
@@ -70,7 +69,10 @@ public class TableScan extends SparkPlan {
         return found instanceof MdtFileIndex ? (MdtFileIndex) found : null;
     }
 
-    /** Returns the plan with its figures; it was made for the optimizer, or is kept until the files are listed. Null without. */
+    /**
+     * Returns the plan with its figures. It was made for the optimizer, or is kept until the files are listed. Null
+     * without figures.
+     */
     private Answer answer(boolean running) {
         MdtFileIndex index = index(scan);
         if (index == null || !index.hasMetrics()) {
@@ -80,11 +82,11 @@ public class TableScan extends SparkPlan {
             Seq conditions = ((FileSourceScanExec) scan).dataFilters();
             return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, MdtFileIndex.ALL);
         } catch (py4j.Py4JException failure) {
-            return null; // it will say so again when the files are to be read
+            return null; // the error will recur when the files are read
         }
     }
 
-    /** Spark wants to know which ones there are before the query runs. */
+    /** Spark needs the names before the query runs. */
     public Map metrics() {
         synchronized (asking) {
             if (metrics == null) {
@@ -115,7 +117,7 @@ public class TableScan extends SparkPlan {
         }
     }
 
-    /** Returns what tasks of the scan that is being made count by, as Recent does, null if nobody asks. */
+    /** Returns the counters of Recent for the scan that is being created, or null if they are not requested. */
     static SQLMetric[] counters() {
         TableScan running = (TableScan) RUNNING.get();
         SQLMetric[] found = new SQLMetric[COUNTED.length];
@@ -174,7 +176,7 @@ public class TableScan extends SparkPlan {
         return scan.vectorTypes();
     }
 
-    /** Spark reuses results of equal plans: one that asks nobody is equal to its scan. */
+    /** Spark reuses results of equal plans: without questions a node is equal to its scan. */
     public QueryPlan doCanonicalize() {
         return questions.isEmpty() ? scan.canonicalized()
                 : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())));

@@ -1,6 +1,6 @@
-// Puts a TableScan above each scan of a table that asks the other side of a join, or whose session asks for figures. Spark makes a
-// physical plan of a logical one by strategies, those of users first: this one lets Spark's own for scans of files do its work,
-// without the questions, and adds the node.
+// A strategy that puts a TableScan above each scan of a table with questions to the other side of a join, or with
+// figures. Spark uses strategies, the user's first, to turn a logical plan into a physical one. This one calls Spark's
+// own strategy for file scans, without the questions, and adds the node.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -23,7 +23,7 @@ public class TableScans extends SparkStrategy {
     public Seq apply(LogicalPlan plan) {
         MdtFileIndex index = MdtFileIndex.of(relation(plan));
         if (index == null || !(index.hasMetrics() || index.does(MdtFileIndex.JOINS))) {
-            return Scala.seq(new Object[0]); // the next strategy is asked
+            return Scala.seq(new Object[0]); // left to the next strategy
         }
         List questions = new ArrayList();
         LogicalPlan without = without(plan, questions);
@@ -43,7 +43,7 @@ public class TableScans extends SparkStrategy {
         return Scala.seq(scans);
     }
 
-    /** Returns the relation below filters and projections alone, or something else. */
+    /** Returns the relation if there are only filters and projections above it, or another node. */
     private static LogicalPlan relation(LogicalPlan plan) {
         LogicalPlan node = plan;
         while (node instanceof Filter || node instanceof Project) {
@@ -52,7 +52,7 @@ public class TableScans extends SparkStrategy {
         return node;
     }
 
-    /** Returns a plan without questions, which are added to a list. */
+    /** Returns a plan without questions, and adds them to a list. */
     private static LogicalPlan without(LogicalPlan plan, List questions) {
         if (plan instanceof Project) {
             return (LogicalPlan) plan.withNewChildren(Scala.seq(new Object[] {without(((Project) plan).child(), questions)}));
@@ -67,7 +67,7 @@ public class TableScans extends SparkStrategy {
         Expression left = null;
         for (int i = 0; i < all.size(); i++) {
             Expression one = (Expression) all.get(i);
-            if (one instanceof DynamicPruningSubquery) { // which the join tests again
+            if (one instanceof DynamicPruningSubquery) { // tested again by the join
                 questions.add(one);
                 continue;
             }
@@ -79,7 +79,7 @@ public class TableScans extends SparkStrategy {
         return left == null ? child : filter.copy(left, child);
     }
 
-    /** Returns whether a condition waits for subqueries of one value, which Spark runs before the scan, and for no others. */
+    /** Returns true if a condition waits only for scalar subqueries, which Spark runs before the scan. */
     private static boolean hasValue(Expression condition) {
         List leaves = Scala.list(condition.collectLeaves());
         boolean found = false;
@@ -89,7 +89,7 @@ public class TableScans extends SparkStrategy {
             }
             boolean isValue = leaves.get(i) instanceof ScalarSubquery;
             if (isValue && ((ScalarSubquery) leaves.get(i)).dataType() instanceof BinaryType) {
-                return false; // a Bloom filter of Spark's, most likely
+                return false; // probably a Bloom filter of Spark
             }
             found |= isValue;
         }

@@ -1,7 +1,7 @@
-// Which executor had better read a file: always the same, as long as it lives, so that it finds the footer in its memory. Spark
-// asks a file where its bytes are, for file systems whose machines run executors, and prefers to run tasks there; here the answer
-// is an executor that a hash has chosen (the largest of the hashes of file and executor, so that one that comes or goes
-// moves no other's files). Spark waits for a busy one as long as spark.locality.wait says.
+// The preferred executor of each file: always the same while it is alive, so that it has the footer in memory. Spark
+// asks file systems that share machines with executors where a file's bytes are, and prefers to run tasks there. Here
+// the answer is an executor chosen by rendezvous hashing (the largest hash of file and executor), so that a new or lost
+// executor moves only its own files. Spark waits for a busy executor as long as spark.locality.wait.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -16,7 +16,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 final class Affinity {
     private static final String DRIVER = "driver";
-    private final List executors = new ArrayList(); // as Spark's TaskLocation spells them
+    private final List executors = new ArrayList(); // in the format of Spark's TaskLocation
 
     Affinity(SparkContext context) {
         List known = CollectionConverters.asJava((scala.collection.Seq) context.statusStore().executorList(true));
@@ -28,7 +28,7 @@ final class Affinity {
         }
     }
 
-    /** Returns these files, each with its executor, if there are several. */
+    /** Returns these files, each with its executor if there are several. */
     List located(List files) {
         if (executors.size() < 2) {
             return files;
@@ -58,7 +58,7 @@ final class Affinity {
         return found;
     }
 
-    /** The finish of Murmur3: each bit of the number changes each bit of the result. */
+    /** The finalizer of Murmur3: each bit of the number changes each bit of the result. */
     private static int mixed(int number) {
         int hash = (number ^ (number >>> 16)) * 0x85ebca6b;
         hash = (hash ^ (hash >>> 13)) * 0xc2b2ae35;

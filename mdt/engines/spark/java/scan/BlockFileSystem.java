@@ -1,10 +1,10 @@
-// A part of a file of any file system as a file of its own: what lets Spark read the data block of a log file, which is a whole
-// Parquet file, where it stands. Hadoop, by which Spark reads, finds a file system by the scheme of a path; this one's paths are
+// A part of a file of any file system as a separate file. Spark can thus read the data block of a log file in place,
+// because a block is a complete Parquet file. Hadoop finds a file system by the scheme of a path. These paths are
 //
 //     mdtblock:/<offset>-<bytes>-<bytes of the whole file>-<bytes of the footer>-<its CRC-32>/<URI of the file in base64>
 //
-// Whole files of far stores are blocks, too, if executors keep footers (FarStream.java); of other blocks the footer has 0 bytes.
-// It is known to the configuration of our scans only, not to the session.
+// Whole files of remote stores are blocks, too, if executors cache footers (FarStream.java). Other blocks have a footer
+// of 0 bytes. Only the configuration of our scans knows this file system, not the session.
 package mdt.spark;
 
 import java.io.IOException;
@@ -22,14 +22,14 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
 public class BlockFileSystem extends FileSystem {
-    static final String FOOTERS = "mdt.footers.bytes"; // how many of footers an executor keeps
+    static final String FOOTERS = "mdt.footers.bytes"; // footer cache size of an executor
     private static final String SCHEME = "mdtblock";
-    private static final long HDFS_BLOCK_BYTES = 128L << 20; // what Hadoop says of local files
+    private static final long HDFS_BLOCK_BYTES = 128L << 20; // Hadoop's value for local files
 
-    /** Makes paths of blocks known to a configuration. */
+    /** Registers paths of blocks in a configuration. */
     static void install(Configuration conf) {
         conf.set("fs." + SCHEME + ".impl", BlockFileSystem.class.getName());
-        // Hadoop keeps file systems for the life of the process, and so the class loader of one that has another query's.
+        // Hadoop caches file systems for the life of the process, with the class loader of the first query.
         conf.set("fs." + SCHEME + ".impl.disable.cache", "true");
         conf.setClassLoader(BlockFileSystem.class.getClassLoader());
     }
@@ -43,7 +43,7 @@ public class BlockFileSystem extends FileSystem {
         return SCHEME.equals(path.toUri().getScheme());
     }
 
-    /** Returns the file that a block stands in. */
+    /** Returns the file that contains a block. */
     static Path file(Path block) {
         byte[] uri = Base64.getUrlDecoder().decode(block.getName());
         return new Path(URI.create(new String(uri, StandardCharsets.UTF_8)));

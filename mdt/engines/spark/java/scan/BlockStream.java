@@ -54,7 +54,7 @@ final class BlockStream extends PartStream {
         return in.read(offset + position, to, start, (int) Math.min((long) count, length - position));
     }
 
-    /** Reads many ranges at once, as object stores do best. */
+    /** Reads several ranges at once, which is best for object stores. */
     public void readVectored(List ranges, IntFunction allocate) throws IOException {
         List moved = new ArrayList();
         for (int i = 0; i < ranges.size(); i++) {

@@ -1,4 +1,4 @@
-// How one column, or a field inside one, comes out of an older file. As mdt/schema/older_files.py, which says what must come out.
+// Conversion of a column, or of a nested field, of an older file. mdt/schema/older_files.py defines the result.
 package mdt.spark;
 
 import java.io.Serializable;
@@ -19,10 +19,10 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.unsafe.types.UTF8String;
 
 final class Conversion implements Serializable {
-    final DataType stored; // what is read
+    final DataType stored; // the type that is read
     final DataType wanted;
     private final InternalRow value; // not null: the same for all rows, and nothing is read
-    private final int[] places; // of the wanted children among those that are read, -1: a constant
+    private final int[] places; // index of each wanted child among the children that are read, or -1 for a constant
     private final Conversion[] children;
 
     private Conversion(DataType stored, DataType wanted, InternalRow value, int[] places, Conversion[] children) {
@@ -33,13 +33,13 @@ final class Conversion implements Serializable {
         this.children = children;
     }
 
-    /** Returns what a file is too old to have: null, or the default that a text says. */
+    /** Returns a column that the file does not have: null, or the default given as text. */
     static Conversion constant(DataType wanted, String text) {
         Object[] only = {text == null ? null : wanted instanceof StringType ? UTF8String.fromString(text) : Told.value(text, wanted)};
         return new Conversion(wanted, wanted, new GenericInternalRow(only), new int[0], new Conversion[0]);
     }
 
-    /** wanted: the type of the newest column, or fewer fields of it. */
+    /** wanted: the type of the newest column, or a subset of its fields. */
     static Conversion between(TableColumn then, TableColumn now, Map defaults, DataType wanted) {
         if (wanted instanceof StructType) {
             return struct(then, now, defaults, (StructType) wanted);
@@ -77,14 +77,14 @@ final class Conversion implements Serializable {
                 read.add(new StructField(before.name, children[i].stored, true, fields[i].metadata()));
             }
         }
-        if (read.isEmpty()) { // something must be read to know where the struct itself is null
+        if (read.isEmpty()) { // read a field to find out where the struct itself is null
             read.add(((StructType) then.type).fields()[0]);
         }
         StructType stored = new StructType((StructField[]) read.toArray(new StructField[0]));
         return new Conversion(stored, wanted, null, places, children);
     }
 
-    /** Returns whether what is read is what is wanted: the same type, and names, at any depth. */
+    /** Returns true if nothing needs to be converted: same type and names, at any depth. */
     boolean isSame() {
         for (int i = 0; i < children.length; i++) {
             if (!children[i].isSame()) {
@@ -94,7 +94,7 @@ final class Conversion implements Serializable {
         return value == null && stored.equals(wanted);
     }
 
-    /** Returns the wanted column of one that is read, null for a constant. */
+    /** Returns the converted column, or the constant if read is null. */
     ColumnVector of(ColumnVector read) {
         if (value != null) {
             ConstantColumnVector all = new ConstantColumnVector(1, wanted);
@@ -108,7 +108,7 @@ final class Conversion implements Serializable {
         return isSame() ? read : new ConvertedVector(read, this);
     }
 
-    /** Returns the wanted child of a column that is read: a field, the elements of arrays, keys or values of maps. */
+    /** Returns the converted child of a column: a field, the elements of arrays, keys or values of maps. */
     ColumnVector child(ColumnVector read, int ordinal) {
         return children[ordinal].of(places[ordinal] < 0 ? null : read.getChild(places[ordinal]));
     }

@@ -1,5 +1,4 @@
-// A column of an older file as one of a wider type, or a nested one whose fields have changed. Values are converted when they are
-// asked for.
+// A column of an older file, converted to a wider type or to a changed nested type. Values are converted on access.
 package mdt.spark;
 
 import java.math.BigDecimal;
@@ -20,11 +19,11 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 final class ConvertedVector extends ColumnVector {
     private static final long MICROS_PER_DAY = 86400000000L;
-    private static final int FLOAT_DIGITS = 9; // so many tell every float from all others
+    private static final int FLOAT_DIGITS = 9; // enough to distinguish all floats
     private final ColumnVector of;
     private final Conversion conversion;
     private final DataType stored;
-    private ColumnVector[] children = new ColumnVector[0]; // made when they are asked for
+    private ColumnVector[] children = new ColumnVector[0]; // created on access
 
     ConvertedVector(ColumnVector of, Conversion conversion) {
         super(conversion.wanted);
@@ -33,7 +32,7 @@ final class ConvertedVector extends ColumnVector {
         this.stored = conversion.stored;
     }
 
-    public void close() {} // whoever reads the file closes its columns
+    public void close() {} // the reader of the file closes its columns
 
     public void closeIfFreeable() {}
 
@@ -86,7 +85,7 @@ final class ConvertedVector extends ColumnVector {
         return of.getLong(row);
     }
 
-    /** Returns the double of a float's shortest text, as Hudi's readers do: 0.1 for 0.1f. */
+    /** Returns the double with a float's shortest text, as Hudi's readers do: 0.1 for 0.1f. */
     private static double doubleOf(float value) {
         if (value == 0 || Float.isNaN(value) || Float.isInfinite(value)) {
             return value;

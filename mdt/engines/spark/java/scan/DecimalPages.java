@@ -1,7 +1,8 @@
-// Gives Spark's reader of columns the decimals of our files as integers. In the files they are bytes of a fixed length, highest byte
-// first (decision 6), which Spark decodes one by one, each as an object, and never lazily by a dictionary; integers it copies a page at a
-// time. So the reader is told that such a column is of INT32 or INT64, and pages and dictionaries are rewritten as such, after
-// they were decompressed: the numbers stay the same, only their bytes change. Pages that refer to a dictionary stay as they are.
+// Presents the decimals of our files to Spark's column reader as integers. The files store them as fixed-length
+// big-endian bytes (decision 6). Spark decodes those one by one, each as an object, and never lazily by a dictionary,
+// but copies integers a page at a time. The reader is therefore given the type INT32 or INT64 for such a column, and
+// pages and dictionaries are rewritten after decompression. The numbers are unchanged, only their bytes differ. Pages
+// that refer to a dictionary are not changed.
 package mdt.spark;
 
 import java.util.HashMap;
@@ -23,12 +24,14 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 
 final class DecimalPages extends Groups {
-    private final Map lengths = new HashMap(); // ColumnDescriptor of each column that is rewritten -> bytes of a number in the file
-    private Map plain; // ColumnPath -> whether all its pages are, of all columns, looked at once; null: nobody has asked
+    private final Map lengths = new HashMap(); // ColumnDescriptor of each rewritten column -> bytes of a number in the file
+    private Map plain; // ColumnPath -> true if all pages of the column can be rewritten; null before the first use
 
     private DecimalPages() {}
 
-    /** Puts itself between a reader of batches, before it reads, and the row groups of a file, if it reads decimals there. */
+    /**
+     * Inserts itself between a batch reader and the row groups of a file, before the first read, if it reads decimals.
+     */
     static void before(Object iterator, ParquetFileReader file) {
         Object reader = Internals.reader(iterator);
         DecimalPages found = new DecimalPages();
@@ -38,7 +41,7 @@ final class DecimalPages extends Groups {
         }
     }
 
-    /** Tells the reader another type of each such column at or below one. */
+    /** Changes the type of each such column, at any depth, in the reader. */
     private void tell(ParquetColumn column, List groups) {
         for (Iterator i = Scala.list(column.children()).iterator(); i.hasNext(); ) {
             tell((ParquetColumn) i.next(), groups);
@@ -53,7 +56,7 @@ final class DecimalPages extends Groups {
         }
     }
 
-    /** Returns whether a type is one of bytes that hold the numbers that are wanted, in no more than a long has. */
+    /** Returns true if a type stores the wanted decimals as bytes that fit into a long. */
     private static boolean fits(PrimitiveType type, DecimalType wanted) {
         if (type.getPrimitiveTypeName() != PrimitiveType.PrimitiveTypeName.FIXED_LEN_BYTE_ARRAY
                 || !(type.getLogicalTypeAnnotation() instanceof LogicalTypeAnnotation.DecimalLogicalTypeAnnotation)) {
@@ -65,7 +68,7 @@ final class DecimalPages extends Groups {
                 && said.getPrecision() == wanted.precision() && said.getScale() == wanted.scale();
     }
 
-    /** Returns whether all pages of a column have one value behind the other, or numbers of a dictionary, and the file has the column. */
+    /** Returns true if the file has the column, and all its pages are plain or dictionary-encoded. */
     private boolean isPlain(ColumnDescriptor column, List groups) {
         if (plain == null) {
             plain = new HashMap();
@@ -90,7 +93,7 @@ final class DecimalPages extends Groups {
         return true;
     }
 
-    /** Returns a column of decimals as one of integers, of the type that Spark has for so many digits. */
+    /** Returns a column of decimals as integers, in Spark's type for the number of digits. */
     private static ColumnDescriptor integers(ColumnDescriptor column) {
         PrimitiveType type = column.getPrimitiveType();
         LogicalTypeAnnotation.DecimalLogicalTypeAnnotation said =

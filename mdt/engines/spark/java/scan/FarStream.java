@@ -1,6 +1,6 @@
-// The bytes of a block whose footer may be known: the file is opened when other bytes are asked for, and not before. Footers of files on far
-// stores stay in the memory of an executor: Spark reads the footer of a file for every split of every query, which from a store across a
-// network is two requests before the first row.
+// The bytes of a block with a cached footer: the file is opened only when other bytes are read. Executors cache footers
+// of files on remote stores, because Spark reads the footer for every split of every query. That takes two requests
+// across the network before the first row.
 package mdt.spark;
 
 import java.io.IOException;
@@ -16,7 +16,7 @@ final class FarStream extends PartStream {
     private final Path block;
     private final Configuration conf;
     private final long footerAt;
-    private byte[] footer; // null: not asked for yet
+    private byte[] footer; // null: not requested yet
     private BlockStream in; // null: not opened yet
 
     FarStream(Path block, Configuration conf) {
@@ -26,7 +26,7 @@ final class FarStream extends PartStream {
         this.footerAt = length - BlockFileSystem.footerBytes(block);
     }
 
-    /** Opens a file whose length is known, so that a store need not be asked for it, to be read as Parquet reads. */
+    /** Opens a file of known length, so that the store is not asked for it, for Parquet's access pattern. */
     static FSDataInputStream opened(Path block, Configuration conf) throws IOException {
         Path file = BlockFileSystem.file(block);
         Object opening = file.getFileSystem(conf).openFile(file)
@@ -90,7 +90,7 @@ final class FarStream extends PartStream {
         return in().read(to, start, (int) Math.min((long) count, footerAt - position));
     }
 
-    /** Reads many ranges at once, as object stores do best. */
+    /** Reads several ranges at once, which is best for object stores. */
     public void readVectored(List ranges, IntFunction allocate) throws IOException {
         in().readVectored(ranges, allocate);
     }

@@ -1,5 +1,5 @@
-// Compares footers with what the table's metadata say of them. A file has several splits, and is read again by the next query:
-// what was found right is remembered for the life of the process, since files never change.
+// Verifies footers with the table's metadata. A file has several splits and is read by several queries. Verified
+// footers are remembered for the life of the process, because files never change.
 package mdt.spark;
 
 import java.io.IOException;
@@ -15,7 +15,7 @@ import org.apache.spark.deploy.SparkHadoopUtil;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 
 final class Footers extends LinkedHashMap {
-    private static final int KNOWN_MAX = 100000; // some 20 MB
+    private static final int KNOWN_MAX = 100000; // about 20 MB
     static final Configuration CONF = new Configuration(SparkHadoopUtil.get().conf());
     private static final Map RIGHT = Collections.synchronizedMap(new Footers());
 
@@ -24,7 +24,7 @@ final class Footers extends LinkedHashMap {
     }
 
     private Footers() {
-        super(16, 0.75f, true); // the oldest use first
+        super(16, 0.75f, true); // least recently used first
     }
 
     protected boolean removeEldestEntry(Map.Entry eldest) {
@@ -53,7 +53,7 @@ final class Footers extends LinkedHashMap {
         }
     }
 
-    /** Reads the footer of a file or block from a stream of it. Fails if it is not as it was written. */
+    /** Reads the footer of a file or block from its stream. Fails if it differs from the written footer. */
     static byte[] read(Path path, FSDataInputStream in, long at, int bytes, int crc) throws IOException {
         byte[] footer = new byte[bytes];
         in.readFully(at, footer);

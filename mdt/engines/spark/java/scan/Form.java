@@ -1,5 +1,5 @@
-// How the columns of a query come out of files of one older version of the table's columns: what Spark's reader is asked for,
-// by the names and types of then, and what is made of it.
+// The mapping from files of an older schema version to the columns of a query: the columns to read, with their old
+// names and types, and their conversions.
 package mdt.spark;
 
 import java.io.Serializable;
@@ -12,9 +12,9 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 final class Form implements Serializable {
-    final StructType stored; // the columns that are read
-    private final int[] places; // of each wanted column among these, -1: the file is too old to have it
-    private final Conversion[] conversions; // null: as it is
+    final StructType stored; // the columns to read
+    private final int[] places; // index of each wanted column among these, or -1 if the file does not have it
+    private final Conversion[] conversions; // null: unchanged
 
     private Form(StructType stored, int[] places, Conversion[] conversions) {
         this.stored = stored;
@@ -22,7 +22,7 @@ final class Form implements Serializable {
         this.conversions = conversions;
     }
 
-    /** Returns null if the columns stand in a file of the older version as they are. */
+    /** Returns null if files of the older version have the columns unchanged. */
     static Form between(TableColumn older, TableColumn newest, Map defaults, StructType required) {
         StructField[] fields = required.fields();
         List read = new ArrayList();
@@ -33,7 +33,7 @@ final class Form implements Serializable {
             TableColumn now = newest.named(fields[i].name());
             TableColumn then = now == null ? null : older.of(now.id);
             places[i] = read.size();
-            if (now == null) { // a column of Hudi's, or Spark's of row numbers
+            if (now == null) { // a column of Hudi's, or Spark's column of row numbers
                 read.add(fields[i]);
             } else if (then == null) {
                 places[i] = -1;
@@ -53,7 +53,7 @@ final class Form implements Serializable {
         return new Form(new StructType(stored), places, conversions);
     }
 
-    /** Returns the wanted columns of a batch, which Spark's reader fills again and again; so do these then. */
+    /** Returns the wanted columns of a batch. Spark's reader refills the batch, and thereby these columns. */
     ColumnVector[] columns(ColumnarBatch batch) {
         ColumnVector[] found = new ColumnVector[places.length];
         for (int i = 0; i < found.length; i++) {

@@ -1,8 +1,8 @@
-// How files of older versions of a table's columns, or with other names for them, become files of the newest: one Form for each
-// older version, made for the columns that a query wants. What Python sends once for each frame (frame.py, _forms) is JSON:
+// Mappings from files of older schema versions, or with other column names, to the newest version: one Form per older
+// version, for the columns of a query. Python sends JSON once per frame (native_files.py, forms_text):
 //
 //     {"newest": {"schema": Spark's JSON of a schema, "ids": [ids of all fields, parents first]}, "older": [{…}, …],
-//      "defaults": {"<id>": what older rows have in a new column, as text}}
+//      "defaults": {"<id>": the value of a new column in older rows, as text}}
 package mdt.spark;
 
 import java.util.List;
@@ -33,11 +33,11 @@ final class Forms {
     private static TableColumn version(Map told) {
         StructType schema = (StructType) DataType.fromJson((String) told.get("schema"));
         List ids = (List) told.get("ids");
-        ids.add(0, Integer.valueOf(-1)); // of the whole, whose children the columns are
+        ids.add(0, Integer.valueOf(-1)); // id of the whole row, whose children are the columns
         return new TableColumn("", schema.asNullable(), ids.iterator());
     }
 
-    /** Returns for each older version how its files give the columns of a query; null where they stand there as they are. */
+    /** Returns the mapping of the columns of a query for each older version, or null if it has them unchanged. */
     Form[] of(StructType required) {
         Form[] found = new Form[older.length];
         for (int i = 0; i < found.length; i++) {

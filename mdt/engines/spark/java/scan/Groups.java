@@ -1,6 +1,6 @@
-// Stands between Spark's reader of a split and the row groups that it takes from Parquet. The reader asks for one row group after the
-// other (readNextRowGroup) and cuts each into batches. The type that it asks is private to Spark's package, so this is not a class of that
-// type but the handler of a Proxy, which has any interface at run time.
+// A layer between Spark's reader of a split and Parquet's row groups. The reader requests one row group after another
+// (readNextRowGroup) and cuts each into batches. Its type of the source is private to Spark's package. This class is
+// therefore not an implementation but the handler of a Proxy, which implements any interface at run time.
 package mdt.spark;
 
 import java.lang.reflect.InvocationHandler;
@@ -11,19 +11,19 @@ import org.apache.parquet.column.page.PageReadStore;
 
 abstract class Groups implements InvocationHandler {
     private Object behind;
-    private Method next; // of what stands behind
+    private Method next; // of the wrapped source
 
-    /** Puts itself before what a reader takes its row groups from now. */
+    /** Inserts itself before a reader's current source of row groups. */
     final void before(Object reader) {
         behind = Internals.groups(reader);
         Class type = Internals.typeOfGroups();
         Internals.setGroups(reader, Proxy.newProxyInstance(type.getClassLoader(), new Class[] {type}, this));
     }
 
-    /** Returns the next row group that the reader gets, null behind the last. */
+    /** Returns the next row group for the reader, or null at the end. */
     abstract PageReadStore next() throws Throwable;
 
-    /** Returns the next row group of what stands behind, null behind the last. */
+    /** Returns the next row group of the wrapped source, or null at the end. */
     final PageReadStore behind() throws Throwable {
         return (PageReadStore) called(next, null);
     }

@@ -1,4 +1,4 @@
-// A row group of which some columns of decimals are read as integers: see DecimalPages.java.
+// A row group with some decimal columns as integers (DecimalPages.java).
 package mdt.spark;
 
 import java.util.Map;
@@ -17,7 +17,7 @@ final class IntegerGroup implements PageReadStore {
     }
 
     public PageReader getPageReader(ColumnDescriptor column) {
-        PageReader found = behind.getPageReader(column); // a column is known by its path, whatever its type
+        PageReader found = behind.getPageReader(column); // columns are identified by path, whatever their type
         Integer length = (Integer) lengths.get(column);
         return length == null ? found : new IntegerPages(found, column, length.intValue());
     }

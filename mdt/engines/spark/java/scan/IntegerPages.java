@@ -1,4 +1,4 @@
-// The pages of a column chunk of decimals, bytes of a fixed length, as pages of integers: see DecimalPages.java.
+// The pages of a decimal column chunk, fixed-length bytes, as pages of integers (DecimalPages.java).
 package mdt.spark;
 
 import java.io.IOException;
@@ -16,7 +16,7 @@ import org.apache.parquet.schema.PrimitiveType;
 
 final class IntegerPages implements PageReader {
     private final PageReader behind;
-    private final ColumnDescriptor column; // as one of integers
+    private final ColumnDescriptor column; // as integers
     private final int length;
     private final int width;
 
@@ -46,14 +46,14 @@ final class IntegerPages implements PageReader {
         if (read == null) {
             return null;
         }
-        if (!(read instanceof DataPageV1)) { // our files have no others
+        if (!(read instanceof DataPageV1)) { // the only kind in our files
             throw new ParquetDecodingException("a page of decimals of another kind: " + read.getClass().getName());
         }
         DataPageV1 page = (DataPageV1) read;
         if (page.getValueEncoding().usesDictionary()) {
             return page;
         }
-        if (page.getValueEncoding() != Encoding.PLAIN) { // the footer says that there is none
+        if (page.getValueEncoding() != Encoding.PLAIN) { // excluded by the footer
             throw new ParquetDecodingException("a page of decimals in the encoding " + page.getValueEncoding());
         }
         ByteBuffer stored = buffer(page.getBytes());
@@ -75,7 +75,7 @@ final class IntegerPages implements PageReader {
         }
     }
 
-    /** Returns how many bytes of a page say which values are null and where lists begin: each kind of them begins with its length. */
+    /** Returns the size of a page's repetition and definition levels. Each kind begins with its length. */
     private int levels(ByteBuffer bytes) {
         int kinds = (column.getMaxRepetitionLevel() > 0 ? 1 : 0) + (column.getMaxDefinitionLevel() > 0 ? 1 : 0);
         long end = 0;
@@ -91,19 +91,19 @@ final class IntegerPages implements PageReader {
         return (int) end;
     }
 
-    /** Returns bytes of which the first ones stay as they are; each number behind them has so many bytes as length, and then as width. */
+    /** Returns bytes with the first ones unchanged, followed by numbers converted from length to width bytes each. */
     static BytesInput integers(ByteBuffer from, int first, int length, int width) {
         int rest = from.limit() - first;
         if (rest < 0 || rest % length != 0) {
             throw new ParquetDecodingException(
-                    from.limit() + " bytes, the first " + first + " of them levels, are no page of numbers of " + length);
+                    from.limit() + " bytes, the first " + first + " of them levels, are not a page of numbers of " + length);
         }
         int count = rest / length;
         ByteBuffer to = ByteBuffer.wrap(new byte[first + count * width]).order(ByteOrder.LITTLE_ENDIAN);
         for (int i = 0; i < first; i++) {
             to.put(i, from.get(i));
         }
-        int unused = Long.SIZE - Byte.SIZE * length; // upper bits of the eight bytes that end with a number
+        int unused = Long.SIZE - Byte.SIZE * length; // unused upper bits of the eight bytes that end with a number
         int lead = Long.BYTES - length;
         for (int i = 0, at = first, put = first; i < count; i++, at += length, put += width) {
             long number = at >= lead ? from.getLong(at - lead) : leading(from, at, length);
@@ -117,7 +117,7 @@ final class IntegerPages implements PageReader {
         return BytesInput.from(to.array());
     }
 
-    /** Returns a number before which stand too few bytes; what is above it is undefined. */
+    /** Returns a number with fewer than eight bytes up to its end. The upper bits are undefined. */
     private static long leading(ByteBuffer from, int at, int length) {
         long number = 0;
         for (int i = 0; i < length; i++) {

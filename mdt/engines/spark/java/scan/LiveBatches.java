@@ -1,6 +1,6 @@
-// The batches of a split without dead rows, with the newest columns. A batch is an array of columns (ColumnVector) of some
-// thousand rows, which Spark's reader fills again and again. A batch without dead rows passes as it is; of another one each column
-// is wrapped by one with fewer rows (LiveVector), and nothing is copied.
+// The batches of a split without deleted rows, with the newest columns. A batch is an array of columns (ColumnVector)
+// of several thousand rows, which Spark's reader refills. A batch without deleted rows is passed through. For other
+// batches each column is wrapped by a column with fewer rows (LiveVector), and nothing is copied.
 package mdt.spark;
 
 import java.io.Closeable;
@@ -14,11 +14,11 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
     private final scala.collection.Iterator batches;
     private final RowGroups groups; // null: all rows are returned
     private final Selection selection;
-    private final Form form; // null: columns are as they are wanted
+    private final Form form; // null: the columns need no conversion
     private final PeekableIntIterator dead;
     private int[] positions = new int[4096];
     private int[] kept = new int[4096];
-    private ColumnarBatch source = null; // what the following were made for
+    private ColumnarBatch source = null; // the batch for which the following were created
     private ColumnarBatch whole;
     private ColumnarBatch part;
     private LiveVector[] vectors;
@@ -52,7 +52,7 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         ((Closeable) batches).close();
     }
 
-    /** Returns the live rows of a batch, null if there are none. */
+    /** Returns the live rows of a batch, or null if there are none. */
     private ColumnarBatch live(ColumnarBatch batch) {
         int rows = batch.numRows();
         int count = groups == null ? rows : keep(rows);
@@ -84,7 +84,7 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         part = new ColumnarBatch((ColumnVector[]) vectors);
     }
 
-    /** Notes which of the next rows are returned, as numbers in their batch; returns how many. */
+    /** Stores the indexes in the batch of the next rows that are returned; returns their number. */
     private int keep(int rows) {
         if (kept.length < rows) {
             positions = new int[rows];
@@ -105,7 +105,7 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         return count;
     }
 
-    /** The same for rows that follow each other, by the dead positions among them. */
+    /** The same for consecutive rows, by the deleted positions among them. */
     private int keepLive(int begin, int rows) {
         dead.advanceIfNeeded(begin);
         int count = 0;
@@ -127,7 +127,7 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         if (dead == null) {
             return false;
         }
-        dead.advanceIfNeeded(position); // positions rise
+        dead.advanceIfNeeded(position); // positions are sorted
         return dead.hasNext() && dead.peekNext() == position;
     }
 }

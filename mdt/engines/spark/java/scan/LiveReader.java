@@ -1,5 +1,5 @@
-// Reads one split on an executor: see MdtParquet.java. It is a function from a PartitionedFile, which names the split, to an
-// iterator over batches of columns, or over rows where the scan or the session wants rows.
+// Reads a split on an executor (MdtParquet.java). A function from a PartitionedFile, which identifies the split, to an
+// iterator of batches of columns, or of rows if the scan or the session requires rows.
 package mdt.spark;
 
 import java.io.Serializable;
@@ -12,14 +12,14 @@ import scala.Function1;
 import scala.runtime.AbstractFunction1;
 
 final class LiveReader extends AbstractFunction1 implements Serializable {
-    private final boolean vectorized; // whether Spark's reader returns batches
-    private final boolean batches; // whether the scan wants batches
+    private final boolean vectorized; // true if Spark's reader returns batches
+    private final boolean batches; // true if the scan takes batches
     private final StructType required;
-    Function1 newest; // Spark's reader for files of the newest version of the columns
-    Form[] forms; // of older versions; null: their files are read as the newest ones
+    Function1 newest; // Spark's reader for files of the newest schema version
+    Form[] forms; // of older versions; null: their files are read like the newest
     Function1[] older; // Spark's readers for them
-    Vectors vectors; // read dead positions that stand elsewhere
-    SQLMetric[] counters; // of what Recent counts, null: nobody asks for this one; null: nobody asks
+    Vectors vectors; // reads deleted positions in other objects
+    SQLMetric[] counters; // counters of Recent; null: not requested
 
     LiveReader(boolean vectorized, boolean batches, StructType required) {
         this.vectorized = vectorized;
@@ -32,7 +32,7 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         long[] counted = counters == null ? null : Recent.counted();
         Selection selection = Selection.of(file, vectors);
         selection.checkFooter(file);
-        if (BlockFileSystem.isBlock(file.toPath())) { // what input_file_name() says
+        if (BlockFileSystem.isBlock(file.toPath())) { // for input_file_name()
             InputFileBlockHolder.set(BlockFileSystem.file(file.toPath()).toUri().toString(),
                     BlockFileSystem.offset(file.toPath()) + file.start(), file.length());
         }

@@ -1,5 +1,6 @@
-// The live rows of a split with the newest columns, where Spark's reader returns rows instead of batches (the setting
-// spark.sql.parquet.enableVectorizedReader is off): it is asked for the position of each row as a column more.
+// The live rows of a split with the newest columns, if Spark's reader returns rows instead of batches
+// (spark.sql.parquet.enableVectorizedReader is off). The reader provides the position of each row as an additional
+// column.
 package mdt.spark;
 
 import java.io.Closeable;
@@ -19,10 +20,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class LiveRows extends scala.collection.AbstractIterator implements Closeable {
     private final scala.collection.Iterator rows;
     private final Selection selection;
-    private final Form form; // null: columns are as they are wanted
-    private final int position; // where Spark's reader says the position of a row
-    private final UnsafeProjection projection; // to the columns that are wanted
-    private final StructType stored; // what Spark's reader returns
+    private final Form form; // null: the columns need no conversion
+    private final int position; // of the column with a row's position
+    private final UnsafeProjection projection; // to the requested columns
+    private final StructType stored; // the schema that Spark's reader returns
     private InternalRow ready = null;
 
     LiveRows(scala.collection.Iterator rows, Selection selection, Form form, StructType required) {
@@ -62,7 +63,7 @@ final class LiveRows extends scala.collection.AbstractIterator implements Closea
         return found;
     }
 
-    /** Returns a row of an older file with the newest columns: by a batch of one row, for which it is known how. */
+    /** Returns a row of an older file with the newest columns, converted as a batch of one row. */
     private InternalRow newest(InternalRow row) {
         WritableColumnVector[] columns = OnHeapColumnVector.allocateColumns(1, stored);
         new RowToColumnConverter(stored).convert(row, columns);

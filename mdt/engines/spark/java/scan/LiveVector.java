@@ -11,7 +11,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class LiveVector extends ColumnVector {
     private final ColumnVector of;
     private int[] kept;
-    private LiveVector[] children = new LiveVector[0]; // of a struct, made when they are asked for
+    private LiveVector[] children = new LiveVector[0]; // of a struct, created on access
 
     LiveVector(ColumnVector of) {
         super(of.dataType());
@@ -27,7 +27,7 @@ final class LiveVector extends ColumnVector {
         }
     }
 
-    public void close() {} // whoever reads the file closes its columns
+    public void close() {} // the reader of the file closes its columns
 
     public void closeIfFreeable() {}
 

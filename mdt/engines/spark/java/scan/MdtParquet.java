@@ -1,22 +1,22 @@
-// Spark's own Parquet reader, less the rows that are dead or that no index chose. A FileFormat is asked, in the driver and once
-// for each scan, for a function that goes to the executors and there makes of each file (or a part of one, a split) an iterator
-// over its rows. Ours is LiveReader; it calls the function of Spark's format and works on what that returns:
+// Spark's own Parquet reader, without deleted rows and rows that an index excluded. In the driver, Spark asks a
+// FileFormat once per scan for a function. Executors call it with each split (a file or a part of one) and get an
+// iterator of rows. Ours is LiveReader, which calls the function of Spark's format and processes its result:
 //
 //     driver                                       executors, for each split
 //       MdtFileIndex.listFiles                       LiveReader.apply
-//         what is to be known of a file    ----->      Selection     dead and wanted positions, the footer's checksum, the version
-//         (FileStatusWithMetadata.metadata)            Vectors       dead positions where they stand in the table's metadata
-//                                                      RowGroups     reads only row groups and pages with wanted rows (Skipping)
+//         a file's metadata                ----->      Selection     deleted and candidate positions, footer CRC, version
+//         (FileStatusWithMetadata.metadata)            Vectors       deleted positions in the table's metadata
+//                                                      RowGroups     reads only row groups and pages with candidates (Skipping)
 //                                                      PageDecompressor  decompresses pages
-//                                                      DecimalPages  makes integers of decimals
-//       MdtParquet                                     LiveBatches   takes dead rows out of batches of columns
-//         one function of Spark's for each  ----->      Form          makes the newest columns of those of an older file
-//         version of the table's columns             BlockFileSystem  lets a block inside a log file be a file
-//       Affinity                                       FarStream      of far stores: footers from the executor's memory
+//                                                      DecimalPages  converts decimals to integers
+//       MdtParquet                                     LiveBatches   removes deleted rows from batches of columns
+//         a function of Spark for each     ----->      Form          converts the columns of an older file to the newest
+//         version of the table's columns             BlockFileSystem  presents a block in a log file as a file
+//       Affinity                                       FarStream      remote stores: footers from the executor's memory
 //         an executor for each file        ----->        Recent
 //
-// The classes get there in a JAR that Shipment.java makes. Accelerators that replace Spark's Parquet reader would leave all this
-// out, and return dead rows: Python refuses sessions that have one.
+// Shipment.java ships the classes in a JAR. An accelerator that replaces Spark's Parquet reader would bypass all this
+// and return deleted rows. Python refuses sessions that have one.
 package mdt.spark;
 
 import org.apache.hadoop.conf.Configuration;
@@ -39,7 +39,7 @@ import scala.collection.immutable.Map;
 
 public class MdtParquet extends ParquetFileFormat {
     static final String POSITION = "_tmp_metadata_row_index"; // Spark's reader fills a column of this name with row numbers
-    private static final String BATCHES = "returning_batch"; // whether the scan takes batches of columns, or rows
+    private static final String BATCHES = "returning_batch"; // true if the scan takes batches of columns, false for rows
     final transient Forms forms; // for the driver: executors get the Form of each version
     private final transient FileSource source;
 
@@ -57,12 +57,12 @@ public class MdtParquet extends ParquetFileFormat {
         return forms.hashCode();
     }
 
-    /** Spark compiles its loops for any kind of column: some of ours are wrapped. */
+    /** Spark compiles its loops for any kind of column, because some of ours are wrapped. */
     public Option vectorTypes(StructType required, StructType partitions, SQLConf conf) {
         return Option.empty();
     }
 
-    /** What the hidden column _metadata says of a file: of a block, the log file that it stands in. */
+    /** Values of the hidden column _metadata. For a block they describe its log file. */
     public Map fileConstantMetadataExtractors() {
         Map all = super.fileConstantMetadataExtractors();
         for (int i = 0; i < RealFile.FIELDS.length; i++) {
@@ -71,12 +71,14 @@ public class MdtParquet extends ParquetFileFormat {
         return all;
     }
 
-    /** Spark asks for the settings by which files are read. */
+    /** Spark uses these settings to read files. */
     public SQLConf getSqlConf(SparkSession session) {
         return Pinned.conf(((org.apache.spark.sql.classic.SparkSession) session).sessionState().conf());
     }
 
-    /** required: the columns of the query; filters: what Parquet may test by itself, and the query tests again. */
+    /**
+     * required: the columns of the query; filters: conditions that Parquet may use, and that the query evaluates again.
+     */
     public Function1 buildReaderWithPartitionValues(SparkSession session, StructType data, StructType partitions,
             StructType required, scala.collection.immutable.Seq filters, Map options,
             Configuration conf) {
@@ -84,11 +86,11 @@ public class MdtParquet extends ParquetFileFormat {
         conf.setLong(BlockFileSystem.FOOTERS, source.footerBytes);
         conf.set("parquet.page.verify-checksum.enabled", "true");
         if (!Skipping.IS_RIGHT) {
-            conf.set("parquet.filter.columnindex.enabled", "false"); // which would skip rows inside pages
+            conf.set("parquet.filter.columnindex.enabled", "false"); // it would skip rows inside pages
         }
         if (holdsFloats(data)) {
-            // Parquet's own filter looks for the bits of 0.0 in dictionaries and skips row groups of -0.0. Files
-            // that we write now have no dictionary of floats; older ones, and those of others, may.
+            // Parquet's own filter compares the bits of 0.0 with dictionaries and skips row groups with -0.0. New files
+            // have no dictionaries of floats, but older files and files of other writers may.
             conf.set("parquet.filter.dictionary.enabled", "false");
         }
         Option asked = options.get(BATCHES);
@@ -106,16 +108,16 @@ public class MdtParquet extends ParquetFileFormat {
         reader.older = new Function1[reader.forms.length];
         for (int i = 0; i < reader.forms.length; i++) {
             if (reader.forms[i] != null) {
-                StructType stored = reader.forms[i].stored; // whose names may be those of other columns now: no filter
+                StructType stored = reader.forms[i].stored; // old names may belong to other columns now: no filter
                 reader.older[i] = super.buildReaderWithPartitionValues(session, stored, partitions,
                         vectorized ? stored : numbered(stored), Scala.seq(new Object[0]), inner,
-                        new Configuration(conf)); // which keeps the names of the columns that are read
+                        new Configuration(conf)); // it stores the names of the columns that are read
             }
         }
         return reader;
     }
 
-    /** Returns whether floating point numbers occur anywhere in a type. */
+    /** Returns true if a type contains floating-point numbers. */
     private static boolean holdsFloats(DataType type) {
         if (type instanceof ArrayType) {
             return holdsFloats(((ArrayType) type).elementType());
@@ -135,7 +137,7 @@ public class MdtParquet extends ParquetFileFormat {
         return type instanceof FloatType || type instanceof DoubleType;
     }
 
-    /** Returns the columns with the one of row numbers, last if it is not among them. */
+    /** Returns the columns including the column of row numbers, which is appended if it is missing. */
     static StructType numbered(StructType columns) {
         if (position(columns) < columns.length()) {
             return columns;
@@ -143,7 +145,7 @@ public class MdtParquet extends ParquetFileFormat {
         return columns.add(new StructField(POSITION, LongType$.MODULE$, true, Metadata.empty()));
     }
 
-    /** Returns where the column of row numbers stands, the number of columns if it is none of them. */
+    /** Returns the index of the column of row numbers, or the number of columns if it is missing. */
     static int position(StructType columns) {
         String[] names = columns.fieldNames();
         for (int i = 0; i < names.length; i++) {

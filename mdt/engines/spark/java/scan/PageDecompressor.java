@@ -1,6 +1,6 @@
-// Decompresses the pages of our files. Parquet's own way begins each page with a new stream that has a buffer of 64 KiB
-// (io.file.buffer.size, as Spark sets it), which costs more than to decompress a page of 4 KiB; here a page goes from one array into
-// another. A reader keeps one decompressor for each codec, in a map that is private: ours take their places there.
+// Decompresses the pages of our files. Parquet creates a stream with a buffer of 64 KiB (io.file.buffer.size, as set by
+// Spark) per page, which costs more than decompressing a page of 4 KiB. Here a page is decompressed from array to
+// array. A Parquet reader keeps a decompressor per codec in a private map, in which ours replace them.
 package mdt.spark;
 
 import com.github.luben.zstd.ZstdDecompressCtx;
@@ -19,7 +19,7 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
     private static final CompressionCodecName[] CODECS = {
         CompressionCodecName.LZ4_RAW, CompressionCodecName.SNAPPY, CompressionCodecName.ZSTD
     };
-    private static final int LZ4_RATIO_MAX = 255; // of the format: no byte stands for more
+    private static final int LZ4_RATIO_MAX = 255; // of the format: the maximum expansion of a byte
     private final CompressionCodecName codec;
     private final Lz4Decompressor lz4 = new Lz4Decompressor();
     private ZstdDecompressCtx zstd; // null: not used yet
@@ -28,7 +28,7 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
         this.codec = codec;
     }
 
-    /** Lets what a reader of a file reads be decompressed here. */
+    /** Decompresses the pages of a file's reader here. */
     static void serve(ParquetFileReader file) {
         Map known = Internals.decompressors(file);
         for (int i = 0; i < CODECS.length; i++) {
@@ -61,12 +61,12 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
         }
         byte[] found = new byte[bytes];
         if (length == 0 && bytes == 0) {
-            return found; // some writers do not compress what is empty, as values of nulls are
+            return found; // some writers do not compress empty values, such as those of nulls
         }
         int count;
         try {
             count = decompress(from, offset, length, found);
-        } catch (RuntimeException damaged) { // each of the libraries has exceptions of its own
+        } catch (RuntimeException damaged) { // each library has its own exceptions
             throw new IOException("a page of " + codec + " is damaged: " + damaged.getMessage(), damaged);
         }
         if (count != bytes) {

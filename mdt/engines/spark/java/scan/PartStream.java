@@ -1,4 +1,4 @@
-// A stream of so many bytes, with positions from 0.
+// A stream of a fixed number of bytes, with positions from 0.
 package mdt.spark;
 
 import java.io.EOFException;

@@ -1,8 +1,10 @@
-// Settings of a session that would change what Spark's Parquet reader returns, and the values that our scans have instead. A table
-// has one answer: sessions set these for files of other writers, and our planner prunes by the values as they are stored.
+// Session settings that would change the result of Spark's Parquet reader, and their fixed values in our scans. The
+// result of a query must not depend on them: sessions set them for files of other writers, and our planner prunes by
+// stored values.
 //
-// Two of them are options of the relation, which Spark looks at before the session: a file that is gone or damaged is an error, not
-// a file without rows. The others are in the configuration that Spark's format asks for; of Spark 4.0, which does not ask, only the calendars are pinned.
+// Two of them are options of the relation, which have precedence over the session: a missing or corrupt file is an
+// error, not an empty file. The others are in the configuration of Spark's format. Spark 4.0 does not use it, so there
+// only the calendars are fixed.
 package mdt.spark;
 
 import org.apache.spark.sql.internal.SQLConf;
@@ -19,18 +21,18 @@ final class Pinned {
         {"spark.sql.parquet.inferTimestampNTZ.enabled", "true"},
         {"spark.sql.legacy.parquet.nanosAsLong", "false"},
         {"spark.sql.parquet.fieldId.read.enabled", "false"},
-        {"spark.sql.parquet.recordLevelFilter.enabled", "false"}, // which tells 0.0 from -0.0
-        {"spark.sql.caseSensitive", "true"} // of the columns in files: names that differ in case are those of two columns
+        {"spark.sql.parquet.recordLevelFilter.enabled", "false"}, // it distinguishes 0.0 from -0.0
+        {"spark.sql.caseSensitive", "true"} // of the columns in files: names that differ in case are different columns
     };
 
     private Pinned() {}
 
-    /** Returns the options of a relation with ours. */
+    /** Returns the options of a relation with ours added. */
     static Map relation(Map options) {
         return with(options, OF_RELATION);
     }
 
-    /** Returns the options of a relation less ours, as a user gave them. */
+    /** Returns the options of a relation without ours, as a user set them. */
     static Map given(Map options) {
         Map left = options;
         for (int i = 0; i < OF_RELATION.length; i++) {
@@ -42,7 +44,7 @@ final class Pinned {
         return left;
     }
 
-    /** Returns the options of a reader with ours. */
+    /** Returns the options of a reader with ours added. */
     static Map reader(Map options) {
         return with(options, OF_READER);
     }

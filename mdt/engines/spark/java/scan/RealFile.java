@@ -1,4 +1,4 @@
-// One field of the hidden column _metadata, of a file or of the log file that a block stands in. Spark calls it with a
+// A field of the hidden column _metadata, of a file or of the log file that contains a block. Spark calls it with a
 // PartitionedFile.
 package mdt.spark;
 

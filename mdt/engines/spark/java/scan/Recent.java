@@ -1,6 +1,6 @@
-// What one executor keeps in memory of what it has read, at most so many bytes: the oldest use goes first. Files never change, and keys
-// say which bytes of which file a value is made of. Queries reach the executor that has something where Affinity.java asks Spark to
-// send them. What tasks find and what they read is counted for the query that asks for figures (TableScan.java).
+// An LRU cache of an executor, limited by bytes. Files never change, and keys identify the bytes of a value.
+// Affinity.java makes Spark send queries to the executor that has cached a file. Hits and misses of tasks are counted
+// for queries with metrics (TableScan.java).
 package mdt.spark;
 
 import java.util.Iterator;
@@ -11,7 +11,7 @@ final class Recent {
     static final Recent FOOTERS = new Recent(0); // FarStream.java
     static final Recent VECTORS = new Recent(2); // Vectors.java
     static final int COUNTS = 4;
-    private static final ThreadLocal COUNTED = new ThreadLocal(); // long[]: of each of them, found and read
+    private static final ThreadLocal COUNTED = new ThreadLocal(); // long[]: hits and misses for each cache
     private final Map known = new LinkedHashMap(16, 0.75f, true); // key -> Object[]: value, Long bytes
     private final int counter;
     private long size = 0;
@@ -20,13 +20,13 @@ final class Recent {
         this.counter = counter;
     }
 
-    /** Returns what is kept, null: nothing. */
+    /** Returns the cached value, or null. */
     synchronized Object get(Object key) {
         Object[] found = (Object[]) known.get(key);
         return found == null ? null : found[0];
     }
 
-    /** Keeps a value of so many bytes among at most so many, if it is not larger by itself. */
+    /** Caches a value of this size, unless it exceeds the limit by itself. */
     synchronized void put(Object key, Object value, long bytes, long bytesMax) {
         if (bytes <= bytesMax) {
             Object[] before = (Object[]) known.put(key, new Object[] {value, Long.valueOf(bytes)});
@@ -38,7 +38,7 @@ final class Recent {
         }
     }
 
-    /** Counts something that this thread has found here, or has read. */
+    /** Counts a hit or a miss of this thread. */
     void count(boolean found) {
         long[] counts = (long[]) COUNTED.get();
         if (counts != null) {
@@ -46,7 +46,7 @@ final class Recent {
         }
     }
 
-    /** Returns what this thread counts from here on. */
+    /** Returns the counters of this thread, starting now. */
     static long[] counted() {
         COUNTED.set(new long[COUNTS]);
         return (long[]) COUNTED.get();

@@ -1,5 +1,5 @@
-// The row groups of a split, for two reasons: to know at which position of the file the rows of each batch stand, and to hand out only
-// row groups and pages with wanted rows.
+// The row groups of a split: tracks the file positions of the rows of each batch, and returns only row groups and pages
+// with candidate rows.
 package mdt.spark;
 
 import java.util.List;
@@ -11,19 +11,19 @@ import org.apache.parquet.internal.filter2.columnindex.RowRanges;
 
 final class RowGroups extends Groups {
     private final Selection selection;
-    private ParquetFileReader file; // null: row groups come as Spark chose them
-    private boolean onlyWanted = false; // whether no other rows are read
-    private RowRanges[] ranges; // wanted rows of each row group; null: all of them
+    private ParquetFileReader file; // null: row groups as chosen by Spark
+    private boolean onlyWanted = false; // true if no other rows are read
+    private RowRanges[] ranges; // candidate rows of each row group; null: all rows
     private int next = 0;
     private long first; // position of the first row of the current row group
-    private PrimitiveIterator.OfLong chosen; // numbers in it of the rows that were read; null: all
-    private long passed; // rows of it that have become batches
+    private PrimitiveIterator.OfLong chosen; // indexes in it of the rows that were read; null: all rows
+    private long passed; // number of its rows that are already in batches
 
     private RowGroups(Selection selection) {
         this.selection = selection;
     }
 
-    /** Puts itself between the reader of an iterator of Spark's and its row groups. */
+    /** Inserts itself between the reader of a Spark iterator and its row groups. */
     static RowGroups before(Object iterator, ParquetFileReader file, Selection selection) {
         Object reader = Internals.reader(iterator);
         RowGroups found = new RowGroups(selection);
@@ -34,17 +34,17 @@ final class RowGroups extends Groups {
         return found;
     }
 
-    /** Returns whether nothing but the rows that are to be returned is read. */
+    /** Returns true if only rows that are returned are read. */
     boolean isExact() {
         return selection.dead == null && (selection.wanted == null || onlyWanted);
     }
 
-    /** Returns whether rows are read that are not wanted. */
+    /** Returns true if rows are read that are not candidates. */
     boolean readsOthers() {
         return selection.wanted != null && !onlyWanted;
     }
 
-    /** Computes which rows of each row group are read; returns their number. */
+    /** Computes the rows to read of each row group; returns their number. */
     private long plan(ParquetFileReader reader) {
         List groups = reader.getRowGroups();
         RowRanges[] found = new RowRanges[groups.size()];
@@ -93,7 +93,7 @@ final class RowGroups extends Groups {
         return null;
     }
 
-    /** Writes the positions of the next rows, which are a batch; returns false, and writes none, if they follow the first. */
+    /** Stores the positions of the next batch of rows. Returns false, without storing them, if they are consecutive. */
     boolean positions(int[] to, int rows) {
         if (chosen == null) {
             to[0] = (int) (first + passed);

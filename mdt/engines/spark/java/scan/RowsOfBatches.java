@@ -1,4 +1,4 @@
-// The rows of batches one by one, for scans that want rows: of more columns than Spark generates code for, for example.
+// The rows of batches, for scans that take rows, for example because they have too many columns for code generation.
 package mdt.spark;
 
 import java.io.Closeable;

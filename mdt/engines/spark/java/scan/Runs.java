@@ -1,5 +1,5 @@
-// Runs of rows in the form in which Parquet takes them: as an index of pages that do not exist. RowRanges, by which Parquet reads
-// parts of a row group, can be made of the rows of pages only.
+// Runs of rows in Parquet's form, an index of imaginary pages. Parquet reads parts of a row group by RowRanges, which
+// can only be made from the rows of pages.
 package mdt.spark;
 
 import java.util.Arrays;
@@ -13,7 +13,9 @@ final class Runs implements OffsetIndex {
     private long[] lasts = new long[64];
     private int count = 0;
 
-    /** Returns the positions that lie in a row group, which begins at a position and has so many rows; numbered from its first. */
+    /**
+     * Returns the positions within a row group that begins at begin and has this many rows, relative to its first row.
+     */
     static RowRanges of(RoaringBitmap positions, long begin, long rows) {
         Runs runs = new Runs();
         PeekableIntIterator each = positions.getIntIterator();

@@ -1,5 +1,5 @@
-// What the driver says of one file besides its name: bytes in the metadata of its FileStatusWithMetadata, which Spark sends with
-// the splits of the file. Integers are big-endian; bitmaps are Roaring bitmaps in the portable form that Python writes.
+// The driver's information about a file: bytes in the metadata of its FileStatusWithMetadata, which Spark sends with
+// its splits. Integers are big-endian. Bitmaps are Roaring bitmaps in the portable format of Python.
 package mdt.spark;
 
 import java.nio.ByteBuffer;
@@ -8,17 +8,17 @@ import org.roaringbitmap.RoaringBitmap;
 import scala.collection.immutable.Map;
 
 final class Selection {
-    private static final String ABOUT = "mdt"; // length and CRC-32 of the footer, version; where dead positions stand, if they stand elsewhere; a bitmap of some
-    private static final String ELSEWHERE = "mdt_vectors"; // the object in which they stand
-    private static final String WANTED = "mdt_wanted"; // the bitmap of the positions that may match the query's conditions
+    private static final String ABOUT = "mdt"; // length and CRC-32 of the footer, version; the location of deleted positions in another object; a bitmap of others
+    private static final String ELSEWHERE = "mdt_vectors"; // the object that contains them
+    private static final String WANTED = "mdt_wanted"; // bitmap of the candidate positions of the query
     private static final int ABOUT_BYTES = 12;
-    private static final int FEW = 8; // single rows are told from the dead ones at once if at most one of so many is wanted
+    private static final int FEW = 8; // single rows are compared with the deleted positions if at most one row in this many is a candidate
     private static final byte[] NOTHING = new byte[0];
-    private static final byte[] PLAIN = {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1}; // no footer to compare, the newest version
-    final int version; // of the columns, -1: the newest
+    private static final byte[] PLAIN = {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1}; // no footer to verify, the newest version
+    final int version; // of the columns, -1 for the newest
     final RoaringBitmap dead; // null: none
     final RoaringBitmap wanted; // null: all
-    private final int footerBytes; // 0: not compared
+    private final int footerBytes; // 0: not verified
     private final int footerCrc;
 
     private Selection(ByteBuffer about, byte[] chosen, String elsewhere, Vectors vectors) {
@@ -27,7 +27,7 @@ final class Selection {
         this.version = about.getInt();
         RoaringBitmap gone = elsewhere == null ? null : vectors.read(elsewhere, about);
         RoaringBitmap more = about.hasRemaining() ? Vectors.bitmap(about, null, 0L) : null;
-        gone = gone == null ? more : more == null ? gone : RoaringBitmap.or(gone, more); // others use what was read, too
+        gone = gone == null ? more : more == null ? gone : RoaringBitmap.or(gone, more); // the bitmap is shared with other readers
         RoaringBitmap kept = chosen.length > 0 ? Vectors.bitmap(ByteBuffer.wrap(chosen), null, 0L) : null;
         if (gone != null && kept != null && (kept.isEmpty() || kept.getLongCardinality() * FEW <= kept.last())) {
             kept.andNot(gone);
@@ -37,7 +37,7 @@ final class Selection {
         this.wanted = kept;
     }
 
-    /** Driver: returns the bytes for a file, null where there is nothing to say. */
+    /** Driver: returns the bytes for a file, or null for defaults. */
     static byte[] about(int footerBytes, int footerCrc, int version) {
         if (footerBytes == 0 && version < 0) {
             return null;
@@ -45,21 +45,26 @@ final class Selection {
         return ByteBuffer.allocate(ABOUT_BYTES).putInt(footerBytes).putInt(footerCrc).putInt(version).array();
     }
 
-    /** Driver: returns the bytes for a file with dead rows. where: of those that stand elsewhere; dead: a bitmap of the others; null: none. */
+    /**
+     * Driver: returns the bytes for a file with deleted rows. where: location of a bitmap in another object; dead: a
+     * further bitmap, or null.
+     */
     static byte[] withDead(byte[] about, byte[] where, byte[] dead) {
         ByteBuffer to = ByteBuffer.allocate(ABOUT_BYTES + (where == null ? 0 : where.length) + (dead == null ? 0 : dead.length));
         to.put(about == null ? PLAIN : about).put(where == null ? NOTHING : where).put(dead == null ? NOTHING : dead);
         return to.array();
     }
 
-    /** Driver: returns the metadata of a file. elsewhere: the object with its dead positions, null: none. */
+    /** Driver: returns the metadata of a file. elsewhere: the object with its deleted positions, or null. */
     static Map metadata(byte[] about, String elsewhere, byte[] wanted) {
         Map found = about == null ? Scala.none() : Scala.with(Scala.none(), ABOUT, about);
         found = elsewhere == null ? found : Scala.with(found, ELSEWHERE, elsewhere);
         return wanted == null ? found : Scala.with(found, WANTED, wanted);
     }
 
-    /** Executor: returns what the driver has said of the file of a split. vectors: reads what stands elsewhere. */
+    /**
+     * Executor: returns the driver's information about the file of a split. vectors: reads bitmaps in other objects.
+     */
     static Selection of(PartitionedFile file, Vectors vectors) {
         Map told = file.otherConstantMetadataColumnValues();
         byte[] about = told.contains(ABOUT) ? (byte[]) told.apply(ABOUT) : PLAIN;
@@ -72,12 +77,12 @@ final class Selection {
         return dead == null && wanted == null;
     }
 
-    /** Returns whether the row at a position is to be returned. */
+    /** Returns true if the row at a position is to be returned. */
     boolean keeps(int position) {
         return (dead == null || !dead.contains(position)) && (wanted == null || wanted.contains(position));
     }
 
-    /** Fails unless the footer of the file, which Spark believes, is as it was written. */
+    /** Fails if the footer that Spark uses differs from the written footer. */
     void checkFooter(PartitionedFile file) {
         if (footerBytes > 0) {
             Footers.check(file, footerBytes, footerCrc);

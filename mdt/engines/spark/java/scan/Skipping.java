@@ -1,7 +1,7 @@
-// Whether this release of Spark can be trusted to skip rows inside a page. Up to 4.1 its reader of integers that are stored by their
-// differences (DELTA_BINARY_PACKED) begins again with the first value of the page when it is told to skip none, as it is between runs
-// of rows: values are wrong, and nobody is told. Files that we write now have no such columns; some of older versions have, and Hudi's
-// files may. Of these, whole row groups are read there.
+// Row groups in which this release of Spark skips rows inside pages correctly. Up to 4.1 its reader of delta-encoded
+// integers (DELTA_BINARY_PACKED) returns to the first value of the page if it skips zero rows, as it does between runs
+// of rows, and returns wrong values without an error. New files have no such columns, but older ones and Hudi's files
+// may. Their row groups are read completely.
 package mdt.spark;
 
 import java.io.IOException;
@@ -21,7 +21,10 @@ final class Skipping {
 
     private Skipping() {}
 
-    /** Returns whether rows inside the pages of a row group can be skipped: Parquet must know where its pages begin, too. */
+    /**
+     * Returns true if rows inside the pages of a row group can be skipped. Parquet must also know where its pages
+     * begin.
+     */
     static boolean isSafe(BlockMetaData group) {
         for (Iterator i = group.getColumns().iterator(); i.hasNext(); ) {
             ColumnChunkMetaData column = (ColumnChunkMetaData) i.next();

@@ -1,4 +1,4 @@
-// A column of one version of a table's columns, or a field inside one, with its id, which renames do not change.
+// A column of a schema version, or a nested field, with its id, which renames do not change.
 package mdt.spark;
 
 import java.util.Iterator;
@@ -37,7 +37,7 @@ final class TableColumn {
         }
     }
 
-    /** Returns the child of a name, null if there is none. */
+    /** Returns the child with a name, or null. */
     TableColumn named(String wanted) {
         for (int i = 0; i < children.length; i++) {
             if (children[i].name.equals(wanted)) {
@@ -47,7 +47,7 @@ final class TableColumn {
         return null;
     }
 
-    /** Returns the child with an id, null if there is none. */
+    /** Returns the child with an id, or null. */
     TableColumn of(int wanted) {
         for (int i = 0; i < children.length; i++) {
             if (children[i].id == wanted) {

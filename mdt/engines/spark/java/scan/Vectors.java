@@ -1,10 +1,10 @@
-// Deletion vectors that stand in the table's metadata: the driver tells where, and executors read them, compare their checksum, and
-// keep them decoded. Of a far store, where a request takes longer than a megabyte, small ones are read with all that stands around
-// them: a checkpoint has the vectors of neighbouring files beside each other.
+// Deletion vectors in the table's metadata: the driver sends their locations, and executors read them, verify the
+// checksum, and cache them decoded. In remote stores, where a request takes longer than a megabyte, small vectors are
+// read together with their neighbors, because a checkpoint stores the vectors of neighboring files side by side.
 //
-//     the driver tells of a file                          an executor
-//       Selection   offset, bytes, CRC-32, count   --->     Recent.VECTORS   decoded, by exactly these numbers
-//                   the object, as a path of a block          else one read of the object, or of a chunk of it
+//     the driver sends for a file                         an executor
+//       Selection   offset, bytes, CRC-32, count   --->     Recent.VECTORS   decoded, with these numbers as the key
+//                   the object, as a path of a block          else a read of the object, or of a chunk of it
 package mdt.spark;
 
 import java.io.EOFException;
@@ -25,27 +25,27 @@ import org.roaringbitmap.BatchIterator;
 import org.roaringbitmap.RoaringBitmap;
 
 final class Vectors implements Serializable {
-    static final int BYTES = 20; // of what the driver tells of one
-    private static final int CHUNK_BYTES = 1 << 20; // a store sends so much hardly later than its first byte
-    private static final int SMALL_BYTES = 1 << 16; // sixteen and more of them stand in a chunk
-    private static final int ENTRY_BYTES = 256; // of a key and a bitmap, beside its containers
-    private static final String REPAIR = "the metadata can be made again from the log: t.repair(), or mdt repair";
-    private final Broadcast far; // the configuration of the query, null: of a near store, where that of the executor does
-    private final long bytesMax; // that an executor keeps
+    static final int BYTES = 20; // of the location of a vector
+    private static final int CHUNK_BYTES = 1 << 20; // a store sends this much in little more time than the first byte
+    private static final int SMALL_BYTES = 1 << 16; // a chunk has sixteen or more of them
+    private static final int ENTRY_BYTES = 256; // of a key and a bitmap, besides its containers
+    private static final String REPAIR = "rebuild the metadata from the log with t.repair() or mdt repair";
+    private final Broadcast far; // the configuration of the query; null for a local store, which uses the executor's configuration
+    private final long bytesMax; // cache size of an executor
 
-    /** conf: null, if the store is near. */
+    /** conf: null if the store is local. */
     Vectors(SparkContext context, Configuration conf, long bytesMax) {
         this.far = conf == null ? null : context.broadcast(
                 new SerializableConfiguration(new Configuration(conf)), scala.reflect.ClassTag$.MODULE$.apply(SerializableConfiguration.class));
         this.bytesMax = bytesMax;
     }
 
-    /** Driver: returns the path by which executors know an object. bytes: of all of it. */
+    /** Driver: returns the path by which executors open an object. bytes: its size. */
     static String object(String uri, long bytes) {
         return BlockFileSystem.path(uri, 0L, bytes, bytes, 0, 0);
     }
 
-    /** Executor: returns the dead rows of which the driver has told where in an object they stand. */
+    /** Executor: returns the deleted rows at a location sent by the driver. */
     RoaringBitmap read(String object, ByteBuffer told) {
         long offset = told.getLong();
         int bytes = told.getInt();
@@ -70,7 +70,7 @@ final class Vectors implements Serializable {
         return found;
     }
 
-    /** Returns the positions in a serialized bitmap. Fails for other bytes: positions rise, and are as many as it says. */
+    /** Returns the positions in a serialized bitmap. Fails if they are not sorted, or not as many as it declares. */
     static RoaringBitmap bitmap(ByteBuffer from, String object, long offset) {
         RoaringBitmap found = new RoaringBitmap();
         try {
@@ -86,7 +86,7 @@ final class Vectors implements Serializable {
             for (int at = 0; at < some; at++) {
                 long position = positions[at] & 0xffffffffL;
                 if (position <= last) {
-                    throw damaged(object, offset, "positions do not rise", null);
+                    throw damaged(object, offset, "positions are not sorted", null);
                 }
                 last = position;
             }
@@ -117,10 +117,10 @@ final class Vectors implements Serializable {
             }
             return ByteBuffer.wrap(whole, at, bytes);
         } catch (FileNotFoundException gone) {
-            throw new Failure("Missing", "the deletion vectors of data files are gone [" + name(object) + "]",
-                    "the state was cleaned while it was read: begin with a new DataFrame; if it was not, " + REPAIR, gone);
+            throw new Failure("Missing", "the deletion vectors of data files are missing [" + name(object) + "]",
+                    "if the snapshot was cleaned while it was read, create the DataFrame again; if not, " + REPAIR, gone);
         } catch (EOFException end) {
-            throw damaged(object, offset, "the object ends before", end);
+            throw damaged(object, offset, "the object is too short", end);
         } catch (IOException failure) {
             throw new Failure("Unavailable", "deletion vectors cannot be read [" + name(object) + "]: " + failure, "run the query again", failure);
         }

@@ -1,5 +1,6 @@
-// A relation whose rows Python finds out whenever a query is planned: changes of a table. Spark says which columns it wants and which
-// conditions it will test on every row; Python answers with a frame of such rows, in which rows may lack for which they do not hold.
+// A relation whose rows Python computes whenever a query is planned: changes of a table. Spark passes the columns and
+// the conditions that it will evaluate again. Python returns a frame, which may omit rows that do not satisfy the
+// conditions.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -17,7 +18,7 @@ final class AskedRelation extends BlankRelation implements CatalystScan {
     private final Function rows;
     private final long bytes;
 
-    /** rows: called with a session, conditions as JSON, and names of columns as JSON; bytes: of all rows, roughly. */
+    /** rows: called with a session, conditions as JSON, and column names as JSON; bytes: estimated size of all rows. */
     AskedRelation(SparkSession session, Function rows, StructType columns, long bytes) {
         super(session, columns);
         this.rows = rows;

@@ -1,4 +1,4 @@
-// A relation that has columns, and no more: nobody reads it. Those that are read are derived from it.
+// A relation that only has columns and is never read. Relations that are read are derived from it.
 package mdt.spark;
 
 import org.apache.spark.sql.SQLContext;
@@ -23,7 +23,7 @@ class BlankRelation extends BaseRelation {
         return columns;
     }
 
-    /** The rows are those of Spark's own execution, which it takes as they are. */
+    /** Rows are already in Spark's internal format. */
     public boolean needConversion() {
         return false;
     }

@@ -1,5 +1,5 @@
-// A relation over the plan of any frame, for what is more than files: rows that some commits wrote, changes. Spark asks it
-// for columns and tells the conditions that it will test; both become a part of the plan, so that files are chosen by them.
+// A relation over the plan of any frame, for results that are not just files: incremental reads, changes. Columns and
+// conditions from Spark become part of the plan, so that they prune files.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -25,7 +25,7 @@ final class FrameRelation extends BlankRelation implements CatalystScan, Inserta
     private final LogicalPlan plan;
     private final Map columns = new HashMap(); // name -> attribute of the plan
 
-    /** schema: the plan's, perhaps with comments. */
+    /** schema: of the plan, perhaps with comments. */
     FrameRelation(SparkSession session, scala.collection.immutable.Map options, LogicalPlan plan, StructType schema) {
         super(session, schema);
         this.options = options;
@@ -53,7 +53,7 @@ final class FrameRelation extends BlankRelation implements CatalystScan, Inserta
         return Dataset.ofRows((org.apache.spark.sql.classic.SparkSession) session, rows).queryExecution().toRdd();
     }
 
-    /** Returns a condition on this relation as one on the plan. */
+    /** Returns a condition on this relation as a condition on the plan. */
     private Expression ours(Expression condition) {
         return (Expression) condition.transform(new Replacement() {
             Object of(Object node) {

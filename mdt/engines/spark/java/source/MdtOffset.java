@@ -1,4 +1,4 @@
-// A place in the history of a table, as text that Python makes and reads (mdt/source/streaming.py).
+// A position in the history of a table, as text that Python creates and parses (mdt/source/streaming.py).
 package mdt.spark;
 
 import org.apache.spark.sql.execution.streaming.Offset;

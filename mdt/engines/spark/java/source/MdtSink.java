@@ -1,4 +1,5 @@
-// df.writeStream.format("mdt"): each batch is one write of a table, which has the number of the batch: repeated, it changes nothing.
+// df.writeStream.format("mdt"): each batch is a write with the number of the batch, so that repeating it changes
+// nothing.
 package mdt.spark;
 
 import java.util.function.Function;
@@ -8,11 +9,11 @@ import org.apache.spark.sql.execution.streaming.Sink;
 import scala.collection.immutable.Map;
 
 final class MdtSink implements Sink {
-    private static final String QUERY = "sql.streaming.queryId"; // what Spark calls it in the properties of a stream's thread
+    private static final String QUERY = "sql.streaming.queryId"; // in the properties of a stream's thread
 
     private final Map options;
     private final String mode;
-    private Function sink; // of Python, which keeps the table open from the first batch on
+    private Function sink; // in Python; keeps the table open after the first batch
 
     MdtSink(Map options, String mode) {
         this.options = options;

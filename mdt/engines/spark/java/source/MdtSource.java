@@ -1,12 +1,12 @@
-// What format("mdt") and USING mdt mean to Spark. Jar.java lists it as a data source of that name; Spark makes an instance and
-// looks which of its interfaces it has:
+// The data source of format("mdt") and USING mdt. Jar.java declares it under this name. Spark creates an instance and
+// uses the interfaces that it implements:
 //
-//     RelationProvider, SchemaRelationProvider   spark.read.format("mdt"), tables of the catalog: createRelation gives a relation
+//     RelationProvider, SchemaRelationProvider   spark.read.format("mdt"), catalog tables: createRelation returns a relation
 //     CreatableRelationProvider                  df.write.format("mdt"), CREATE TABLE … AS SELECT: createRelation writes rows
 //     StreamSourceProvider, StreamSinkProvider   readStream and writeStream: MdtStream and MdtSink
 //
-// What a table is, Python knows (Python.java). It answers with a frame, and a relation is made of its plan: MdtRelation if
-// files are read as they are, FrameRelation if there is more to do, as for an incremental query.
+// Python opens the table (Python.java) and returns a frame, whose plan becomes a relation: MdtRelation if only files
+// are read, otherwise FrameRelation, for example for an incremental query.
 package mdt.spark;
 
 import java.util.function.Function;
@@ -47,19 +47,19 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         return relation(context.sparkSession(), options, null);
     }
 
-    /** columns: what the user, or the catalog, says that the table has. */
+    /** columns: as declared by the user or the catalog. */
     public BaseRelation createRelation(SQLContext context, Map options, StructType columns) {
         return relation(context.sparkSession(), options, columns);
     }
 
-    /** Writes; what is returned tells Spark which columns the table has. */
+    /** Writes rows. The result tells Spark the table's columns. */
     public BaseRelation createRelation(SQLContext context, SaveMode mode, Map options, Dataset rows) {
         SparkSession session = context.sparkSession();
         LogicalPlan plan = Python.write(session, options, mode.toString(), rows);
         return new FrameRelation(session, options, plan, commented(plan.schema(), rows.schema()));
     }
 
-    /** Returns columns of which those without a comment have that of the same name, which the catalog keeps. */
+    /** Returns columns with missing comments taken from the catalog's columns of the same names. */
     static StructType commented(StructType columns, StructType said) {
         StructField[] found = (StructField[]) columns.fields().clone();
         for (int i = 0; i < found.length; i++) {
@@ -77,12 +77,12 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         return new Tuple2(NAME, stream(context, columns, options).schema());
     }
 
-    /** checkpoint: where the stream keeps what it needs; ours needs nothing. */
+    /** checkpoint: a directory for the stream's state, which is not used. */
     public Source createSource(SQLContext context, String checkpoint, Option columns, String provider, Map options) {
         return stream(context, columns, options);
     }
 
-    /** Opens the table of a stream. columns: those that the user names. */
+    /** Opens the table of a stream. columns: as declared by the user. */
     private static MdtStream stream(SQLContext context, Option columns, Map options) {
         SparkSession session = context.sparkSession();
         Function stream = (Function) Python.ask("stream", session, options, null, null);
@@ -96,7 +96,7 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         return new MdtSink(all, mode.toString());
     }
 
-    /** columns: what the table must have, with comments, which the catalog alone keeps; null for any. */
+    /** columns: the columns that the table must have, with comments, which only the catalog stores; null for any. */
     static BaseRelation relation(SparkSession session, Map options, StructType columns) {
         LogicalPlan plan = Python.read(session, options, columns == null ? null : columns.json());
         StructType schema = columns == null ? plan.schema() : commented(plan.schema(), columns);

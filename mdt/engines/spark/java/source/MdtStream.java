@@ -1,6 +1,7 @@
-// spark.readStream.format("mdt"): the commits of a table, one batch after the other. Python, which has the table open as long as the
-// query runs, knows how far a batch goes and which rows it has. The plan of its frame becomes a part of the query's, its relations
-// saying of themselves that they stream, as Spark wants it: so the query's filters and columns reach them, and choose files.
+// spark.readStream.format("mdt"): the commits of a table in batches. Python, which keeps the table open while the query
+// runs, determines the end of a batch and its rows. The plan of its frame becomes a part of the query's plan, with
+// relations marked as streaming, as Spark requires. Filters and columns of the query therefore reach them and prune
+// files.
 package mdt.spark;
 
 import java.util.List;
@@ -19,9 +20,9 @@ import scala.Option;
 
 final class MdtStream implements Source, SupportsTriggerAvailableNow {
     private final SparkSession session;
-    private final Function stream; // what Python is asked by
+    private final Function stream; // receives requests in Python
     private final StructType columns;
-    private String last; // of a query that reads what there is when it begins, and ends
+    private String last; // of a query that reads the available rows and then ends
 
     MdtStream(SparkSession session, Function stream, StructType columns) {
         this.session = session;
@@ -33,7 +34,7 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
         return columns;
     }
 
-    /** Whatever is no order to read everything: how much a batch has, the options say. */
+    /** Options limit the size of a batch, unless Spark asks for everything. */
     public ReadLimit getDefaultReadLimit() {
         return new ReadLimit() {};
     }
@@ -48,9 +49,9 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
         last = Python.texts(Python.ask(stream, "newest", session, null, null, null))[0];
     }
 
-    /** Of older ways to ask; Spark takes latestOffset. */
+    /** An older interface. Spark uses latestOffset. */
     public Option getOffset() {
-        throw new UnsupportedOperationException("a stream of mdt is asked for its latestOffset");
+        throw new UnsupportedOperationException("streams of mdt support only latestOffset");
     }
 
     public org.apache.spark.sql.Dataset getBatch(Option start, org.apache.spark.sql.execution.streaming.Offset end) {
@@ -62,7 +63,9 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
                 : Dataset.ofRows(session, streaming);
     }
 
-    /** Returns a plan whose leaves say that they stream, null where they are no relations: rows that cannot be read. */
+    /**
+     * Returns a plan whose leaves are marked as streaming, or null if they are not relations: rows that cannot be read.
+     */
     private static LogicalPlan streaming(LogicalPlan plan) {
         List leaves = Scala.list(plan.collectLeaves());
         for (int i = 0; i < leaves.size(); i++) {
@@ -81,7 +84,7 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
         });
     }
 
-    /** What was read need not be kept: cleaning knows what the table keeps. */
+    /** Nothing to do: cleaning decides how long rows are available. */
     public void commit(org.apache.spark.sql.execution.streaming.Offset end) {}
 
     public void commit(Offset end) {}

@@ -1,4 +1,5 @@
-// What an UPDATE, or a clause of a MERGE, sets: names of columns of the table -> expressions of their types, cast as INSERT casts.
+// The SET list of an UPDATE, or of a clause of a MERGE: column name -> expression of the column's type, cast as INSERT
+// casts.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -22,7 +23,10 @@ import scala.Option;
 final class Assignments {
     private Assignments() {}
 
-    /** Refuses parts of arrays and maps, and values that no column of its type takes; of fields in structs it makes values of whole columns. */
+    /**
+     * Combines assignments to struct fields into values of whole columns. Refuses elements of arrays and maps, and
+     * values that do not fit the type of their column.
+     */
     static Map of(scala.collection.immutable.Seq given, Target target) {
         SQLConf conf = target.session().sessionState().conf();
         Map found = new LinkedHashMap();
@@ -34,7 +38,7 @@ final class Assignments {
             Attribute column = FieldValues.columnOf(key);
             if (column == null) {
                 throw new Unsupported(each.key().sql()
-                        + " is a part of an array or a map; set the whole column");
+                        + " is a part of an array or a map; set the whole column instead");
             }
             Object before = key == column
                     ? found.put(column.name(), cast(each.value(), column.name(), column.dataType(), conf)) : null;
@@ -55,15 +59,18 @@ final class Assignments {
         return found;
     }
 
-    /** Returns the assignments but for those of fixed columns, which must be given a value that they have. equal: lists of two equal expressions. */
+    /**
+     * Returns the assignments without fixed columns, whose new values must equal the old. equal: pairs of expressions
+     * that are known to be equal.
+     */
     static Map settable(Map assignments, Target target, List fixed, List equal) {
         Map found = new LinkedHashMap(assignments);
         for (Iterator i = fixed.iterator(); i.hasNext(); ) {
             String name = (String) i.next();
             Expression value = (Expression) found.remove(name);
             if (value != null && !isSame(target.column(name), value, equal)) {
-                throw new Invalid("the column " + name + " belongs to the key or the partition and says "
-                        + "which row it is: leave it out, or let the condition of ON say that it is equal");
+                throw new Invalid("the column " + name + " belongs to the key or the partition and "
+                        + "cannot be changed: remove it, or require in ON that it is equal");
             }
         }
         return found;
@@ -82,7 +89,7 @@ final class Assignments {
         return false;
     }
 
-    /** Returns a value as the type of a column, or of a field in one. */
+    /** Returns a value cast to the type of a column, or of a struct field. */
     static Expression cast(Expression value, String name, DataType to, SQLConf conf) {
         DataType from = value.dataType();
         if (from.catalogString().equals(to.catalogString())) {
@@ -93,14 +100,14 @@ final class Assignments {
                 : policy.equals("STRICT") ? Cast$.MODULE$.canUpCast(from, to) : Cast$.MODULE$.canANSIStoreAssign(from, to);
         boolean isNested = to instanceof StructType || to instanceof ArrayType || to instanceof MapType;
         if (!fits || isNested && !from.catalogString().equals("void")) {
-            throw new Invalid(value.sql() + " is " + from.catalogString() + ", and the column "
-                    + name + " takes " + to.catalogString());
+            throw new Invalid(value.sql() + " is " + from.catalogString() + ", but the column "
+                    + name + " requires " + to.catalogString());
         }
         Object mode = policy.equals("LEGACY") ? EvalMode$.MODULE$.LEGACY() : EvalMode$.MODULE$.ANSI();
         return new Cast(value, to, Option.apply(conf.sessionLocalTimeZone()), (scala.Enumeration.Value) mode);
     }
 
-    /** Returns a pair for the lists of equal expressions. */
+    /** Returns a pair for the list of equal expressions. */
     static List pair(Expression one, Expression other) {
         List pair = new ArrayList(2);
         pair.add(one);

@@ -1,15 +1,16 @@
-// Commands of Spark's on tables of ours. What they do not tell a data source, or would do to its directory by themselves:
+// Replaces Spark commands on mdt tables that Spark would execute on the catalog or the directory alone:
 //
-// 1. The columns of PARTITIONED BY, and of partitionBy before saveAsTable: they become an option, that of df.write.partitionBy. To the
-//    catalog the table has no partitions, and so nobody can have it add or drop some, which would delete directories. Columns that are NOT NULL,
-//    and TBLPROPERTIES as users of Hudi write them, become options, too.
-// 2. CREATE TABLE with columns, where no table is: it becomes one AS SELECT of no row, which is how Spark lets a source make it.
-// 3. CREATE TABLE LIKE, which would make an entry without a table: refused.
-// 4. What is done with whole partitions, and what else an ALTER TABLE would do to the catalog alone: one call of Python (TableCall.java).
-//    TRUNCATE TABLE would delete the directory, with all that makes it a table.
-// 5. DELETE, UPDATE, MERGE and INSERT, which Spark would refuse, or not count: a Statement, InsertRows.
+// 1. The columns of PARTITIONED BY, and of partitionBy before saveAsTable, become an option, as for
+// df.write.partitionBy. The catalog sees an unpartitioned table, so that it cannot add or drop partitions, which would
+// delete directories. NOT NULL columns, and TBLPROPERTIES with Hudi's names, also become options.
+// 2. CREATE TABLE with columns, if there is no table yet, becomes CREATE TABLE AS SELECT without rows, so that Spark
+// calls the source.
+// 3. CREATE TABLE LIKE, which would create a catalog entry without a table, is refused.
+// 4. Statements on whole partitions, and other ALTER TABLE statements that would change only the catalog, become a call
+// of Python (TableCall.java). TRUNCATE TABLE would delete the directory, including the metadata.
+// 5. DELETE, UPDATE, MERGE and INSERT, which Spark would refuse or not count, become a Statement or InsertRows.
 //
-// The rule stands at the end of the analysis: names are resolved, and the planner, which refuses, has not been asked yet.
+// The rule runs at the end of the analysis: names are resolved, and Spark has not yet refused the command.
 package mdt.spark;
 
 import java.io.IOException;
@@ -41,12 +42,12 @@ import org.apache.spark.sql.types.StructType;
 import scala.Product;
 
 public class CommandRule extends Rule {
-    private static final String PARTITIONS = "__partition_columns"; // Spark's name for what partitionBy says, as JSON
+    private static final String PARTITIONS = "__partition_columns"; // Spark's option for partitionBy, as JSON
     private static final String REQUIRED = "__required_columns";
-    private static final String CLUSTERING = "clusteringColumns"; // where Spark's catalog has CLUSTER BY
+    private static final String CLUSTERING = "clusteringColumns"; // the catalog's property for CLUSTER BY
     private static final List HUDIS = Arrays.asList(new Object[] {"primarykey", "type", "precombinefield", "orderingfields"});
     private static final List CALLS = Arrays.asList(new Object[] {"TruncateTableCommand", "ShowPartitionsCommand"});
-    private static final String RENAME = "AlterTableRenameCommand"; // which Spark does
+    private static final String RENAME = "AlterTableRenameCommand"; // executed by Spark
     private final SparkSession session;
 
     CommandRule(SparkSession session) {
@@ -62,10 +63,10 @@ public class CommandRule extends Rule {
         return plan instanceof DeleteFromTable || plan instanceof UpdateTable || plan instanceof MergeIntoTable;
     }
 
-    /** Returns the statement that changes rows of a table of ours, null for that of another one. */
+    /** Returns the statement that changes rows of an mdt table, or null for other tables. */
     private static TreeNode changed(TreeNode plan) {
         if (!((LogicalPlan) plan).resolved()) {
-            return null; // Spark says what it does not know
+            return null; // Spark reports unresolved names
         }
         Target target = Target.of((LogicalPlan) ((LogicalPlan) plan).children().apply(0));
         if (target == null) {
@@ -77,7 +78,7 @@ public class CommandRule extends Rule {
         return plan instanceof UpdateTable ? new RowStatement(target, (UpdateTable) plan) : new RowStatement(target, (DeleteFromTable) plan);
     }
 
-    /** Returns what is carried out in the place of a command, null for the command itself. */
+    /** Returns the replacement of a command, or null to keep it. */
     private LogicalPlan commanded(TreeNode plan) {
         if (plan instanceof InsertIntoDataSourceCommand) {
             InsertIntoDataSourceCommand insert = (InsertIntoDataSourceCommand) plan;
@@ -96,8 +97,8 @@ public class CommandRule extends Rule {
         if (plan instanceof CreateTableLikeCommand) {
             CreateTableLikeCommand command = (CreateTableLikeCommand) plan;
             if (command.provider().isDefined() ? Tables.isOurs(command.provider()) : Tables.named(session, command.sourceTable()) != null) {
-                throw new Unsupported("CREATE TABLE LIKE, which makes an entry of the catalog and no table; "
-                        + "CREATE TABLE … USING mdt OPTIONS (key …) AS SELECT … WHERE false makes one");
+                throw new Unsupported("CREATE TABLE LIKE is not supported for mdt tables; use "
+                        + "CREATE TABLE … USING mdt OPTIONS (key …) AS SELECT … WHERE false");
             }
         }
         String kind = plan.getClass().getSimpleName();
@@ -106,12 +107,12 @@ public class CommandRule extends Rule {
         return table == null ? null : TableCall.of(session, table, (Product) plan, new PartitionValues(session, table));
     }
 
-    /** Returns a command with another table, null where that is null, or the same. */
+    /** Returns a command with another table, or null if the table is null or unchanged. */
     private static LogicalPlan replaced(Object command, CatalogTable table, CatalogTable other) {
         return other == null || other == table ? null : (LogicalPlan) Scala.copied((Product) command, "table", other);
     }
 
-    /** Returns whether columns are given, and nothing is there that has some. */
+    /** Returns true if columns are declared and no table exists that has columns. */
     private boolean isNew(CatalogTable table) {
         if (table.schema().isEmpty() || table.storage().locationUri().isEmpty()) {
             return !table.schema().isEmpty() && table.tableType().equals(CatalogTableType.MANAGED());
@@ -124,28 +125,28 @@ public class CommandRule extends Rule {
         }
     }
 
-    /** Returns the command that makes a table. */
+    /** Returns the command that creates a table. */
     private LogicalPlan made(CatalogTable table, boolean ignoreIfExists) {
         LogicalPlan none = session.createDataFrame(new ArrayList(), table.schema()).queryExecution().analyzed();
         SaveMode mode = ignoreIfExists ? SaveMode.Ignore : SaveMode.ErrorIfExists;
         return new CreateDataSourceTableAsSelectCommand((CatalogTable) Scala.copied(table, "schema", new StructType()), mode,
-                none, Scala.seq(table.schema().fieldNames())); // the columns come with the rows
+                none, Scala.seq(table.schema().fieldNames())); // the columns come from the rows
     }
 
     /**
-     * Returns a table whose options name its partition columns, and say what its properties say in Hudi's words; null if it is not ours.
-     * Refuses buckets, and options of the machine.
+     * Returns a table whose options name its partition columns and include properties with Hudi's names, or null if it
+     * is not ours. Refuses buckets, and options of the machine.
      */
     private CatalogTable told(CatalogTable table) {
         if (!Tables.isOurs(table.provider())) {
             return null;
         }
         if (table.properties().contains(CLUSTERING)) {
-            throw new Unsupported("CLUSTER BY; CALL mdt.cluster(table => …, by => …) puts rows in order");
+            throw new Unsupported("CLUSTER BY is not supported for mdt tables; use CALL mdt.cluster(table => …, by => …)");
         }
         if (table.bucketSpec().isDefined()) {
-            throw new Unsupported("CLUSTERED BY and bucketBy; "
-                    + "buckets are a key index of mdt, OPTIONS (key_index \"bucket(buckets='4')\")");
+            throw new Unsupported("CLUSTERED BY and bucketBy are not supported for mdt tables; "
+                    + "use the bucket key index, OPTIONS (key_index \"bucket(buckets='4')\")");
         }
         CatalogTable told = table;
         for (Iterator i = Scala.map(table.properties()).entrySet().iterator(); i.hasNext(); ) {
@@ -164,13 +165,13 @@ public class CommandRule extends Rule {
         return (CatalogTable) Scala.copied(told, "partitionColumnNames", Scala.seq(new Object[0]));
     }
 
-    /** Returns a table with one option more, as it is if that is null. */
+    /** Returns a table with another option, or the same table if the value is null. */
     private static CatalogTable with(CatalogTable table, String option, String value) {
         return value == null ? table : (CatalogTable) Scala.copied(table, "storage",
                 Scala.copied(table.storage(), "properties", Scala.with(table.storage().properties(), option, value)));
     }
 
-    /** Returns the columns that are NOT NULL, as JSON, null without any. */
+    /** Returns the NOT NULL columns as JSON, or null if there are none. */
     private static String required(StructType columns) {
         List names = new ArrayList();
         for (int i = 0; i < columns.fields().length; i++) {

@@ -1,4 +1,4 @@
-// Values of expressions without columns, which Spark evaluates while it analyzes a statement.
+// Values of expressions without columns, evaluated by Spark during the analysis of a statement.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -19,17 +19,17 @@ import scala.Option;
 final class Constants {
     private Constants() {}
 
-    /** Returns the session that analyzes a statement now. */
+    /** Returns the session that is analyzing a statement. */
     static SparkSession session() {
         return (SparkSession) SparkSession$.MODULE$.getActiveSession().get();
     }
 
-    /** Returns a row of the values of these named expressions. */
+    /** Returns a row with the values of named expressions. */
     static Row of(SparkSession session, scala.collection.immutable.Seq expressions) {
         return (Row) Dataset.ofRows(session, new Project(expressions, new OneRowRelation())).collectAsList().get(0);
     }
 
-    /** Returns the names of arguments, in lower case, "" for one that is given by its place. */
+    /** Returns the names of arguments in lower case, "" for positional arguments. */
     static List names(List arguments) {
         List found = new ArrayList();
         for (int i = 0; i < arguments.size(); i++) {
@@ -49,14 +49,14 @@ final class Constants {
         return texts(session, found);
     }
 
-    /** Returns the values of expressions as text, null for null. Refuses columns, and names of arguments. */
+    /** Returns the values of expressions as text, null for null. Refuses columns and named arguments. */
     static List texts(SparkSession session, List expressions) {
         List found = new ArrayList();
         List columns = new ArrayList();
         for (int i = 0; i < expressions.size(); i++) {
             Expression given = (Expression) expressions.get(i);
             if (!given.references().isEmpty() || given instanceof NamedArgumentExpression) {
-                throw new Invalid(given.sql() + " is no constant");
+                throw new Invalid(given.sql() + " is not a constant");
             }
             Expression text = new Cast(given, DataTypes.StringType, Option.empty());
             columns.add(Edits.named(text, "c" + i));

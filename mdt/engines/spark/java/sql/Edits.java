@@ -1,11 +1,11 @@
-// A frame that says what becomes of which row: what t.merge of Python is given as its source. Its columns:
+// A frame of edits, the source of t.merge in Python. Its columns:
 //
-//     the columns that name a row of the table (null where a row is new)
-//     __mdt_m    number of the clause for a row that is in the table, 0: none
-//     __mdt_n    number of the clause for a row that is not
-//     __mdt_v0 … values that clauses set; null where the clause of the row does not use it
+//     the columns that identify a row of the table (null for new rows)
+//     __mdt_m    number of the clause for a row in the table, 0 for none
+//     __mdt_n    number of the clause for a new row
+//     __mdt_v0 … values that clauses set; null if the clause of the row does not use them
 //
-// A value is evaluated only for rows whose clause sets it: to others it may be an error.
+// A value is evaluated only for rows whose clause sets it, because it may be an error for other rows.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -35,17 +35,17 @@ import scala.Tuple2;
 final class Edits {
     private static final String VALUE = "__mdt_v";
     private static final String[] NUMBERS = {"__mdt_m", "__mdt_n"};
-    private final List[] cases = {new ArrayList(), new ArrayList()}; // of rows in the table, and of new ones: (condition, number)
+    private final List[] cases = {new ArrayList(), new ArrayList()}; // (condition, number) for rows in the table, and for new rows
     private final List values = new ArrayList();
-    private final List users = new ArrayList(); // of each value: the (side, number) of the clauses that set it
+    private final List users = new ArrayList(); // for each value: the (side, number) of the clauses that set it
     private final List clauses = new ArrayList(); // as values for JSON
-    private final Map keys; // column that names a row -> its expression, where new rows may have the same; else empty
+    private final Map keys; // key column -> its expression for new rows with the same keys; else empty
 
     Edits(Map keys) {
         this.keys = keys;
     }
 
-    /** Adds a clause. side: 0 for rows in the table, 1 for new ones; condition: of rows of the frame that edits are made of. */
+    /** Adds a clause. side: 0 for rows in the table, 1 for new rows; condition: on the input of the edits. */
     void add(int side, Expression condition, String action, Map assignments) {
         int number = cases[side].size() + 1;
         cases[side].add(new Tuple2(condition, number(number)));
@@ -57,7 +57,7 @@ final class Edits {
         clauses.add(Arrays.asList(new Object[] {Integer.valueOf(side), action, Integer.valueOf(number), columns}));
     }
 
-    /** Returns the column of the edits from which a column of the table gets its value. */
+    /** Returns the column of the edits with the new value of a table column. */
     private String column(String name, Expression wanted, int side, int number) {
         Expression key = (Expression) keys.get(name);
         if (key != null && key.semanticEquals(wanted)) {
@@ -83,7 +83,10 @@ final class Edits {
         return Json.text(clauses);
     }
 
-    /** Returns the plan of the edits. rows: what conditions and values are about; on: names and columns that name a row; kept: which rows without a clause count, null: none. */
+    /**
+     * Returns the plan of the edits. rows: input of conditions and values; on: names and columns that identify a row;
+     * kept: selects rows without a clause that count, or null for none.
+     */
     LogicalPlan of(LogicalPlan rows, List names, List on, Expression kept) {
         Alias[] numbers = {
             alias(number(0), NUMBERS[0], cases[0]), alias(number(0), NUMBERS[1], cases[1])

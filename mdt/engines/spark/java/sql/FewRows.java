@@ -1,10 +1,10 @@
-// The source of a MERGE where it is small: its rows are made once, and say which rows of the table they can match, so that the
-// indexes find these and the table is not read as a whole.
+// The source of a MERGE if it is small: its rows are computed once and determine the rows of the table that they can
+// match, so that indexes find these and the table is not read completely.
 //
-// Where there are more rows than ROWS_MAX the look was for nothing: 0.15 s of CPU beside a MERGE of 2.5 s whose source is 100,000 rows of
-// files, and 0.35 s beside one of 1.0 s whose source is an aggregate of 1.5 million rows (24 MB), since all of it is made for the first row.
-// BYTES_MAX bounds that. What was made is not used again: a plan that begins with it hides filters, columns and joins of the source, by which
-// Catalyst chooses how it joins, and the table is pruned.
+// With more than ROWS_MAX rows the attempt is wasted: 0.15 s of CPU in a MERGE of 2.5 s with 100,000 source rows in
+// files, and 0.35 s in a MERGE of 1.0 s whose source is an aggregate of 1.5 million rows (24 MB), which is computed
+// completely for its first row. BYTES_MAX limits this. The computed rows are not reused as the source: such a plan
+// would hide the source's filters, columns and joins, by which Catalyst chooses join strategies and prunes the table.
 package mdt.spark;
 
 import java.math.BigInteger;
@@ -30,15 +30,15 @@ import scala.Option;
 
 final class FewRows {
     private static final int ROWS_MAX = 10000;
-    private static final BigInteger BYTES_MAX = BigInteger.valueOf(64L << 20); // by Spark's estimate: more may take long to make twice
+    private static final BigInteger BYTES_MAX = BigInteger.valueOf(64L << 20); // by Spark's estimate; more may take long to compute twice
 
     private FewRows() {}
 
-    /** Returns the rows that a plan gives now, if they are few and can be made; else null. */
+    /** Returns the current rows of a plan if they are few and can be computed, else null. */
     static LogicalPlan of(SparkSession session, LogicalPlan plan) {
         try {
             return made(session, plan);
-        } catch (Exception failure) { // perhaps of rows that the statement does not need
+        } catch (Exception failure) { // perhaps in rows that the statement does not need
             return null;
         }
     }
@@ -60,8 +60,8 @@ final class FewRows {
     }
 
     /**
-     * Returns the condition that a column has one of the values of an expression over few rows; null where such are not told apart by
-     * bytes, or cannot be made of all rows: what else the statement says may leave those out.
+     * Returns the condition that a column has a value of an expression over few rows. Null if values are not compared
+     * by bytes, or if they cannot be computed for all rows, because the statement may exclude the failing rows.
      */
     static Expression among(SparkSession session, Attribute column, Expression value, LogicalPlan few) {
         DataType type = value.dataType();
@@ -78,7 +78,7 @@ final class FewRows {
         }
         Set values = new LinkedHashSet();
         for (int i = 0; i < rows.length; i++) {
-            if (!rows[i].isNullAt(0)) { // which equals nothing
+            if (!rows[i].isNullAt(0)) { // null equals nothing
                 values.add(new Literal(rows[i].copy().get(0, type), type));
             }
         }

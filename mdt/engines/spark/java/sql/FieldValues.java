@@ -1,5 +1,5 @@
-// New values of fields in a struct: SET address.zip = 5, address.street = 's' is one new value of the column address, with its other
-// fields as they are. Of a row in which the struct is null these are null.
+// New values of struct fields: SET address.zip = 5, address.street = 's' is a single new value of the column address
+// that keeps its other fields. They are null in rows with a null struct.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -16,7 +16,7 @@ import scala.Option;
 
 final class FieldValues {
     private final Attribute column;
-    private final List paths = new ArrayList(); // of each field: its place in each struct on the way from the column
+    private final List paths = new ArrayList(); // for each field: its position in each struct on the path from the column
     private final List keys = new ArrayList();
     private final List values = new ArrayList();
 
@@ -24,7 +24,7 @@ final class FieldValues {
         this.column = column;
     }
 
-    /** Returns the column that a field belongs to, null for what is no field of structs. */
+    /** Returns the column of a struct field, or null for other expressions. */
     static Attribute columnOf(Expression field) {
         Expression each = field;
         while (each instanceof GetStructField) {
@@ -52,7 +52,7 @@ final class FieldValues {
         return with(column, all, 0, conf);
     }
 
-    /** Returns a struct with new values. wanted: numbers of those that are in it; depth: of the struct below the column. */
+    /** Returns a struct with new values. wanted: numbers of the values in it; depth: of the struct below the column. */
     private Expression with(Expression struct, List wanted, int depth, SQLConf conf) {
         StructField[] fields = ((StructType) struct.dataType()).fields();
         List made = new ArrayList();

@@ -1,10 +1,10 @@
-// The fields of Spark's plan of a statement as values for JSON: what Python reads of any statement, whatever its class.
+// The fields of any statement's Spark plan as values for JSON:
 //
-//     a name of a column             the list of its parts
+//     a column name                  the list of its parts
 //     FIRST, AFTER c                 [], ["c"]
-//     a type                         the JSON of a schema with the only field "of"
-//     a plan                         the name of its class: what a statement is about is known already
-//     records, Seq, Map, Option      by name; a list; by name; a value or null
+//     a type                         the JSON of a schema with the single field "of"
+//     a plan                         the name of its class, because its table is already known
+//     case class, Seq, Map, Option   by name; a list; by name; a value or null
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -26,7 +26,7 @@ import scala.collection.immutable.Seq;
 final class Fields {
     private final PartitionValues partitions;
 
-    /** partitions: says what maps say, which are of columns; null: they are of options. */
+    /** partitions: converts maps as values of partition columns; null if maps are options. */
     Fields(PartitionValues partitions) {
         this.partitions = partitions;
     }

@@ -1,4 +1,4 @@
-// Functions of ours in Spark's SQL, for a session and for those that are made of it.
+// SQL functions of mdt, for a session and its derived sessions.
 package mdt.spark;
 
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -12,10 +12,10 @@ final class Functions {
     private Functions() {}
 
     static void known(SparkSession session) {
-        SparkSessionExtensions ours = new SparkSessionExtensions(); // releases qualify names of functions in their own ways
+        SparkSessionExtensions ours = new SparkSessionExtensions(); // releases qualify function names differently
         into(ours);
         if (session.catalog().functionExists(MatchFunction.NAME)) {
-            return; // ours by an earlier call, or somebody's own
+            return; // already registered, or a user's function
         }
         ours.registerFunctions(session.sessionState().functionRegistry());
         ours.registerTableFunctions(session.sessionState().tableFunctionRegistry());

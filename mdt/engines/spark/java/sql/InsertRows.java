@@ -1,5 +1,5 @@
-// INSERT INTO and INSERT OVERWRITE of a table of ours, when Spark has given the rows the table's columns: its own command would not say what became
-// of the rows. An INSERT of several tables at a time stays Spark's, and does not say it.
+// INSERT INTO and INSERT OVERWRITE of an mdt table, after Spark has converted the rows to the table's columns. Spark's
+// own command would not return row counts. An INSERT into several tables remains Spark's command, without counts.
 package mdt.spark;
 
 import java.util.List;
@@ -18,7 +18,7 @@ final class InsertRows extends SqlCommand {
         this.insert = insert;
     }
 
-    /** What EXPLAIN shows below it. */
+    /** Shown by EXPLAIN below the node. */
     public Seq innerChildren() {
         return Scala.seq(new Object[] {insert.query()});
     }

@@ -1,17 +1,18 @@
-// What writes rows into tables of ours by name, and that Spark would refuse.
+// Writes by table name that Spark would refuse for mdt tables.
 //
-// 1. INSERT … PARTITION (city = 'Oslo', day): to Spark's catalog a table of ours has no partitions (CommandRule.java), so it would refuse.
-// Before names are looked for, what such a statement says of partitions becomes what a table without them can be told:
+// 1. INSERT … PARTITION (city = 'Oslo', day): the catalog sees an unpartitioned table (CommandRule.java) and would
+// refuse it. Before names are resolved, the PARTITION clause is moved into the query:
 //
 //     INSERT INTO t PARTITION (city = 'Oslo', day) SELECT id, day FROM s
 //     INSERT INTO t (id, day, city) SELECT id, day, cast('Oslo' AS string) city FROM s
 //
-// An INSERT OVERWRITE ends the partitions with the values that are said, whether or not rows come, as Spark's tables of files do. The option
-// overwrite_partitions tells Python which these are; with spark.sql.sources.partitionOverwriteMode=dynamic only if all columns have a value.
-// With IF NOT EXISTS nothing is written where rows of the partition are there when the statement is analyzed.
+// INSERT OVERWRITE replaces the partitions with the given values even if there are no rows, as Spark does for file
+// tables. The option overwrite_partitions passes them to Python; with spark.sql.sources.partitionOverwriteMode=dynamic
+// only if all partition columns have a value. With IF NOT EXISTS nothing is written if the partition has rows when the
+// statement is analyzed.
 //
-// 2. df.writeTo("t").append(), overwritePartitions() and overwrite(lit(True)): Spark lets them write to catalogs of their own only. They become
-//    INSERT INTO t BY NAME, and INSERT OVERWRITE with the option overwrite_mode.
+// 2. df.writeTo("t").append(), overwritePartitions() and overwrite(lit(True)): Spark supports them only for catalog
+// plug-ins. They become INSERT INTO t BY NAME, and INSERT OVERWRITE with the option overwrite_mode.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -53,7 +54,7 @@ final class Inserts {
         this.session = session;
     }
 
-    /** Returns what takes the place of a node of a plan, null if it stays. */
+    /** Returns the replacement of a node of a plan, or null to keep it. */
     LogicalPlan of(Object node) {
         if (node instanceof V2WriteCommand) {
             return inserted((V2WriteCommand) node);
@@ -67,7 +68,7 @@ final class Inserts {
         return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
     }
 
-    /** Returns the INSERT that a write by DataFrame.writeTo is, null for a table of somebody else's. */
+    /** Returns the INSERT for a write of DataFrame.writeTo, or null for other tables. */
     private LogicalPlan inserted(V2WriteCommand write) {
         Object table = write.table();
         if (!(table instanceof UnresolvedRelation)
@@ -80,7 +81,7 @@ final class Inserts {
             return null;
         }
         if (!isDynamic && isOverwrite && !((OverwriteByExpression) write).deleteExpr().equals(Literal$.MODULE$.TrueLiteral())) {
-            throw new Unsupported("writeTo(…).overwrite of rows by a condition; overwritePartitions(), or "
+            throw new Unsupported("writeTo(…).overwrite by a condition is not supported for mdt tables; use overwritePartitions(), or "
                     + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
         }
         UnresolvedRelation named = (UnresolvedRelation) table;
@@ -112,7 +113,7 @@ final class Inserts {
         PartitionValues values = new PartitionValues(session, table);
         Map spec = spec(insert, values, named);
         if (spec == null) {
-            return null; // Spark names the columns that are none of the partitions
+            return null; // Spark reports columns that are not partition columns
         }
         Map fixed = fixed(spec);
         Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
@@ -121,7 +122,7 @@ final class Inserts {
             found = Scala.copied(found, "ifPartitionNotExists", Boolean.FALSE);
             if (Python.texts(Python.ask("partitions", session, Tables.options(table), Json.text(values.texts(fixed)), null)).length > 0) {
                 found = Scala.copied(found, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) found).query()));
-                return (LogicalPlan) Scala.copied(found, "overwrite", Boolean.FALSE); // of no row: nothing is committed
+                return (LogicalPlan) Scala.copied(found, "overwrite", Boolean.FALSE); // without rows: nothing is committed
             }
         }
         if (!insert.byName()) {
@@ -136,7 +137,7 @@ final class Inserts {
         return (LogicalPlan) found;
     }
 
-    /** Returns what is said of each column of the partitions, by its name in the table: a value or an empty Option; null where others are named. */
+    /** Returns partition column -> value or an empty Option, or null if other columns are named. */
     private Map spec(InsertIntoStatement insert, PartitionValues values, UnresolvedRelation named) {
         Map said = values.named(Scala.map(insert.partitionSpec()));
         List partitionBy = values.partitionBy;
@@ -144,8 +145,8 @@ final class Inserts {
             return null;
         }
         if (said.size() < partitionBy.size()) {
-            throw new Invalid("PARTITION names " + said.keySet() + ", and " + named.name()
-                    + " is partitioned by " + partitionBy + ": name all of these, without a value where the rows have it");
+            throw new Invalid("PARTITION names " + said.keySet() + ", but " + named.name()
+                    + " is partitioned by " + partitionBy + ": name all of these, without a value if the rows contain it");
         }
         Map found = new LinkedHashMap();
         for (Iterator i = partitionBy.iterator(); i.hasNext(); ) {
@@ -155,7 +156,7 @@ final class Inserts {
         return found;
     }
 
-    /** Returns the values that are said, null for a null. */
+    /** Returns the given values, null for a null. */
     private static Map fixed(Map spec) {
         Map found = new LinkedHashMap();
         for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
@@ -167,7 +168,10 @@ final class Inserts {
         return found;
     }
 
-    /** Returns the columns that the rows have now: those that they had, partitions last, and behind them what has a value. */
+    /**
+     * Returns the columns of the rows now: the previous ones, with partition columns last, then columns with a given
+     * value.
+     */
     private static List columns(InsertIntoStatement insert, Map spec, Map fixed, String[] names) {
         List found = new ArrayList(Scala.list(insert.userSpecifiedCols()));
         if (found.isEmpty()) {
@@ -180,7 +184,10 @@ final class Inserts {
         return found;
     }
 
-    /** Returns a query with more columns, whose values are said. What DEFAULT stands for Spark finds in lists of values and of columns only. */
+    /**
+     * Returns a query with given values as additional columns. Spark resolves DEFAULT only in lists of values and of
+     * columns.
+     */
     private static LogicalPlan with(LogicalPlan query, Map fixed, PartitionValues said) {
         List values = new ArrayList();
         List named = new ArrayList();

@@ -1,4 +1,5 @@
-// match(text, 'words' [, tokenizer]): the operator of our filters, as regular expressions that planning knows again (patterns.py).
+// match(text, 'words' [, tokenizer]): the filter operator as regular expressions that the planner recognizes
+// (patterns.py).
 package mdt.spark;
 
 import java.util.List;
@@ -17,7 +18,7 @@ final class MatchFunction extends AbstractFunction1 {
     public Object apply(Object arguments) {
         List given = Scala.list((scala.collection.immutable.Seq) arguments);
         if (given.size() < 2 || given.size() > 3) {
-            throw new Invalid("match takes a text, words, and perhaps the name of a tokenizer");
+            throw new Invalid("match takes a text, words, and optionally the name of a tokenizer");
         }
         SparkSession session = Constants.session();
         List said = Constants.texts(session, given.subList(1, given.size()));

@@ -1,7 +1,7 @@
-// MERGE INTO t USING source ON … with its clauses. Edits are made of
+// MERGE INTO t USING source ON … with its clauses. The edits are based on
 //
-//     the source alone      if ON names each row by its key, and clauses look at the source only: the key index finds the rows
-//     a join with the table  otherwise, and where the source reads the table, too, at one state of it; of a small source with those rows only that it may match (FewRows.java)
+//     the source alone       if ON identifies each row by its key and clauses use only the source; the key index finds the rows
+//     a join with the table  otherwise, with source and table at the same state; for a small source only with rows that may match (FewRows.java)
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -38,26 +38,26 @@ public final class MergeStatement extends Statement {
     private static final String[] COUNTS = {"num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"};
     private static final int MATCHED = 0;
     private static final int NEW = 1;
-    private static final int ALONE = 2; // in the table, and not in the source
+    private static final int ALONE = 2; // in the table but not in the source
     private final LogicalPlan source;
     private final Expression condition;
     private final List[] actions = new List[3];
-    private final List[] assignments = new List[3]; // of each action a map; empty for a delete
-    private final List equal = new ArrayList(); // pairs of a column of the table and what of the source equals it
-    private final List rest = new ArrayList(); // what else the condition says
+    private final List[] assignments = new List[3]; // a map per action; empty for a delete
+    private final List equal = new ArrayList(); // pairs of a table column and an equal source expression
+    private final List rest = new ArrayList(); // the other parts of the condition
     private List on;
     private List partitionBy;
     private boolean byKey;
-    private boolean isNamed; // ON says of each row of the source which row it is, and nothing else: those without a partner are rows of these keys
+    private boolean isNamed; // true if ON only identifies rows by source expressions, so that source rows without a match have these keys
     private Edits edits;
     private Alias inTable;
     private Alias inSource;
-    private LogicalPlan given; // the rows of the source as they are for the edits that are made, if they are few
+    private LogicalPlan given; // the source's rows for the current edits, if they are few
 
     MergeStatement(Target target, MergeIntoTable statement) {
         super(target, "MERGE", COUNTS);
         if (statement.withSchemaEvolution()) {
-            throw new Unsupported("MERGE WITH SCHEMA EVOLUTION; ALTER TABLE … ADD COLUMNS comes first");
+            throw new Unsupported("MERGE WITH SCHEMA EVOLUTION is not supported for mdt tables; use ALTER TABLE … ADD COLUMNS first");
         }
         source = statement.sourceTable();
         condition = target.named(statement.mergeCondition());
@@ -96,7 +96,7 @@ public final class MergeStatement extends Statement {
         }
     }
 
-    /** Returns a column of the table and what of the source it equals, null for another condition. */
+    /** Returns a table column and an equal source expression, or null for other conditions. */
     private List equality(Expression part) {
         if (!(part instanceof EqualTo)) {
             return null;
@@ -141,7 +141,7 @@ public final class MergeStatement extends Statement {
         for (int i = 0; i < actions[kind].size(); i++) {
             read.add(condition(kind, i));
             Map values = new LinkedHashMap((Map) assignments[kind].get(i));
-            for (int k = 0; k < equal.size(); k++) { // what stands there already need not be read
+            for (int k = 0; k < equal.size(); k++) { // values that the table already has need not be read
                 List pair = (List) equal.get(k);
                 String name = ((Attribute) pair.get(0)).name();
                 Expression value = (Expression) values.get(name);
@@ -177,7 +177,7 @@ public final class MergeStatement extends Statement {
             keys.put(((Attribute) pair.get(0)).name(), pair.get(1));
         }
         isNamed = rest.isEmpty() && equal.size() == on.size() && keys.keySet().containsAll(on);
-        for (int i = 0; !byKey && isNamed && i < on.size(); i++) { // a null equals none here, and that of a partition is one when edits are carried out
+        for (int i = 0; !byKey && isNamed && i < on.size(); i++) { // nulls are not equal here, but are equal in partition columns when edits are applied
             isNamed = !partitionBy.contains(on.get(i)) || !((Expression) keys.get(on.get(i))).nullable();
         }
         edits = new Edits(isNamed ? keys : new LinkedHashMap());
@@ -212,9 +212,9 @@ public final class MergeStatement extends Statement {
         return Dataset.ofRows(target.session(), byKey ? ofSource() : joined(matching(target.at(seq))));
     }
 
-    /** Returns the rows of the table that the source may match, or all. */
+    /** Returns the rows of the table that the source may match, or all rows. */
     private LogicalPlan matching(LogicalPlan table) {
-        given = null; // edits that are made again are made of what the source says then
+        given = null; // repeated edits use the source's current rows
         if (!actions[ALONE].isEmpty() || equal.isEmpty() || target.isReadBy(source)) {
             return table;
         }
@@ -228,7 +228,10 @@ public final class MergeStatement extends Statement {
         return found;
     }
 
-    /** Returns edits that name rows by what equals their keys; null, which equals none, where the rest of the condition does not hold. */
+    /**
+     * Returns edits that identify rows by the expressions for their keys, or by null, which matches nothing, if the
+     * rest of the condition is false.
+     */
     private LogicalPlan ofSource() {
         Expression holds = null;
         for (int i = 0; i < rest.size(); i++) {
@@ -242,7 +245,7 @@ public final class MergeStatement extends Statement {
         return edits.of(source, on, keys, actions[MATCHED].isEmpty() ? null : Literal$.MODULE$.TrueLiteral());
     }
 
-    /** Returns what of the source equals a column that ON names. */
+    /** Returns the source expression for a column in ON. */
     private Expression said(String column) {
         for (int i = 0; i < equal.size(); i++) {
             List pair = (List) equal.get(i);
@@ -253,7 +256,9 @@ public final class MergeStatement extends Statement {
         throw new IllegalArgumentException(column);
     }
 
-    /** Returns edits of pairs, of rows of the source alone, and of rows of the table alone, as far as a clause is about such. */
+    /**
+     * Returns edits for pairs, for unmatched source rows, and for unmatched table rows, if a clause applies to them.
+     */
     private LogicalPlan joined(LogicalPlan table) {
         Object type = actions[ALONE].isEmpty()
                 ? (actions[NEW].isEmpty() ? (Object) Inner$.MODULE$ : (Object) RightOuter$.MODULE$)
@@ -265,7 +270,7 @@ public final class MergeStatement extends Statement {
             String name = (String) on.get(i);
             keys.add(isNamed ? new Coalesce(Scala.seq(Assignments.pair(target.column(name), said(name)))) : target.column(name));
         }
-        // A row of the table that several rows of the source match is an error, whether or not a clause holds for them.
+        // It is an error if several source rows match a row of the table, even if no clause applies.
         Expression pair = new And(new IsNotNull(inTable.toAttribute()), new IsNotNull(inSource.toAttribute()));
         return edits.of(rows, on, keys, actions[MATCHED].isEmpty() ? null : pair);
     }

@@ -1,10 +1,10 @@
-// Names of tables of ours in queries, and in INSERT, before Spark looks for them.
+// Names of mdt tables in queries and INSERT, before Spark resolves them:
 //
-// 1. SELECT … FROM t VERSION AS OF …, and TIMESTAMP AS OF, which Spark would refuse: the state of the table takes the place of the name, with
-//    the columns that it had. A version is the number of a commit, a tag, or what else the option as_of takes.
-// 2. Tables whose entry of the catalog has options of the machine (docs/options.md): directories, memory and threads are for whoever runs the
-//    query to choose. Such a table takes the place of its name without them, before Spark gives a reader all that the entry says.
-//    CREATE TABLE refuses them (CommandRule.java), but who else writes entries is not known.
+// 1. SELECT … FROM t VERSION AS OF … and TIMESTAMP AS OF, which Spark would refuse: the name is replaced by that state
+// of the table, with its columns. A version is the number of a commit, a tag, or any other value of the option as_of.
+// 2. Tables whose catalog entry has options of the machine (docs/options.md): directories, memory and threads are
+// chosen by the user who runs the query. The name is replaced by the table without these options. CREATE TABLE refuses
+// them (CommandRule.java), but other programs may write catalog entries.
 package mdt.spark;
 
 import java.time.Instant;
@@ -34,7 +34,7 @@ final class Names {
         this.session = session;
     }
 
-    /** Returns what takes the place of a node of a plan, null if it stays. */
+    /** Returns the replacement of a node of a plan, or null to keep it. */
     Object of(Object node) {
         if (node instanceof RelationTimeTravel) {
             RelationTimeTravel travel = (RelationTimeTravel) node;
@@ -56,19 +56,19 @@ final class Names {
         options.putAll(named.options().asCaseSensitiveMap());
         String point = (String) (travel.version().isDefined() ? travel.version().get() : moment((Expression) travel.timestamp().get()));
         if (options.put(OPTION, point) != null) {
-            throw new Invalid("the state is named twice: leave out the option " + OPTION);
+            throw new Invalid("the state is given twice: remove the option " + OPTION);
         }
         LogicalPlan rows = session.baseRelationToDataFrame(MdtSource.relation(session, Scala.map(options), null)).queryExecution().analyzed();
         return new SubqueryAlias(Tables.alias(table), rows);
     }
 
-    /** Returns the value of an expression without columns as a moment, in the words of as_of. */
+    /** Returns the value of an expression without columns as a time for as_of. */
     private String moment(Expression time) {
         Expression micros = new UnixMicros(new Cast(time, DataTypes.TimestampType, Option.empty()));
         Object[] one = {Edits.named(micros, "moment")};
         Object found = Constants.of(session, Scala.seq(one)).get(0);
         if (found == null) {
-            throw new Invalid("TIMESTAMP AS OF null names no state");
+            throw new Invalid("TIMESTAMP AS OF must not be null");
         }
         return Instant.EPOCH.plus(((Long) found).longValue(), ChronoUnit.MICROS).toString();
     }

@@ -1,5 +1,6 @@
-// The values that SQL says of partitions, which its parser gives as texts, in columns of a table: what they are there, as Spark casts them
-// for its own tables, and the texts that Python reads: 2026-1-5 is the day 2026-01-05, and a time without a zone is one of the session's.
+// Partition values in SQL, which the parser returns as text. Converts them to the types of the table's columns with
+// Spark's casts, and to texts for Python: 2026-1-5 is the day 2026-01-05, and a time without a zone is in the session's
+// time zone.
 package mdt.spark;
 
 import java.util.Arrays;
@@ -20,8 +21,8 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 final class PartitionValues {
-    private static final String NULL = "__HIVE_DEFAULT_PARTITION__"; // what SHOW PARTITIONS says, and Spark takes for a null
-    final List partitionBy; // names of columns
+    private static final String NULL = "__HIVE_DEFAULT_PARTITION__"; // in SHOW PARTITIONS; Spark treats it as null
+    final List partitionBy; // column names
     final StructType columns; // of the table
     private final SparkSession session;
 
@@ -31,12 +32,12 @@ final class PartitionValues {
         this.columns = MdtSource.relation(session, Tables.options(table), null).schema();
     }
 
-    /** Returns the names of the columns by which a table is partitioned. */
+    /** Returns the names of a table's partition columns. */
     static List partitionBy(SparkSession session, CatalogTable table) {
         return Arrays.asList((Object[]) Python.texts(Python.ask("partitions", session, Tables.options(table), null, null)));
     }
 
-    /** Returns what is said of columns with the names that the table gives them. */
+    /** Returns the values by the table's column names. */
     Map named(Map said) {
         Map found = new LinkedHashMap();
         for (Iterator i = said.entrySet().iterator(); i.hasNext(); ) {
@@ -46,14 +47,14 @@ final class PartitionValues {
         return found;
     }
 
-    /** Returns the value of a column; text: null for a null. */
+    /** Returns the value for a column. text: null for null. */
     Expression value(String column, String text) {
         Expression said = text == null || text.equals(NULL)
                 ? Literal$.MODULE$.create(null, DataTypes.StringType) : Literal$.MODULE$.apply(text);
         return cast(said, columns.apply(column).dataType(), session.sessionState().conf().sessionLocalTimeZone());
     }
 
-    /** Returns the texts that Python reads: those of columns by name.  What is no column stays as it is, and Python says so. */
+    /** Returns texts for Python by column name. Unknown columns are unchanged and reported by Python. */
     Map texts(Map said) {
         Map found = new LinkedHashMap();
         for (Iterator i = said.entrySet().iterator(); i.hasNext(); ) {

@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 public final class RowStatement extends Statement {
     private static final String[] COUNTS = {"num_affected_rows"};
     private final Expression condition;
-    private final Map assignments; // null: the rows go
+    private final Map assignments; // null: the rows are deleted
     private Edits edits;
     private List on;
 
@@ -56,7 +56,7 @@ public final class RowStatement extends Statement {
             List found = Scala.list(((Project) asked).projectList());
             for (int i = 0; i < found.size(); i++) {
                 if (!(found.get(i) instanceof Alias)) {
-                    return null; // a column as it is
+                    return null; // an unchanged column
                 }
                 names.add(((Alias) found.get(i)).name());
                 constants.add(((Alias) found.get(i)).child());

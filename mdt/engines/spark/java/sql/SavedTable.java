@@ -1,6 +1,7 @@
-// df.write.saveAsTable(…) of a table that is there: Spark forgets the options of df.write then, appends with those of the catalog, or, if it is
-// to overwrite, drops the table first. What says how rows are written would be an upsert, or the end of all other partitions: refused. And Spark
-// compares partitionBy with the catalog, to which a table of ours has no partitions (CommandRule.java): with those of the table it says nothing new.
+// df.write.saveAsTable(…) of an existing table. Spark ignores the options of df.write and appends with those of the
+// catalog, or drops the table first if it overwrites. Options that change how rows are written are therefore refused,
+// because they would have no effect. Spark also compares partitionBy with the catalog, which sees an unpartitioned
+// table (CommandRule.java), so an equal partitionBy is removed.
 package mdt.spark;
 
 import java.util.Arrays;
@@ -25,7 +26,7 @@ final class SavedTable {
 
     private SavedTable() {}
 
-    /** Returns what Spark can be told instead, null if it is the same.  Refuses options that would be forgotten. */
+    /** Returns the replacement, or null to keep the command. Refuses options that Spark would ignore. */
     static Product of(SparkSession session, CreateTable saved) {
         CatalogTable there = saved.query().isEmpty() || saved.mode() == SaveMode.Ignore || saved.mode() == SaveMode.ErrorIfExists
                 ? null : Tables.named(session, saved.tableDesc().identifier());
@@ -40,7 +41,7 @@ final class SavedTable {
         List said = Scala.list(saved.tableDesc().partitionColumnNames());
         for (int i = 0; i < said.size(); i++) {
             if (said.size() != partitionBy.size() || !partitionBy.get(i).equals(Tables.column(session, partitionBy, (String) said.get(i)))) {
-                return null; // Spark refuses
+                return null; // refused by Spark
             }
         }
         return Scala.copied(saved, "tableDesc", Scala.copied(saved.tableDesc(), "partitionColumnNames", Scala.seq(new Object[0])));
@@ -60,12 +61,12 @@ final class SavedTable {
             boolean isOther = !said.get(name).equals(known.get(name)) && (isAppend && known.containsKey(name) || !isUsual);
             if (saysHow && isOther) {
                 throw new Unsupported("saveAsTable with the option " + name + " = " + said.get(name)
-                        + ", which Spark forgets where there is a table; df.write.format(\"mdt\").save(path) takes it");
+                        + ", which Spark ignores for an existing table; use df.write.format(\"mdt\").save(path)");
             }
         }
         if (!hasKey) {
             throw new Unsupported("saveAsTable in mode overwrite without the option key: Spark would drop the table, "
-                    + "and could make no other; insertInto(\"" + there.identifier().table() + "\", overwrite=True) replaces its rows");
+                    + "and could not create it again; use insertInto(\"" + there.identifier().table() + "\", overwrite=True) to replace its rows");
         }
     }
 }

@@ -1,5 +1,5 @@
-// A statement of SQL on a table of ours in the place of Spark's own, which knows no way to carry it out. Spark runs it once, when
-// spark.sql is called; EXPLAIN does not run it.
+// A SQL statement on an mdt table, in place of Spark's own plan, which cannot be executed. Spark runs it once, when
+// spark.sql is called. EXPLAIN does not run it.
 package mdt.spark;
 
 import java.util.Collections;
@@ -14,17 +14,17 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 
-// Of Spark's commands without children this one is derived from, since Java cannot take Scala's traits as they are.
+// Derived from a Spark command without children, because Java cannot use Scala's traits directly.
 public abstract class SqlCommand extends ExternalCommandExecutor {
     private final Seq output;
 
-    /** kind: what it is called in plans; answer: the columns of its answer. */
+    /** kind: the name in plans; answer: the columns of the result. */
     SqlCommand(String kind, StructType answer) {
         super(null, kind, Scala.none());
         this.output = DataTypeUtils.toAttributes(answer);
     }
 
-    /** Returns the columns of an answer that is one row of counts. */
+    /** Returns the columns of a result with one row of counts. */
     static StructType counts(String[] names) {
         StructType found = new StructType();
         for (int i = 0; i < names.length; i++) {
@@ -33,7 +33,7 @@ public abstract class SqlCommand extends ExternalCommandExecutor {
         return found;
     }
 
-    /** Returns the row of counts that Python has answered with. */
+    /** Returns the row of counts in an answer of Python. */
     static List counted(Object answer) {
         String[] texts = Python.texts(answer);
         Object[] counts = new Object[texts.length];
@@ -43,7 +43,7 @@ public abstract class SqlCommand extends ExternalCommandExecutor {
         return Collections.singletonList(RowFactory.create(counts));
     }
 
-    /** Carries it out, once, and returns the rows of its answer. */
+    /** Executes the statement, once, and returns the rows of the result. */
     abstract List carriedOut(org.apache.spark.sql.classic.SparkSession session);
 
     public Seq run(SparkSession session) {
@@ -54,7 +54,7 @@ public abstract class SqlCommand extends ExternalCommandExecutor {
         return output;
     }
 
-    /** Spark copies plans before it changes them; nothing of this one changes. */
+    /** Spark copies plans before changing them. This one is immutable. */
     public LogicalPlan clone() {
         return this;
     }

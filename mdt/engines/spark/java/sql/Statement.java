@@ -1,7 +1,7 @@
-// A statement of SQL that changes rows of a table of ours, as Python sees it. Its conditions and values are expressions of Catalyst,
-// and Spark alone evaluates them; Python carries out what comes of it, in one of two ways:
+// A SQL statement that changes rows of an mdt table, for Python. Spark alone evaluates its conditions and values, which
+// are Catalyst expressions. Python executes it in one of two ways:
 //
-//     plain    the condition is simple and the values are constants: as JSON, for t.delete_where and t.update_where
+//     plain    a simple condition and constant values: as JSON, for t.delete_where and t.update_where
 //     rows     otherwise: a frame with a row for each row that changes (Edits.java), for t.merge
 package mdt.spark;
 
@@ -12,7 +12,7 @@ import org.apache.spark.sql.classic.SparkSession;
 public abstract class Statement extends SqlCommand {
     final Target target;
 
-    /** counts: the names of what it counts. */
+    /** counts: the names of its counts. */
     Statement(Target target, String kind, String[] counts) {
         super(kind, counts(counts));
         this.target = target;
@@ -24,21 +24,24 @@ public abstract class Statement extends SqlCommand {
         return counts;
     }
 
-    /** Returns condition and constants as JSON, as Spark's optimizer has simplified them; null if it is more than that. */
+    /** Returns condition and constants as JSON, simplified by Spark's optimizer, or null if the statement has more. */
     public abstract String plain();
 
-    /** Returns the columns, as JSON, by which a frame can name rows without reading the table: the key at least; null if there is no such frame. */
+    /**
+     * Returns as JSON the columns, at least the key, by which a frame can identify rows without reading the table, or
+     * null.
+     */
     public abstract String byKey(List key, List partition);
 
     /**
-     * Prepares rows and clauses. on: columns that name a row; fixed: columns that cannot be set; byKey: whether the table shall not be read.
-     * Refuses what cannot be carried out.
+     * Prepares rows and clauses. on: columns that identify a row; fixed: columns that cannot be set; byKey: true to
+     * avoid reading the table. Refuses statements that cannot be executed.
      */
     public abstract void prepare(List on, List fixed, boolean byKey);
 
-    /** Returns the clauses of a merge as JSON, of which each edit names some. */
+    /** Returns the clauses of a merge as JSON. Edits refer to them by number. */
     public abstract String clauses();
 
-    /** Returns the edits that the state after the commit seq leads to. */
+    /** Returns the edits based on the state after the commit seq. */
     public abstract Dataset rows(long seq);
 }

@@ -1,9 +1,10 @@
-// Takes what names tables of ours before Spark looks for the names: it would refuse, or change its catalog alone.
+// Handles statements that name mdt tables before Spark resolves the names and refuses them, or changes only its
+// catalog:
 //
-//     CALL mdt.…(…)                 a procedure of Python (TableCall.java); a catalog of that name which somebody has set up stays theirs
-//     statements about a table      one call of Python, which does them or refuses them (mdt/source/definitions.py); but ACCEPTED ones
-//                                   stay with Spark, or with CommandRule.java, which sees them later
-//     what writes rows by name      Inserts.java
+//     CALL mdt.…(…)                 a procedure in Python (TableCall.java), unless the user has a catalog of that name
+//     statements about a table      a call of Python, which executes or refuses them (mdt/source/definitions.py). ACCEPTED
+//                                   statements are left to Spark, or to CommandRule.java, which runs later
+//     writes by name                Inserts.java
 //     a state of a table            VERSION AS OF, TIMESTAMP AS OF: Names.java
 //     other names in queries        without options of the machine: Names.java
 package mdt.spark;
@@ -67,7 +68,7 @@ public class StatementRule extends Rule {
                 session, ((String) parts.get(1)).toLowerCase(), Constants.names(given), Constants.values(session, given));
     }
 
-    /** Returns the table of ours that a statement names, null if it names none. */
+    /** Returns the mdt table that a statement names, or null. */
     private CatalogTable named(LogicalPlan plan) {
         boolean isCheck = plan.getClass().getSimpleName().equals("AddCheckConstraint");
         for (int i = 0; i < plan.children().length(); i++) {
@@ -88,12 +89,12 @@ public class StatementRule extends Rule {
         return null;
     }
 
-    /** Returns the parts of the name in IDENTIFIER(…), null if it is not a name: Spark refuses it. */
+    /** Returns the parts of the name in IDENTIFIER(…), or null if it is not a name, which Spark refuses. */
     private Seq evaluated(PlanWithUnresolvedIdentifier name) {
         try {
             List texts = Constants.texts(session, Arrays.asList(new Object[] {name.identifierExpr()}));
             return session.sessionState().sqlParser().parseMultipartIdentifier((String) texts.get(0));
-        } catch (Exception isNoName) { // Scala's methods do not declare what they throw
+        } catch (Exception isNoName) { // Scala methods do not declare their exceptions
             return null;
         }
     }

@@ -1,8 +1,8 @@
-// A statement about a table of ours as a whole, as one call of Python, which knows what each of them does (mdt/source/definitions.py and
-// procedures.py): its name, its arguments as JSON, and an answer that is rows, or what the catalog shall know of the table from then on.
+// A statement about a whole mdt table, or a procedure, as a call of Python (mdt/source/definitions.py and
+// procedures.py). It passes the name and JSON arguments. The answer is rows, or changes to the table's catalog entry.
 //
-//     CALL mdt.compact('t')        compact                 the arguments, each a name ("" without one) and a text
-//     ALTER TABLE t ADD …          AddColumns              the fields of Spark's plan (Fields.java), and the columns in the catalog
+//     CALL mdt.compact('t')        compact                 the arguments, each a name ("" if positional) and a text
+//     ALTER TABLE t ADD …          AddColumns              the fields of Spark's plan (Fields.java), and the catalog's columns
 //     TRUNCATE TABLE t             TruncateTableCommand    the same
 package mdt.spark;
 
@@ -23,24 +23,24 @@ import scala.collection.immutable.Map;
 
 final class TableCall extends SqlCommand {
     private static final List RESTORING = Arrays.asList(new Object[] {"restore", "rollback"});
-    private final CatalogTable table; // null: one that is named by its path
+    private final CatalogTable table; // null for a table that is named by path
     private final Map options;
     private final String name;
     private final String given;
 
     private TableCall(SparkSession session, CatalogTable table, Map options, String name, String given) {
-        super(name, Python.plan(Python.ask("answer", session, null, name, given)).schema()); // Python refuses what it does not know
+        super(name, Python.plan(Python.ask("answer", session, null, name, given)).schema()); // Python refuses unknown statements
         this.table = table;
         this.options = options;
         this.name = name;
         this.given = given;
     }
 
-    /** Returns the call of a procedure. names: of its arguments, "" for one that was given by its place; values: texts, or null. */
+    /** Returns the call of a procedure. names: of its arguments, "" for positional ones; values: texts or null. */
     static TableCall of(SparkSession session, String name, List names, List values) {
         int at = Math.max(names.indexOf("table"), names.indexOf("") == 0 ? 0 : -1);
         if (at < 0 || values.get(at) == null) {
-            throw new Invalid("which table? CALL mdt." + name + "(table => 'name or path')");
+            throw new Invalid("the table is missing: CALL mdt." + name + "(table => 'name or path')");
         }
         String table = (String) values.get(at);
         List arguments = new ArrayList();
@@ -52,7 +52,10 @@ final class TableCall extends SqlCommand {
         return new TableCall(session, Tables.named(session, table), Tables.options(session, table), name, Json.text(arguments));
     }
 
-    /** Returns what a statement on a table is. partitions: turns what it says of partitions into texts; null where maps are of options. */
+    /**
+     * Returns the call for a statement on a table. partitions: converts partition values to texts, or null if maps are
+     * options.
+     */
     static TableCall of(SparkSession session, CatalogTable table, Product statement, PartitionValues partitions) {
         List types = new ArrayList();
         for (int i = 0; i < table.schema().fields().length; i++) {
@@ -75,13 +78,16 @@ final class TableCall extends SqlCommand {
         if (table != null && RESTORING.contains(name)) { // the columns may be those of an earlier state
             enter(session, Arrays.asList(new Object[] {Python.read(session, options, null).schema().json()}));
         } else if (table != null && !name.startsWith("Show")) {
-            session.catalog().refreshTable(table.identifier().quotedString()); // rows may be others now
+            session.catalog().refreshTable(table.identifier().quotedString()); // rows may have changed
         }
         Caches.renew(session, options);
         return ((Dataset) answer).collectAsList();
     }
 
-    /** Lets the catalog know what Python says. told: the columns as JSON, "" for the same as before, and names of options that it forgets. */
+    /**
+     * Updates the catalog entry from an answer. told: the columns as JSON, "" if unchanged, and the names of options to
+     * remove.
+     */
     private void enter(SparkSession session, List told) {
         if (((String) told.get(0)).isEmpty()) {
             Object storage = Scala.copied(table.storage(), "properties", without(table.storage().properties(), told));

@@ -1,5 +1,6 @@
-// Table functions: mdt_changes('table', since [, until [, 'net' or 'all']]) in FROM is what changed in a table, as the options of the same
-// names say it; mdt_history('table'), mdt_files and mdt_snapshots are what is known of one. Arguments may have names.
+// Table functions in FROM: mdt_changes('table', since [, until [, 'net' or 'all']]) returns the changes of a table,
+// like the options of the same names; mdt_history('table'), mdt_files and mdt_snapshots return its metadata. Arguments
+// may be named.
 package mdt.spark;
 
 import java.util.Arrays;
@@ -13,7 +14,7 @@ final class TableFunction extends AbstractFunction1 {
     private static final String[] TABLE = {"table"};
     private final String name;
     private final List parameters;
-    private final int needed; // how many of the parameters
+    private final int needed; // number of required parameters
 
     private TableFunction(String name, String[] parameters, int needed) {
         this.name = name;
@@ -55,6 +56,6 @@ final class TableFunction extends AbstractFunction1 {
 
     private Invalid refusal() {
         return new Invalid(PREFIX + name + " takes a " + String.join(", ", parameters)
-                + (needed < parameters.size() ? "; the first " + needed + " are needed, and changes are net or all" : ""));
+                + (needed < parameters.size() ? "; the first " + needed + " are required, and changes are net or all" : ""));
     }
 }

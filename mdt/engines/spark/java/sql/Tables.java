@@ -1,4 +1,4 @@
-// Tables of ours in Spark's own catalog, by their names.
+// Tables of mdt in Spark's own catalog, by name.
 package mdt.spark;
 
 import java.net.URI;
@@ -19,12 +19,12 @@ final class Tables {
 
     private Tables() {}
 
-    /** Returns whether a provider, if there is one, is ours. */
+    /** Returns true if a provider is mdt. */
     static boolean isOurs(Option provider) {
         return provider.isDefined() && MdtSource.NAME.equalsIgnoreCase((String) provider.get());
     }
 
-    /** Returns a table of ours without what its entry says of the machine, null if there is none of that name. */
+    /** Returns an mdt table without options of the machine, or null if there is none of that name. */
     static CatalogTable named(SparkSession session, TableIdentifier name) {
         CatalogTable found = entry(session, name);
         return found == null ? null : own(session, found);
@@ -34,12 +34,12 @@ final class Tables {
         try {
             CatalogTable found = session.sessionState().catalog().getTableMetadata(name);
             return isOurs(found.provider()) ? found : null;
-        } catch (Exception unknown) { // Scala's methods do not declare what they throw
+        } catch (Exception unknown) { // Scala methods do not declare their exceptions
             return null;
         }
     }
 
-    /** Returns a table without the options of its entry that are of the machine; as it is if it has none. */
+    /** Returns a table without the options of the machine in its catalog entry. */
     static CatalogTable own(SparkSession session, CatalogTable table) {
         Map left = table.storage().properties();
         String[] others = ofMachine(session, table.identifier().unquotedString(), table);
@@ -50,18 +50,21 @@ final class Tables {
                 : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", left));
     }
 
-    /** Refuses a table that is to be made with options of the machine in its entry. */
+    /** Refuses a new table with options of the machine in its entry. */
     static void check(SparkSession session, CatalogTable table) {
         ofMachine(session, null, table);
     }
 
-    /** Returns the options of an entry that are of the machine. name: of the table; null: it is to be made, and they are refused. */
+    /**
+     * Returns the options of the machine in an entry. name: of the table, or null for a new table, for which they are
+     * refused.
+     */
     private static String[] ofMachine(SparkSession session, String name, CatalogTable table) {
         List names = options(table.storage().properties());
         return names.isEmpty() ? new String[0] : Python.texts(Python.ask("entry", session, null, name, names.toArray()));
     }
 
-    /** Returns the names among those of options that are in our words or Hudi's. */
+    /** Returns the names that are options of mdt or Hudi. */
     private static List options(Map options) {
         List found = new ArrayList();
         for (Iterator i = Scala.map(options).keySet().iterator(); i.hasNext(); ) {
@@ -79,13 +82,13 @@ final class Tables {
         return new AliasIdentifier(table.identifier().table(), Scala.seq(place));
     }
 
-    /** As above, for the parts of a name as a query has it. */
+    /** As above, for the parts of a name in a query. */
     static CatalogTable named(SparkSession session, List parts) {
         CatalogTable found = entry(session, parts);
         return found == null ? null : own(session, found);
     }
 
-    /** Returns a table of ours as the catalog has it, null if there is none of that name. */
+    /** Returns an mdt table as the catalog has it, or null if there is none of that name. */
     static CatalogTable entry(SparkSession session, List parts) {
         int size = parts.size();
         if (size == 3 ? !CATALOG.equalsIgnoreCase((String) parts.get(0))
@@ -93,7 +96,7 @@ final class Tables {
             return null;
         }
         String name = (String) parts.get(size - 1);
-        boolean isByPath = "true".equals(session.conf().get("spark.sql.path.enabled", "false")); // SET PATH: other databases may come first
+        boolean isByPath = "true".equals(session.conf().get("spark.sql.path.enabled", "false")); // SET PATH: other databases may have precedence
         if (size == 1 && (isByPath || session.sessionState().catalog().getTempView(name).isDefined())) {
             return null;
         }
@@ -101,14 +104,14 @@ final class Tables {
         return entry(session, new TableIdentifier(name, database));
     }
 
-    /** Returns the options with which Spark would read it. */
+    /** Returns the options with which Spark would read the table. */
     static Map options(CatalogTable table) {
         Map options = table.storage().properties();
         return table.storage().locationUri().isEmpty() ? options
                 : Scala.with(options, "path", CatalogUtils$.MODULE$.URIToString((URI) table.storage().locationUri().get()));
     }
 
-    /** As above, for a name as text; null, too, where the text is none. */
+    /** As above, for a name as text. Null if the text is not a name. */
     static CatalogTable named(SparkSession session, String text) {
         try {
             return named(session, Scala.list(session.sessionState().sqlParser().parseMultipartIdentifier(text)));
@@ -117,7 +120,7 @@ final class Tables {
         }
     }
 
-    /** Returns that of some columns which a statement names in its own case, what it says if it is none of them. */
+    /** Returns the column that a statement names by the session's case rules, or the given name if there is none. */
     static String column(SparkSession session, List columns, String said) {
         for (int i = 0; i < columns.size(); i++) {
             if (((Boolean) session.sessionState().conf().resolver().apply(columns.get(i), said)).booleanValue()) {
@@ -127,14 +130,14 @@ final class Tables {
         return said;
     }
 
-    /** Returns the options of a table of the catalog by its name, else of one by its path. */
+    /** Returns the options of a catalog table by name, or of a table by path. */
     static Map options(SparkSession session, String text) {
         CatalogTable found = named(session, text);
         if (found != null) {
             return options(found);
         }
         if (text.indexOf('/') < 0) {
-            throw new Invalid("there is no table " + text + " of ours in the catalog; a path has a slash");
+            throw new Invalid("there is no mdt table " + text + " in the catalog; a path must contain a slash");
         }
         return Scala.with(Scala.none(), "path", text);
     }

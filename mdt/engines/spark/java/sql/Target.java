@@ -1,4 +1,4 @@
-// The table of ours that a statement of SQL changes, as its plan has it: a relation, below what names it.
+// The mdt table that a SQL statement changes: a relation in its plan, below names and aliases.
 package mdt.spark;
 
 import java.util.List;
@@ -23,7 +23,10 @@ final class Target {
         this.table = (MdtRelation) node.relation();
     }
 
-    /** Returns the table that a plan names, null if it is none of ours. Refuses what chooses or renames rows of one: whose they are, a statement cannot say. */
+    /**
+     * Returns the table that a plan names, or null if it is not ours. Refuses plans that select or rename rows of a
+     * table.
+     */
     static Target of(LogicalPlan plan) {
         LogicalPlan below = plan;
         while (below instanceof SubqueryAlias || below instanceof View) {
@@ -31,7 +34,7 @@ final class Target {
         }
         boolean isOurs = below instanceof LogicalRelation && ((LogicalRelation) below).relation() instanceof MdtRelation;
         if (!isOurs && !new IndexSearch(below).roots.isEmpty()) {
-            throw new Unsupported("DELETE, UPDATE and MERGE of a view that is a query or a frame; name the table");
+            throw new Unsupported("DELETE, UPDATE and MERGE are not supported for a view of a query or DataFrame; name the table");
         }
         return isOurs ? new Target(plan, (LogicalRelation) below) : null;
     }
@@ -44,7 +47,7 @@ final class Target {
         return table.options();
     }
 
-    /** Returns the table's columns, which expressions of the statement name by their ids. */
+    /** Returns the table's columns, which expressions of the statement refer to by id. */
     List columns() {
         return Scala.list(node.output());
     }
@@ -56,11 +59,11 @@ final class Target {
                 return (Attribute) columns.get(i);
             }
         }
-        throw new Invalid("the catalog knows no column " + name
-                + " of the table; REFRESH TABLE, or create it there again");
+        throw new Invalid("the catalog has no column " + name
+                + " of the table; run REFRESH TABLE, or create the catalog entry again");
     }
 
-    /** Returns an expression in which the table's columns have the names that the table gives them, whatever the case in which it says them. */
+    /** Returns an expression with the table's spelling of its column names. */
     Expression named(Expression said) {
         final List columns = columns();
         return (Expression) said.transform(new Replacement() {
@@ -82,12 +85,12 @@ final class Target {
                 table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema()));
     }
 
-    /** Returns whether another plan reads this table, too, in its subqueries included. */
+    /** Returns true if another plan, or one of its subqueries, reads this table. */
     boolean isReadBy(LogicalPlan other) {
         return new IndexSearch(other).roots.contains(MdtFileIndex.of(node).source.root);
     }
 
-    /** Returns a plan that has the columns and cannot be read, for Spark's optimizer to look at. */
+    /** Returns a plan with the columns that cannot be read, for Spark's optimizer. */
     LogicalPlan blank() {
         return with(new BlankRelation(table.sparkSession(), table.dataSchema()));
     }
@@ -101,7 +104,7 @@ final class Target {
         });
     }
 
-    /** Lets Spark read anew what it has cached of the table. */
+    /** Refreshes Spark's cache of the table. */
     void changed() {
         Caches.renew(session(), MdtFileIndex.of(node).source.root);
     }
