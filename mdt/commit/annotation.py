@@ -67,20 +67,20 @@ def _checked(metadata: object) -> dict[str, str]:
     for name, text in entries.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise Invalid(
-                f"metadata: {shown(name)} is {shown(text)}",
-                hint="names and values are texts: str(value)",
+                f"metadata must map strings to strings, not {shown(name)} to {shown(text)}",
+                hint="convert names and values with str(value)",
             )
         if is_reserved(name):
             raise Invalid(
-                f"metadata: the name {shown(name)} is one that Hudi or mdt uses",
-                hint="take another, such as 'run'",
+                f"metadata: the name {shown(name)} is reserved by Hudi or mdt",
+                hint="use another name, such as 'run'",
             )
     if not is_metadata(entries):
         raise Invalid(
-            f"the metadata of a commit are {len(entries):,} texts of"
+            f"the metadata of a commit have {len(entries):,} entries with"
             f" {sum(map(len, (*entries, *entries.values()))):,} characters",
             hint=(
-                f"at most {TEXTS_MAX} texts and {METADATA_BYTES_MAX:,} bytes of Unicode, with"
+                f"use at most {TEXTS_MAX} entries and {METADATA_BYTES_MAX:,} bytes of Unicode, with"
                 " printable names"
             ),
         )

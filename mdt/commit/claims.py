@@ -20,7 +20,7 @@ from mdt.metadata.log import codec
 from mdt.metadata.log import trusted_names as names
 from mdt.stores.storage import ObjectInfo, Storage
 
-_WHAT_TO_DO = "nothing depends on it: look who made it, then delete it"
+_WHAT_TO_DO = "no transaction depends on it: find out what created it, then delete it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def decode(data: bytes, *, path: str) -> Pending:
         raise _senseless(path, "a JSON object", type(fields).__name__)
     for name, is_valid in _FIELDS.items():
         if name not in fields or not is_valid(fields[name]):
-            raise _senseless(path, f"a field {name} by its grammar", repr(fields.get(name))[:80])
+            raise _senseless(path, f"a valid field {name}", repr(fields.get(name))[:80])
     claim = Pending(
         **{name: fields[name] for name in _FIELDS if name != "partitions"},
         partitions=tuple(fields["partitions"]),
     )
     if path != paths.pending(claim.instant):
-        raise _senseless(path, "the instant of its name", claim.instant)
+        raise _senseless(path, "the instant in its name", claim.instant)
     return claim
 
 
@@ -85,7 +85,7 @@ _FIELDS = {
 
 def _senseless(path: str, expected: str, got: str) -> Corrupt:
     return Corrupt(
-        "a claim makes no sense", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO
+        "invalid claim", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO
     )
 
 
@@ -144,6 +144,6 @@ def usurped(claim: Pending) -> Corrupt:
     """
     return _senseless(
         paths.pending(claim.instant),
-        "an instant and a token of its own",
+        "a unique instant and token",
         f"{claim.instant}, {claim.token}",
     )

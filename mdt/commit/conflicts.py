@@ -122,22 +122,22 @@ def check(
     if mine.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
     if mine.alters and theirs.ended_versions:
-        return f"commit {theirs.seq} let versions of the schema go"
+        return f"commit {theirs.seq} dropped versions of the schema"
     if mine.alters and "options" in theirs.header:
         return f"commit {theirs.seq} changed the table's options"
     if mine.stream and theirs.header.get("stream", {}).get("name") == mine.stream:
-        return f"commit {theirs.seq} has a batch of the same stream"
+        return f"commit {theirs.seq} wrote a batch of the same stream"
     horizon = theirs.header.get("retention", {}).get("horizon", 0)
     if mine.needs is not None and mine.needs < horizon:
-        return f"commit {theirs.seq} cleaned the state after commit {mine.needs}"
+        return f"commit {theirs.seq} cleaned the snapshot of commit {mine.needs}"
     tags = theirs.header.get("tags", {})
     shared = mine.tags.intersection((*tags.get("add", ()), *tags.get("drop", ())))
     if shared:
         return f"commit {theirs.seq} changed the tag {min(shared)!r}"
     if min(tags.get("add", {}).values(), default=mine.horizon) < mine.horizon:
-        return f"commit {theirs.seq} named a state before commit {mine.horizon}"
+        return f"commit {theirs.seq} tagged a snapshot before commit {mine.horizon}"
     if mine.conditional and theirs.header.get("operation") in CHOOSING:
-        return f"commit {theirs.seq} made rows that the condition may hold for"
+        return f"commit {theirs.seq} wrote rows that may match the condition"
     files = theirs.table("files")
     tombstones = theirs.table("tombstones")
     if mine.everything and (len(files) or len(theirs.table("vectors")) or len(tombstones)):
@@ -149,7 +149,7 @@ def check(
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
     if mine.opens and (buckets := mine.opens & _buckets(files)):
         return (
-            f"commit {theirs.seq} made a file group for bucket {min(buckets)[1]} of partition"
+            f"commit {theirs.seq} created a file group for bucket {min(buckets)[1]} of partition"
             f" {min(buckets)[0]!r}"
         )
     if _inserted(mine.absent, files, load):

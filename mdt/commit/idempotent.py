@@ -55,7 +55,7 @@ def left_out(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]
     newest, seq = streams.batches[stream]
     warning = (
         f"batch {batch} of the stream {stream!r} was not written: the stream is at batch {newest}"
-        f" (commit {seq}), and smaller numbers count as written; to write an older batch give it a"
+        f" (commit {seq}), and smaller numbers count as written; to write an older batch, give it a"
         f" text id: t.once({stream!r}, '{batch}')"
     )
     return (warning,)
@@ -67,7 +67,7 @@ def _forgotten(streams: Streams, stream: str, batch: int | str) -> tuple[str, ..
     if oldest is None:
         return ()
     warning = (
-        f"the table remembers {STREAM_IDS_MAX} text ids of batches and now forgets {oldest[1]!r} of"
-        f" the stream {oldest[0]!r}: a batch with this id would be written again"
+        f"the table keeps the latest {STREAM_IDS_MAX} text ids of batches and drops {oldest[1]!r}"
+        f" of the stream {oldest[0]!r}: a batch with this id would be written again"
     )
     return (warning,)

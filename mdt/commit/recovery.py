@@ -154,7 +154,7 @@ def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: in
             logs.RECOVERY,
             metadata.warned,
             error.path,
-            "%s: a claim makes no sense and is left alone: %s",
+            "%s: ignored a claim: %s",
             table,
             error,
         )

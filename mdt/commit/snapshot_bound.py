@@ -42,7 +42,7 @@ class Resting(Around):
             record = self.metadata.record(seq)
             if record is None:
                 plan.close()
-                raise self._conflict(f"commit {seq} is in the log no more")
+                raise self._conflict(f"commit {seq} has been archived")
             reason = conflicts.check(
                 plan.footprint, record, self.metadata.objects.key_map, snapshot.definition.key_hash
             )
@@ -53,6 +53,6 @@ class Resting(Around):
 
     def _conflict(self, why: str) -> Conflict:
         return Conflict(
-            f"{self.name} rests on the state after commit {self.seq}: {why}",
-            hint="read the rows again",
+            f"{self.name} depends on rows that were read at commit {self.seq}: {why}",
+            hint="read the rows again, and repeat the operation",
         )

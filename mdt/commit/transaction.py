@@ -42,10 +42,10 @@ from mdt.schema.header_fields import present
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
-_CLEANED = "what it began on was cleaned"
+_CLEANED = "its snapshot was cleaned"
 _UNPUBLISHED = (
-    "Hudi's readers do not see this commit yet, and a Hudi writer would remove its files: open the"
-    " table with mdt before one writes"
+    "Hudi readers do not see this commit yet, and a Hudi writer would remove its files: open the"
+    " table with mdt before a Hudi writer uses it"
 )
 _ARCHIVED = "the log has been archived since this transaction began"
 
@@ -126,7 +126,7 @@ def steps(
             return CommitResult(newest, committed, plan, attempt, warnings)
         name = snapshot.definition.name
         logs.COMMIT.warning(
-            "%s: %s met a conflict in attempt %d of %d: %s",
+            "%s: %s: conflict in attempt %d of %d: %s",
             name,
             operation.name,
             attempt,
@@ -135,8 +135,8 @@ def steps(
         )
         storage.sleep(min(_BACKOFF_SECONDS * attempt, _BACKOFF_SECONDS_MAX))
     raise Conflict(
-        f"{operation.name} met a conflict in each of {attempts} attempts; the last: {why}",
-        hint="try again when fewer writers change the same keys or file groups",
+        f"{operation.name} had conflicts in all {attempts} attempts; the last: {why}",
+        hint="retry when fewer writers change the same keys or file groups",
     )
 
 
@@ -333,7 +333,7 @@ def _commit(
             return read, ""
         seen = -1
         if late_record(metadata.storage, metadata.record, seq) is None:
-            return None, f"commit {seq} was first, and the storage does not show its record yet"
+            return None, f"commit {seq} was first, but the storage does not show its record yet"
 
 
 def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
@@ -395,7 +395,7 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
         if metadata.compaction_is_due(newest):
             metadata.compact()
     except MdtError as error:
-        warning = f"committed, but the work after it is left to the next writer: {error}"
+        warning = f"committed, but post-commit work is left to the next writer: {error}"
         return (warning,) if is_published else (warning, _UNPUBLISHED)
     return ()
 
@@ -423,16 +423,16 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
         sizes = storage.each(partial(storage.size, path) for path in names)
         for path, size in zip(names, sizes, strict=True):
             if size is None:
-                why = f"{path} is gone"
+                why = f"{path} is missing"
     except Unsupported as error:
         why = error.message
     if why:
         raise Unsupported(
             f"commit {record.seq} at {record.instant} was not on Hudi's timeline when another Hudi"
-            " writer took over, which takes such a commit for that of a dead writer and removes"
-            f" its files: {why}",
+            " writer took over. It removes the files of such commits, as if their writer had"
+            f" crashed: {why}",
             hint=(
-                "read the table with a Hudi reader from here on, and write the rows of this commit"
+                "read the table with a Hudi reader from now on, and write the rows of this commit"
                 " again"
             ),
         )
@@ -447,7 +447,7 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
         if earlier is not None:
             publish.publish(metadata.storage, earlier, newest.definition)
         elif seq >= metadata.newest(watched=False).retention.first:
-            raise Internal(f"commit record {seq} has vanished")
+            raise Internal(f"commit record {seq} is missing")
 
 
 def _is_finished(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
@@ -466,8 +466,8 @@ def _is_finished(metadata: Metadata, definition: TableDefinition, record: Commit
 def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
     """Return a warning for each index that this process cannot maintain."""
     return tuple(
-        f"the index {text} was not kept, its files are read by every query until a process that has"
-        f" it builds it: {why}"
+        f"the index {text} was not updated, so every query reads the new files until a process that"
+        f" has the index builds it: {why}"
         for text, why in skipping_indexes.unusable(snapshot.definition)
     )
 

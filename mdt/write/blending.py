@@ -118,11 +118,13 @@ class Blend:
             raise Invalid(f"column {name!r}: its values cannot be merged: {error}") from error
         if not hasattr(merged, "__len__"):
             raise Invalid(
-                f"column {name!r}: the merger made a {type(merged).__name__}, not an array of"
+                f"column {name!r}: the merger returned a {type(merged).__name__}, not an array of"
                 f" {len(older)} values"
             )
         if len(merged) != len(older):
-            raise Invalid(f"column {name!r}: the merger made {len(merged)} values of {len(older)}")
+            raise Invalid(
+                f"column {name!r}: the merger returned {len(merged)} values for {len(older)}"
+            )
         column = merged if isinstance(merged, pa.ChunkedArray) else pa.chunked_array([merged])
         return fitted(pa.table({name: column}), self.definition)[name]
 
@@ -174,7 +176,7 @@ class Blending(Rule):
         definition = snapshot.definition
         if not definition.schema.equals(batch.table.schema):
             raise Conflict(
-                "the columns of the table were altered meanwhile", hint="write the rows again"
+                "the table's columns were altered concurrently", hint="write the rows again"
             )
         older = _Older(metadata, options, snapshot, blend_of(definition, self.given, self.kept))
         batch = older.placed(rehashed(batch, definition))
@@ -262,12 +264,12 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
     """
     if definition.keys_repeat:
         raise Unsupported(
-            "a key may live more than once in this table, so no row of it is the older one",
-            hint="t.merge changes each of them",
+            "partial upserts and mergers need unique keys, but mdt.keys.repeat is true",
+            hint="use t.merge, which updates every row of a key",
         )
     if kept.mergers and IS_DELETED in given:
         raise Unsupported(
-            f"the data mark deletes ({IS_DELETED}), of which mergers make nothing",
+            f"mergers cannot be combined with the delete marker column {IS_DELETED}",
             hint="upsert and delete in two calls",
         )
     missing = frozenset[str]()
@@ -275,17 +277,17 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
         missing = frozenset(definition.schema.names).difference(given)
     lacking = [name for name in definition.unique_by if name in missing]
     if lacking:
-        raise Invalid(f"the data lack {', '.join(lacking)}, which say which rows are meant")
+        raise Invalid(f"the data lack {', '.join(lacking)}, which identify the rows")
     mergers: dict[str, Merger] = {}
     for name, merger in kept.mergers.items():
         if name in definition.fixed or name not in definition.schema.names:
             raise Invalid(
                 f"the column {shown(name)} cannot be merged",
-                hint="mergers are for columns beside key, partition and ordering field",
+                hint="mergers cannot be set for key, partition or ordering columns",
             )
         if not callable(merger) and (not isinstance(merger, str) or merger not in MERGERS):
             raise Invalid(
-                f"there is no merger {shown(merger)}", hint=f"{', '.join(MERGERS)}, or a function"
+                f"unknown merger {shown(merger)}", hint=f"use {', '.join(MERGERS)}, or a function"
             )
         if name not in missing:
             mergers[name] = MERGERS[merger] if isinstance(merger, str) else merger

@@ -29,13 +29,13 @@ def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> N
     """
     if IS_DELETED in given:
         raise Unsupported(
-            f"insert(check=False) looks for no key, and so deletes none ({IS_DELETED})",
+            f"insert(check=False) does not apply delete markers ({IS_DELETED})",
             hint="upsert the rows, or delete them",
         )
     if not definition.keys_repeat:
         raise Invalid(
-            "insert(check=False) may let a key live twice, which this table does not allow",
-            hint="make the table with options={'mdt.keys.repeat': True}, or insert with the check",
+            "insert(check=False) may repeat keys, but mdt.keys.repeat is false for this table",
+            hint="create it with options={'mdt.keys.repeat': True}, or insert with the check",
         )
 
 

@@ -170,14 +170,14 @@ class Clauses:
             missing = set(column_names).difference(self.source.table.column_names)
             if missing:
                 raise Invalid(
-                    '"*" takes every column of the table; the source lacks'
+                    '"*" sets every column of the table, but the source lacks'
                     f" {', '.join(sorted(missing))}",
                     hint="name the columns: {'fare': 'source.fare'}",
                 )
             return {name: _column(GIVEN + name) for name in column_names}
         if not isinstance(given, Mapping) or not given:
             raise Invalid(
-                f"a clause takes columns and their values, not {shown(given)}",
+                f"a clause takes a mapping of columns to values, not {shown(given)}",
                 hint="{'fare': 'source.fare'}",
             )
         schema = self.schema(when)
@@ -204,13 +204,13 @@ class Clauses:
         """Raise Invalid for key or partition columns, unless their value is the source column that
         ``on`` equates with them.
         """
-        hint = "delete the row, and insert it as it shall be"
+        hint = "delete the row, and insert a new row"
         if given == ALL:
-            hint = "name the other columns"
+            hint = "set the other columns by name"
         for name in self.definition.unique_by:
             if name in values and values[name][1] != {GIVEN + self.equated.get(name, "")}:
                 raise Invalid(
-                    f"an update cannot change the column {name!r}, which says which row it is",
+                    f"an update cannot change the column {name!r}, which identifies the row",
                     hint=hint,
                 )
 
@@ -221,8 +221,8 @@ class Clauses:
         for name in dict.fromkeys((*definition.key, definition.ordering, *required)):
             if name is not None and name not in made.values:
                 raise Invalid(
-                    f"a new row needs a value of the column {name!r}",
-                    hint="insert('*') takes all of them",
+                    f"an insert needs a value for the column {name!r}",
+                    hint="insert('*') sets all columns",
                 )
         made.made(self.source.nothing(made.reads()))
 

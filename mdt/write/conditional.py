@@ -106,7 +106,9 @@ class Conditional(Operation[ConditionalPlan]):
         concurrently.
         """
         if not snapshot.definition.schema.equals(self.schema):
-            raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
+            raise Conflict(
+                "the table's columns were altered concurrently", hint="retry the operation"
+            )
         matches = self.found(snapshot)
         groups = snapshot.file_groups
         rows: dict[int, dict[int, BitMap]] = {}

@@ -66,7 +66,7 @@ def of_rows(
     if not definition.keeps_deletes or not len(file):
         return NO_TOMBSTONES
     assert definition.ordering is not None, (
-        "tables keep the ordering values of deletes only if there are any"
+        "a table that keeps the ordering values of deletes has an ordering field"
     )
     rows = rows_at(
         metadata,

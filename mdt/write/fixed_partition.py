@@ -71,12 +71,11 @@ def refuse_null_partition(
     if unknown:
         columns = ", ".join(definition.partition_by)
         raise Invalid(
-            f"{len(unknown)} rows have no value in a partition column ({columns}), and their keys"
-            f" exist in other partitions: {batch.keys[unknown[0]].as_py()!r} is in"
-            f" {there[unknown[0]]}",
+            f"{len(unknown)} rows have a null partition column ({columns}), but their keys exist in"
+            f" other partitions: {batch.keys[unknown[0]].as_py()!r} is in {there[unknown[0]]}",
             hint=(
-                "give the partition, or leave the column out with upsert(…, partial=True) and the"
-                " rows stay where they are;"
+                "set the partition, or omit the column in upsert(…, partial=True) to keep the rows"
+                " there;"
                 f" t.merge(…).when_matched().update({{{definition.partition_by[0]!r}: None}}) moves"
                 " them"
             ),

@@ -140,10 +140,10 @@ def _refuse_hidden(snapshot: Snapshot, partition: str) -> None:
     """
     if is_hidden(partition) and partition not in live_paths(snapshot):
         raise Invalid(
-            f"a partition cannot be in the directory {partition.partition('/')[0]!r}: hudi-rs does"
-            " not read it",
+            f"a partition cannot be in the directory {partition.partition('/')[0]!r}, because"
+            " hudi-rs does not read it",
             hint=(
-                "replace the value, or make a table with mdt.hive.style=true, where directories are"
-                " called column=value"
+                "change the value, or create the table with mdt.hive.style=true, which names"
+                " directories column=value"
             ),
         )

@@ -147,7 +147,7 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
         names = [named_column(name, column_names) for name in texts("on", on, "['id']")]
         if not names:
             raise Invalid(
-                f"on={shown(on)} names no columns of the table",
+                f"on={shown(on)} names no column of the table",
                 hint=f"columns: {', '.join(column_names)}",
             )
         _require(source, names)
@@ -164,8 +164,8 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
             equal[sides[1]] = sides[0]
     if not equal:
         raise Unsupported(
-            f"on={on!r} does not say which columns are equal",
-            hint="join source.x = target.y and further conditions by AND",
+            f"on={on!r} equates no source column with a table column",
+            hint="use source.x = target.y, and join further conditions by AND",
         )
     return _planned(equal, conditions, names_read, definition)
 
@@ -173,9 +173,7 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
 def _require(source: Source, names: Iterable[str]) -> None:
     missing = set(names).difference(source.table.column_names)
     if missing:
-        raise Invalid(
-            f"the source lacks the columns {', '.join(sorted(missing))}, by which rows are matched"
-        )
+        raise Invalid(f"rows are matched by {', '.join(sorted(missing))}, which the source lacks")
 
 
 def _conjuncts(predicate: Predicate) -> Sequence[Predicate]:
@@ -401,9 +399,7 @@ def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
         type = pa.timestamp("us", "UTC")
         return a.cast(type), b.cast(type)
     if a.type != b.type or kinds.is_nested(a.type):
-        raise Invalid(
-            f"the column {name!r} is {b.type}, that of the source {a.type}: they cannot be equal"
-        )
+        raise Invalid(f"column {name!r} is {b.type} in the table but {a.type} in the source")
     return a, b
 
 
@@ -447,7 +443,7 @@ def refuse_two_rows_for_one(
     raise Invalid(
         f"{len(twice)} rows of the table match several rows of the source: {shown_keys}",
         hint=(
-            "t.merge(…, dedupe=True) takes the row with the largest ordering value for each key; or"
-            " leave one row for each of them"
+            "use t.merge(…, dedupe=True) to keep the row with the largest ordering value for each"
+            " key, or remove the other rows"
         ),
     )

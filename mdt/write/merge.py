@@ -113,7 +113,7 @@ class Merge(RowOperation):
         Raises Conflict if the columns were altered concurrently.
         """
         if not snapshot.definition.schema.equals(self.schema):
-            raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
+            raise Conflict("the table's columns were altered concurrently", hint="retry the merge")
         plan = RowOperation.prepare(self, snapshot, txn)
         return replace(plan, footprint=replace(plan.footprint, conditional=self.chooses))
 
@@ -496,9 +496,9 @@ class Decision:
         moved[rows] = np.asarray(current != np.array(names, np.object_)[codes])
         if definition.keys_repeat and moved.any():
             raise Unsupported(
-                "a row would move to a partition where its key may live already, which this table"
-                " allows",
-                hint="leave the partition columns out, or upsert the rows",
+                "an update cannot move rows to another partition if mdt.keys.repeat is true: their"
+                " keys may exist there",
+                hint="do not set the partition columns, or upsert the rows",
             )
         return Acted(acted.pairs, acted.clause, moved)
 
@@ -532,7 +532,7 @@ class Decision:
             raise Invalid(
                 f"{repeated.duplicates} new rows repeat a key: {list(repeated.repeated)}",
                 hint=(
-                    "t.merge(…, dedupe=True) takes the row with the largest ordering value for"
+                    "use t.merge(…, dedupe=True) to keep the row with the largest ordering value of"
                     " each key"
                 ),
             )
@@ -544,7 +544,7 @@ class Decision:
             shown_keys = batch.keys.take(pa.array(existing_rows[:_NAMED_KEYS])).to_pylist()
             raise Invalid(
                 f"{len(existing_rows)} rows to insert have keys that exist already: {shown_keys}",
-                hint="match by the key, or leave them out by a condition",
+                hint="match by the key, or exclude them by a condition",
             )
 
     def _late(self, batch: Batch | None, located: Located) -> npt.NDArray[np.bool_]:

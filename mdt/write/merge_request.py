@@ -101,9 +101,9 @@ def require_parts(on: On, clauses: Sequence[Clause]) -> None:
     """
     if not on.is_by_key:
         raise Unsupported(
-            "rows of a large source are matched by the record key",
+            "a large source can only be matched by the record key",
             hint=(
-                "let on say that the columns of the key are equal, or give a source that fits into"
+                "equate all columns of the key in on, or use a source of at most"
                 " mdt.spark.local.bytes.max"
             ),
         )
@@ -116,10 +116,10 @@ def _require_same_key(clause: Clause, on: On) -> None:
     for name in clause.definition.key:
         if clause.values[name][1] != {GIVEN + on.equal[name]}:
             raise Unsupported(
-                f"new rows of a large source have the key by which they are matched; {name!r} gets"
-                " another one",
+                "rows inserted from a large source must have the key by which they are matched,"
+                f" but {name!r} gets another value",
                 hint=(
-                    f"insert it as source.{on.equal[name]}, or give a source that fits into"
+                    f"set it to source.{on.equal[name]}, or use a source of at most"
                     " mdt.spark.local.bytes.max"
                 ),
             )

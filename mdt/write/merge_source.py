@@ -87,7 +87,7 @@ class Source:
             return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise Invalid(
-                f"column {name!r} of the source, {column.type}, cannot be read as {type}: {error}"
+                f"source column {name!r} ({column.type}) cannot be converted to {type}: {error}"
             ) from error
 
     def beside(self, names: Iterable[str], rows: Int64Array, target: pa.Table) -> pa.Table:

@@ -119,7 +119,7 @@ class _Content:
 
     def taken(self, order: Int64Array) -> _Content:
         """Return the rows in another order."""
-        assert not self.fresh, "rows of which some are new have their order already"
+        assert not self.fresh, "rows with marked new positions cannot be reordered"
         ordering = None if self.ordering is None else self.ordering[order]
         return _Content(taken(self.table, order), self.hashes.take(order), ordering, self.fresh)
 

@@ -48,15 +48,14 @@ def require_key(source: Source, on: On, definition: TableDefinition) -> None:
     """
     if not on.is_by_key:
         raise Unsupported(
-            "dedupe=True leaves one row for each record key, and this merge matches rows by other"
-            " columns",
-            hint=f"match by {', '.join(definition.key)}, or give one row for each",
+            "dedupe=True needs a merge by record key, but this merge matches rows by other columns",
+            hint=f"match by {', '.join(definition.key)}, or remove the duplicates from the source",
         )
     if definition.ordering is not None and definition.ordering not in source.table.column_names:
         raise Invalid(
-            f"dedupe=True takes the row with the largest {definition.ordering!r}, which the source"
+            f"dedupe=True keeps the row with the largest {definition.ordering!r}, which the source"
             " lacks",
-            hint="give the source that column, or one row for each key",
+            hint="add the column to the source, or remove the duplicates",
         )
 
 

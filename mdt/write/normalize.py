@@ -199,9 +199,7 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
                 table.select(definition.schema.names) if form is None else form.converted(table)
             )
             return replace(batch, table=converted)
-    raise Conflict(
-        "the table's columns were altered while rows were on their way", hint="write them again"
-    )
+    raise Conflict("the table's columns were altered concurrently", hint="write the rows again")
 
 
 def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
@@ -221,7 +219,7 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
     """
     hint = ""
     if not definition.is_global:
-        hint = "under partition scope a key is only unique in its partition"
+        hint = "keys are only unique within a partition of this table"
     names, optional = columns_of_deletes(definition)
     refuse_repeated(data.column_names)
     missing = [name for name in names if name not in data.column_names]
@@ -333,5 +331,5 @@ def _refuse_one_hash(keys: pa.Array, order: Int64Array, has_duplicates: Int64Arr
         raise Invalid(
             f"two different keys have the same hash: {first[at].as_py()!r} and"
             f" {second[at].as_py()!r}",
-            hint="rekey() gives the table a hash with a secret, which tells all keys apart",
+            hint="use t.rekey(), which gives the table a secret hash without such collisions",
         )

@@ -69,8 +69,8 @@ class Ending:
         groups, places = partitioned(snapshot, names)
         if len(groups) > LIST_ITEMS_MAX:
             raise Unsupported(
-                f"{len(groups):,} file groups cannot end in one commit",
-                hint="take fewer partitions",
+                f"{len(groups):,} file groups cannot be replaced in one commit",
+                hint="select fewer partitions",
             )
         live = snapshot.live_numbers
         files = live[np.isin(snapshot.file_groups.of_files(live), groups)]
@@ -140,9 +140,9 @@ def overwritten(
     outside = set(partitions) - matching_any(partitions, ends)
     if outside:
         raise Invalid(
-            f"the rows are of the partition {min(outside)!r}, and what ends is"
+            f"the data have rows of partition {min(outside)!r}, but the overwrite is limited to"
             f" {' and '.join(map(repr, ends)) or 'none'}",
-            hint="leave these rows out, or name their partition, too",
+            hint="remove these rows, or add their partition",
         )
     return frozenset(partitions).union(_named(snapshot, ends))
 

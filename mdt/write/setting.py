@@ -86,7 +86,7 @@ def _as_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
     except (ValueError, pa.ArrowException) as error:
         raise Invalid(
-            f"column {field.name!r} has a value that is no {field.type}: {error}"
+            f"column {field.name!r} has a value that is not of type {field.type}: {error}"
         ) from error
 
 
@@ -137,9 +137,11 @@ def setting(
     expressions = {name: pinned(text, column_names, now) for name, text in texts.items()}
     repeated = values.keys() & expressions.keys()
     if repeated:
-        raise Invalid(f"the column {min(repeated)!r} is set twice", hint="by set or by values")
+        raise Invalid(f"the column {min(repeated)!r} is set twice", hint="use either set or values")
     if not values and not expressions:
-        raise Invalid("nothing is set", hint="set={'fare': 'fare * 2'} or values={'fare': 2.0}")
+        raise Invalid(
+            "the update sets no column", hint="set={'fare': 'fare * 2'} or values={'fare': 2.0}"
+        )
     parsed: dict[str, Value] = {}
     for name in (*values, *expressions):
         _require_settable(definition, name)
@@ -156,8 +158,8 @@ def _require_settable(definition: TableDefinition, name: str) -> None:
     for names, role in ((definition.key, "the key"), (definition.partition_by, "the partition")):
         if name in names:
             raise Invalid(
-                f"the column {name!r} belongs to {role} and says where a row stands",
-                hint="delete the rows, and insert them as they shall be",
+                f"an update cannot change the column {name!r}, which belongs to {role}",
+                hint="delete the rows, and insert new rows",
             )
 
 
@@ -171,5 +173,7 @@ def constant(definition: TableDefinition, name: str, value: Any) -> Value:
         if movable(type) != plain(type):
             array = convert(array, movable(type))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise Invalid(f"{shown(value)} is no value of the column {name!r}: {error}") from error
+        raise Invalid(
+            f"{shown(value)} is not a valid value for the column {name!r}: {error}"
+        ) from error
     return lambda rows: array.take(pa.array(np.zeros(len(rows), np.int64)))

@@ -300,7 +300,7 @@ def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]
     for first, file in files:
         column = file.columns[spec]
         if first > SHARD_ROWS_MAX:
-            raise ValueError(f"row {first} of a shard, which has {SHARD_ROWS_MAX} at most")
+            raise ValueError(f"row {first} is beyond the {SHARD_ROWS_MAX} rows of a shard")
         if first > end:
             columns.append(_nulls(first - end, column.type))
         columns.append(column)

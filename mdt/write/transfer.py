@@ -98,7 +98,7 @@ def _shards(files: pa.Table, summaries: pa.Table) -> dict[int, Shard]:
     summaries_of_shards: dict[int, list[tuple[str, SummaryRef]]] = defaultdict(list)
     for row in summaries.to_pylist():
         summary = summary_of(row)
-        assert summary is not None, "a row has a summary"
+        assert summary is not None, "every row has a summary"
         summaries_of_shards[row["shard"]].append((row["index"], summary))
     return {
         number: Shard(tuple(summaries_of_shards[number]))

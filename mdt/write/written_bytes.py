@@ -26,8 +26,8 @@ _FILE_BYTES = 4_000
 """Approximate bytes of a data file without its rows: footer, Hudi schema and Bloom filter."""
 _MEGABYTE = 1_000_000
 _RETURNING = (
-    "keys come back that were deleted, and Hudi's readers would compare rows of a log file with the"
-    " deleted ones"
+    "deleted keys were inserted again, and Hudi readers would compare rows of a log file with the"
+    " deleted rows"
 )
 
 
@@ -142,8 +142,8 @@ def rewriting_warnings(
 def falling(ordering: str) -> str:
     """Return the reason to rewrite file groups if an ordering value decreases."""
     return (
-        f"rows get a smaller value of the ordering field {ordering!r}, and Hudi's readers would"
-        " prefer their older rows to those of a log file"
+        f"the ordering field {ordering!r} of existing rows decreased, and Hudi readers would prefer"
+        " the older rows to those of a log file"
     )
 
 
@@ -157,7 +157,7 @@ def rewriting_warning(files: int, size: int, reason: str) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"base files were written anew ({files}, {size / _MEGABYTE:.1f} MB together), because"
+            f"base files were rewritten ({files}, {size / _MEGABYTE:.1f} MB in total), because"
             f" {reason}"
         ),
     )

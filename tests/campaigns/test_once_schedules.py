@@ -237,7 +237,7 @@ def test_of_too_many_text_ids_the_oldest_of_the_largest_stream_is_forgotten_and_
     for stream, text in (("s", "z"), ("day", "1"), ("s", "y")):
         assert not inserted(table, stream, text).warnings
     [warning] = inserted(table, "day", "2").warnings
-    assert "forgets 'z' of the stream 's'" in warning
+    assert "drops 'z' of the stream 's'" in warning
     for one in (table, mdt.open(table.storage)):
         assert known(one)[1] == {"s": "y", "day": "12"}
     assert table.check().ok

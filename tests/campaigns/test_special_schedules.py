@@ -84,7 +84,7 @@ def test_of_two_that_rest_on_one_row_one_is_done_in_every_order(depth, table_typ
     for run, fares in fares_after(table_type, [rested([0, 1], 2.0), rested([0, 2], 3.0)], depth):
         first, second = run.ended[0].refused, run.ended[1].refused
         assert bool(first) != bool(second), run.schedule
-        assert "rests on the state after commit 1" in first + second
+        assert "depends on rows that were read at commit 1" in first + second
         done = {"k0": 3.0, "k2": 3.0} if first else {"k0": 2.0, "k1": 2.0}
         assert fares == dict.fromkeys(("k0", "k1", "k2", "k3"), 1.0) | done
         ends.add(bool(first))

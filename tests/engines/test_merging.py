@@ -197,5 +197,5 @@ def test_what_cannot_be_said_part_by_part_is_refused():
     with pytest.raises(Unsupported, match="matched by the record key"):
         table.merge(source, "fare")
     new = {"id": "source.id || 'x'", "city": "'x'", "ts": 1}
-    with pytest.raises(Unsupported, match="'id' gets another one"):
+    with pytest.raises(Unsupported, match="'id' gets another value"):
         table.merge(source).when_not_matched().insert(new)

@@ -227,7 +227,7 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other():
     plan = operation.prepare(seen, "a" * 32)
     record = table.metadata.record(1)
     assert record is not None and plan.footprint.opens == {("city=c0", 0)}
-    assert "made a file group for bucket 0" in str(
+    assert "created a file group for bucket 0" in str(
         check(plan.footprint, record, table.metadata.objects.key_map, table.definition.key_hash)
     )
 

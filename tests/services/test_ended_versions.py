@@ -201,4 +201,4 @@ def test_who_alters_begins_again_after_versions_have_left():
     reasons = [
         check(Footprint("b" * 32, alters=alters), theirs, None, None) for alters in (True, False)
     ]  # type: ignore[arg-type]
-    assert reasons == [f"commit {theirs.seq} let versions of the schema go", None]
+    assert reasons == [f"commit {theirs.seq} dropped versions of the schema", None]

@@ -51,7 +51,7 @@ def test_repeated_keys_are_refused_without_dedupe_and_the_error_names_it():
 
 
 def test_only_merges_by_key_with_the_ordering_field_are_deduped():
-    with pytest.raises(Unsupported, match="one row for each record key"):
+    with pytest.raises(Unsupported, match="needs a merge by record key"):
         made().merge({"fare": [1.0]}, on=["fare"], dedupe=True)
     with pytest.raises(Invalid, match="largest 'ts', which the source lacks"):
         made().merge({"id": ["a"], "city": ["Oslo"]}, dedupe=True)

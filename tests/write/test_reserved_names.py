@@ -46,7 +46,7 @@ def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(valu
         lambda: small.upsert(iter([pa.Table.from_pylist([row(2, value)], schema=SCHEMA)])),
     ]
     for write in writes:
-        with pytest.raises(Invalid, match=f"'{value}': hudi-rs does not read it"):
+        with pytest.raises(Invalid, match=f"'{value}', because hudi-rs does not read it"):
             write()
     assert table.snapshot().seq == 1 and table.check().ok
 

@@ -74,7 +74,7 @@ def test_commits_carry_the_metadata_of_the_session_and_of_the_write(
     configured.sql("delete from trips where id = 'b'").collect()
     told = [None if one is None else dict(one) for one in table.history()["metadata"].to_pylist()]
     assert told == [{"run": "nightly", "step": "load"}] * 2 + [{"run": "nightly"}, None]
-    with pytest.raises(PySparkException, match="Hudi or mdt uses"):
+    with pytest.raises(PySparkException, match="reserved by Hudi or mdt"):
         save(rows, tmp_path / "t", **{"commit.metadata.schema": "x"})
 
 

@@ -250,7 +250,7 @@ REFUSED = cases(
     merge into changed t using (select 1L id, 5 n union all select 1L, 6) s on t.id = s.id when matched then update set n = s.n -> match several rows
     merge into changed t using (select 1L id) s on t.id = s.id when matched then update set id = 3 -> belongs to the key
     merge into changed t using (select 1000L id) s on t.id + 1 = s.id when not matched then insert (id, city, ts) values (1, 'Rome', 1) -> exist already
-    merge into changed t using (select 77L id) s on t.id = s.id when not matched then insert (id, city) values (s.id, 'Rome') -> needs a value of the column 'ts'
+    merge into changed t using (select 77L id) s on t.id = s.id when not matched then insert (id, city) values (s.id, 'Rome') -> needs a value for the column 'ts'
     merge with schema evolution into changed t using before_it s on t.id = s.id when matched then update set * -> SCHEMA EVOLUTION
     """
 )
@@ -450,7 +450,7 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
     with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
         merge(twice)
     mdt.open(path(sql)).upsert([{**NULLS, "id": 101, "ts": 1}])
-    told = "exist already" if local_bytes else "have the key by which"
+    told = "exist already" if local_bytes else "must have the key by which"
     with pytest.raises(PySparkException, match=told):
         merge("select 101L id, nullif('a', 'a') city, 5 n, 1L ts")
 

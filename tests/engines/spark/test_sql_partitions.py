@@ -313,7 +313,7 @@ def test_an_option_names_what_a_frame_overwrites(
         (
             "overwrite",
             {"overwrite_partitions": '{"a": "y"}'},
-            "of the partition 'a=x/b=1', and what ends is 'a=y/\\*'",
+            "of partition 'a=x/b=1', but the overwrite is limited to 'a=y/\\*'",
         ),
         (
             "append",
