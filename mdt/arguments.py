@@ -68,8 +68,8 @@ def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
     return value
 
 
-def own_spelling(name: str, known: Collection[str]) -> str | None:
-    """Return the name in ``known`` that ``name`` means: an exact match, or the only match when case
+def own_spelling(name: str, names: Collection[str]) -> str | None:
+    """Return the name in ``names`` that ``name`` means: an exact match, or the only match when case
     is ignored.
 
     Returns None if nothing matches. Raises Invalid and lists the candidates if several names match
@@ -78,10 +78,10 @@ def own_spelling(name: str, known: Collection[str]) -> str | None:
     >>> own_spelling("FARE", ["id", "fare"]), own_spelling("price", ["id", "fare"])
     ('fare', None)
     """
-    if name in known:
+    if name in names:
         return name
     fold = name.casefold()
-    matches = [candidate for candidate in known if candidate.casefold() == fold]
+    matches = [candidate for candidate in names if candidate.casefold() == fold]
     if len(matches) > 1:
         raise Invalid(
             f"column {shown(name)} is ambiguous: {', '.join(matches)}",
@@ -90,17 +90,17 @@ def own_spelling(name: str, known: Collection[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def named_column(name: str, known: Sequence[str]) -> str:
+def named_column(name: str, names: Sequence[str]) -> str:
     """Return the column that ``name`` means, as :func:`own_spelling` does. Raises Invalid, with the
     nearest names, for an unknown column.
 
     >>> named_column("FARE", ["id", "fare"])
     'fare'
     """
-    column = own_spelling(name, known)
+    column = own_spelling(name, names)
     if column is None:
-        columns = [each for each in known if not each.startswith(_META_PREFIX)]
-        hint = nearest(name, known) or f"columns: {', '.join(columns[:20])}"
+        columns = [each for each in names if not each.startswith(_META_PREFIX)]
+        hint = nearest(name, names) or f"columns: {', '.join(columns[:20])}"
         raise Invalid(f"there is no column {shown(name)}", hint=hint)
     return column
 
@@ -142,13 +142,13 @@ def _in_list(name: str) -> str:
     return name if is_plain else backquoted(name)
 
 
-def by_column(argument: str, given: Mapping[Any, T], known: Sequence[str]) -> dict[str, T]:
+def by_column(argument: str, items: Mapping[Any, T], names: Sequence[str]) -> dict[str, T]:
     """Return a mapping with its keys replaced by the table's own column names
     (:func:`named_column`). Raises Invalid if two keys name the same column.
     """
     values: dict[str, T] = {}
-    for name, value in given.items():
-        column = named_column(one_text(argument, name, "{'fare': …}"), known)
+    for name, value in items.items():
+        column = named_column(one_text(argument, name, "{'fare': …}"), names)
         if column in values:
             raise Invalid(f"{argument} names the column {column!r} twice")
         values[column] = value
@@ -181,18 +181,16 @@ def flag(argument: str, value: object) -> bool:
     return value
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the closest names in ``known``, ignoring case, or "" if none is
-    close.
-    """
-    by_fold = {each.casefold(): each for each in known}
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a hint that proposes the names similar to ``name``, ignoring case, or ""."""
+    by_fold = {each.casefold(): each for each in names}
     fold = name.casefold()[:_COMPARED_CHARACTERS]
     matches = difflib.get_close_matches(fold, by_fold, cutoff=_SIMILARITY_MIN)
     if not matches:
         return ""
     least = _similarity(matches[0], fold) - _SIMILARITY_SPREAD
-    names = [by_fold[match] for match in matches if _similarity(match, fold) >= least]
-    return f"did you mean {' or '.join(names)}?"
+    similar = [by_fold[match] for match in matches if _similarity(match, fold) >= least]
+    return f"did you mean {' or '.join(similar)}?"
 
 
 def _similarity(a: str, b: str) -> float:

@@ -106,7 +106,7 @@ class ChangeStream(ArrowStream):
         """Pickle the storage, the range and the arguments, not the rows."""
         table = self.metadata.storage, dict(self.metadata.overrides)
         arguments = self.since, self.until, self.mode, self.columns, self.threads, self.before
-        return _again, (*table, *arguments), {"predicate": self.predicate}
+        return _unpickle, (*table, *arguments), {"predicate": self.predicate}
 
     def _rows(self) -> ChangedRows:
         is_net = self.mode == "net"
@@ -165,7 +165,7 @@ class ChangeStream(ArrowStream):
         return late.spark_changes.frame(spark, self._rows())
 
 
-def _again(
+def _unpickle(
     storage: Storage,
     overrides: Mapping[str, object],
     since: int,

@@ -40,7 +40,7 @@ _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
 
 
-def place(
+def storage_for(
     path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None
 ) -> Storage:
     """Return the storage for a new table. Raises Invalid or Unsupported if a table cannot be
@@ -82,9 +82,12 @@ def define(
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
-    key, partition_by = _own("key", key, stored), _own("partition_by", partition_by, stored)
+    key, partition_by = (
+        _own_names("key", key, stored),
+        _own_names("partition_by", partition_by, stored),
+    )
     if ordering is not None:
-        (ordering,) = _own("ordering", (ordering,), stored)
+        (ordering,) = _own_names("ordering", (ordering,), stored)
     key_index = key_indexes.with_buckets(key_indexes.stored_spec(index_name), parsed, key)
     # Raises for types that cannot be keys.
     record_keys.record_keys(stored.empty_table(), key)
@@ -119,7 +122,7 @@ def define(
         scope,
         key_hash,
         index_specs,
-        _kept(storage, key_index, options),
+        _stored_options(storage, key_index, options),
         hudi_version=parsed.table_version,
         packages=packages_of([key_index, *index_specs]),
     )
@@ -221,7 +224,9 @@ def _name(storage: Storage, options: Options) -> str:
     return options.table_name or re.sub(r"\W", "_", folder) or "table"
 
 
-def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
+def _stored_options(
+    storage: Storage, key_index: str, options: Mapping[str, Any] | None
+) -> dict[str, str]:
     """Return the options that a new table stores, with defaults that depend on its key index and
     storage.
 
@@ -242,7 +247,7 @@ def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -
     }
 
 
-def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
+def _own_names(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
     """Return columns as the schema spells them."""
     missing = [name for name in names if own_spelling(name, stored.names) is None]
     if missing:
@@ -279,7 +284,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
     publish.publish(storage, record, definition)
 
 
-def take_back(storage: Storage) -> None:
+def discard(storage: Storage) -> None:
     """Remove a table whose first write failed, and no files besides. It stays if another writer has
     committed to it.
     """

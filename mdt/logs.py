@@ -35,9 +35,9 @@ __all__ = [
     "PLAN",
     "RECOVERY",
     "SERVICE",
-    "ended",
+    "log_end",
     "service",
-    "started",
+    "start_time",
     "warn_once",
 ]
 
@@ -49,12 +49,12 @@ COMMIT, SERVICE, RECOVERY, PLAN, METADATA = (
 logging.getLogger("mdt").addHandler(logging.NullHandler())
 
 
-def started(logger: logging.Logger, storage: Storage) -> int:
-    """Return the start time in microseconds for :func:`ended`, or 0 if ``logger`` is disabled."""
+def start_time(logger: logging.Logger, storage: Storage) -> int:
+    """Return the start time in microseconds for :func:`log_end`, or 0 if ``logger`` is disabled."""
     return storage.now_us() if logger.isEnabledFor(logging.INFO) else 0
 
 
-def ended(
+def log_end(
     logger: logging.Logger,
     storage: Storage,
     table: str,
@@ -62,7 +62,7 @@ def ended(
     facts: Mapping[str, object],
     since: int,
 ) -> None:
-    """Log a line about an operation that began at ``since``, the result of :func:`started`."""
+    """Log a line about an operation that began at ``since``, the result of :func:`start_time`."""
     if not since:
         return
     values: dict[str, Any] = {**facts, "ms": (storage.now_us() - since) // 1000}
@@ -81,14 +81,16 @@ def service(storage: Storage, table: str, operation: str) -> Iterator[dict[str, 
     """Log a line about a service after the block has succeeded, with the facts that the block puts
     into the dict.
     """
-    since = started(SERVICE, storage)
+    since = start_time(SERVICE, storage)
     facts: dict[str, object] = {}
     yield facts
-    ended(SERVICE, storage, table, operation, facts, since)
+    log_end(SERVICE, storage, table, operation, facts, since)
 
 
-def warn_once(logger: logging.Logger, said: set[str], key: str, text: str, *values: object) -> None:
-    """Log a warning unless ``said`` contains ``key``, then add it."""
-    if key not in said:
-        said.add(key)
+def warn_once(
+    logger: logging.Logger, logged: set[str], key: str, text: str, *values: object
+) -> None:
+    """Log a warning unless ``logged`` contains ``key``, then add it."""
+    if key not in logged:
+        logged.add(key)
         logger.warning(text, *values)

@@ -294,17 +294,17 @@ class OptionTable:
 
     def read(
         self,
-        given: Mapping[str, object],
+        raw: Mapping[str, object],
         parse: Callable[[Option, object, str], Any] = Option.parse,
     ) -> dict[str, Any]:
-        """Return the parsed values of ``given`` options by field.
+        """Return the parsed values of the options in ``raw`` by field.
 
         Raises Invalid for an unknown name, an invalid value, and an option given twice with
         different values.
         """
         values: dict[str, Any] = {}
         names: dict[str, str] = {}
-        for name, value in given.items():
+        for name, value in raw.items():
             declared = self.find(name)
             parsed = parse(declared, value, name)
             if values.setdefault(declared.member, parsed) != parsed:
@@ -317,7 +317,7 @@ class OptionTable:
         return values
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, options: Iterable[str]) -> str:
     """Return a hint for an unknown option, or "".
 
     It names the option here that does what an option of Delta Lake or Iceberg does, else the most
@@ -326,7 +326,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     >>> suggestion("versionAsOf", ["as_of", "since"]), suggestion("sinze", ["as_of", "since"])
     ('did you mean as_of?', 'did you mean since?')
     """
-    names = list(known)
+    names = list(options)
     equivalent = _OF_OTHER_SYSTEMS.get(name.casefold(), "")
     if equivalent in names:
         return f"did you mean {equivalent}?"

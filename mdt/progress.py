@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def shown(progress: ProgressOption, text: str) -> Iterator[Progress | None]:
+def progress_callback(progress: ProgressOption, text: str) -> Iterator[Progress | None]:
     """Yield the callback for ``progress``, or None. Raises Invalid for any other type.
 
     text: The label of a bar.
@@ -58,9 +58,9 @@ def bar(text: str) -> Iterator[Progress]:
         yield lambda done, total: progress_bar.update(task, completed=done, total=total)
 
 
-def counted(done: Iterable[T], total: int, progress: Progress | None) -> Iterator[T]:
-    """Yield from ``done``, a stream of ``total`` items, and report each item to ``progress``."""
-    for number, item in enumerate(done, 1):
+def report_each(items: Iterable[T], total: int, progress: Progress | None) -> Iterator[T]:
+    """Yield from ``items``, of which there are ``total``, and report each to ``progress``."""
+    for number, item in enumerate(items, 1):
         if progress is not None:
             progress(number, total)
         yield item

@@ -23,8 +23,7 @@ from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.progress import Progress, ProgressOption
-from mdt.progress import shown as progress_of
+from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
 from mdt.stores.storage import Storage
@@ -54,16 +53,16 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     return tuple(named_column(name, readable) for name in texts("columns", columns, "['id']"))
 
 
-def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
+def view_for(query_type: str) -> Callable[[Snapshot], Snapshot]:
     """Return the function that maps a snapshot to the view for ``query_type``. Raises Invalid for
     an unknown type.
     """
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
-        return _as_it_is
+        return _whole_snapshot
     return late.read_optimized.ReadOptimized.from_snapshot
 
 
-def _as_it_is(snapshot: Snapshot) -> Snapshot:
+def _whole_snapshot(snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
@@ -168,7 +167,7 @@ class Scan(ArrowStream):
         self._metadata = metadata
         self._options = options
         self.query_type = query_type
-        self.snapshot = seen_as(query_type)(snapshot)
+        self.snapshot = view_for(query_type)(snapshot)
         self.since = since
         self._where = where
         self.columns = checked_columns(snapshot, columns)
@@ -220,7 +219,7 @@ class Scan(ArrowStream):
             "order": self.order,
             "since": self.since,
         }
-        return _at, (*table, self.columns, self._limit, self.query_type), parsed
+        return _unpickle, (*table, self.columns, self._limit, self.query_type), parsed
 
     @cached_property
     def plan(self) -> ScanPlan:
@@ -251,13 +250,13 @@ class Scan(ArrowStream):
             explanation,
             order_by=", ".join(map(str, self.order)),
             limit=self._limit,
-            stops=self._stops(plan),
+            stops=self._stop_text(plan),
         )
 
     def _where_text(self) -> str:
         return self._where if isinstance(self._where, str) else str(self._where or "")
 
-    def _stops(self, found: ScanPlan) -> str:
+    def _stop_text(self, plan: ScanPlan) -> str:
         """Return the explanation's text on when reading stops."""
         if self._limit is None:
             return "reads all matching rows, then sorts them" if self.order else ""
@@ -265,11 +264,11 @@ class Scan(ArrowStream):
             if self.predicate is None:
                 return "reads only these rows"
             return "stops as soon as enough rows match"
-        bounded_files = late.scan_top.known_bounds(found, self.order[0])
+        bounded_files = late.scan_top.known_bounds(plan, self.order[0])
         return (
             "stops as soon as no remaining file can contain a better row, reading files by their"
             f" min/max of {self.order[0].column}, known for {bounded_files:,} of"
-            f" {len(found.segments):,}"
+            f" {len(plan.segments):,}"
         )
 
     def _plan_on(self, engine: Engine[Any]) -> ScanPlan:
@@ -307,7 +306,7 @@ class Scan(ArrowStream):
             rows = self.count(progress=progress)
             # Arrow's concat_tables drops the number of rows of tables without columns
             return pa.table({"": pa.nulls(rows)}).select([])
-        with progress_of(progress, "scan") as callback:
+        with progress_callback(progress, "scan") as callback:
             tables = list(self._declared(callback))
         return pa.concat_tables(tables) if tables else without_rows(self.schema)
 
@@ -320,7 +319,7 @@ class Scan(ArrowStream):
         >>> t.scan().count(), t.scan("city = 'Oslo'").count()
         (3, 2)
         """
-        with progress_of(progress, "count") as callback:
+        with progress_callback(progress, "count") as callback:
             if self.predicate is not None:
                 return sum(
                     map(len, self._tables([self._cheapest()], ordered=False, progress=callback))
@@ -428,7 +427,7 @@ class Scan(ArrowStream):
         return min(filter_columns, default=schema.names[0])
 
 
-def _at(
+def _unpickle(
     storage: Storage,
     overrides: Mapping[str, object],
     seq: int,

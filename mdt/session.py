@@ -53,7 +53,7 @@ class Budget:
         self.size = 0
         self.lock = Lock() if lock is None else lock
         self._entries: OrderedDict[_Entry, None] = OrderedDict()
-        self._left: deque[Iterable[_Entry]] = deque()
+        self._released: deque[Iterable[_Entry]] = deque()
 
     def limit(self, size_max: int) -> None:
         """Change the limit to ``size_max``, evicting entries if necessary."""
@@ -66,7 +66,7 @@ class Budget:
         limit.
         """
         with self.lock:
-            self._give_back()
+            self._remove_released()
             assert self.size == sum(entry.size for entry in self._entries), (
                 "entries and their size disagree"
             )
@@ -95,7 +95,7 @@ class Budget:
                 self._drop_oldest()
 
     def _make_room(self) -> None:
-        self._give_back()
+        self._remove_released()
         while self.size > self.size_max and len(self._entries) > 1:
             self._drop_oldest()
 
@@ -106,21 +106,21 @@ class Budget:
         if owner is not None:
             owner._forget(oldest)
 
-    def _lost(self, entries: Iterable[_Entry]) -> None:
+    def _release(self, entries: Iterable[_Entry]) -> None:
         """Release the entries of a garbage-collected cache.
 
         The interpreter may call this at any point, even inside the methods above.
         """
-        self._left.append(entries)
+        self._released.append(entries)
         if self.lock.acquire(blocking=False):
             try:
-                self._give_back()
+                self._remove_released()
             finally:
                 self.lock.release()
 
-    def _give_back(self) -> None:
-        while self._left:
-            for entry in self._left.popleft():
+    def _remove_released(self) -> None:
+        while self._released:
+            for entry in self._released.popleft():
                 self._remove(entry)
 
 
@@ -143,7 +143,7 @@ class Recent(Generic[K, V]):
         self.misses = 0
         self.dropped = 0
         if budget is not None:
-            weakref.finalize(self, budget._lost, self._found.values()).atexit = False
+            weakref.finalize(self, budget._release, self._found.values()).atexit = False
 
     def __len__(self) -> int:
         return len(self._found)

@@ -145,7 +145,7 @@ _SEQ_DIGITS_MAX = 10
 """Digits of a commit number on the command line. An instant has 14 or 17 digits."""
 
 
-def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
+def open_table(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
     """Open a table with the options of the command line, optionally as of a point."""
     state = None
     if as_of is not None:
@@ -220,19 +220,19 @@ def tell_written(result: WriteResult) -> None:
     tell_commit(result, ", ".join(counts) or "nothing to do")
 
 
-def tell_commit(result: WriteResult, done: str) -> None:
-    """Print the text ``done`` and the commit of a write. For a dry run, print the files and bytes
-    it would write.
+def tell_commit(result: WriteResult, summary: str) -> None:
+    """Print a summary and the commit of a write. For a dry run, print the files and bytes it would
+    write.
     """
-    text = f"{done}; the newest commit is {result.seq}"
+    text = f"{summary}; the newest commit is {result.seq}"
     if result.instant:
-        text = f"{done}; commit {result.seq} at {result.instant}"
+        text = f"{summary}; commit {result.seq} at {result.instant}"
     if _is_dry.get():
         files = (
             f"{result.files_written:,} files, of which {result.files_rewritten:,} replace file"
             " groups"
         )
-        text = f"{done}; {files}, about {result.bytes_written:,} bytes"
+        text = f"{summary}; {files}, about {result.bytes_written:,} bytes"
     document = asdict(result)
     tell(
         {name: value for name, value in document.items() if name != "warnings"},

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from mdt.cli.commands import command, opened, tell, tell_rows
+from mdt.cli.commands import command, open_table, tell, tell_rows
 from mdt.cli.terminal import DryRun, Settings, TablePath, note, show, show_table
 from mdt.metadata.statistics.usage import REPORT_SECONDS
 from mdt.progress import bar
@@ -41,13 +41,13 @@ def _mode(is_async: bool) -> str:
 @command(app, "list")
 def list_(path: TablePath) -> None:
     """Show each index with its coverage, size and use."""
-    indexes = opened(path).indexes()
+    indexes = open_table(path).indexes()
     tell_rows(indexes, lambda: _show_indexes(indexes))
 
 
-def _show_indexes(found: pa.Table) -> None:
-    show_table(found)
-    if found["queries"].null_count:
+def _show_indexes(indexes: pa.Table) -> None:
+    show_table(indexes)
+    if indexes["queries"].null_count:
         note(NOT_COUNTED)
 
 
@@ -60,7 +60,7 @@ def create(
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Create indexes and build them for existing files."""
-    t = opened(path, option)
+    t = open_table(path, option)
     with bar("indexing") as callback:
         _tell(t.create_index(index, mode=_mode(is_async), progress=callback, dry_run=dry_run))
 
@@ -68,7 +68,7 @@ def create(
 @command(app)
 def drop(path: TablePath, index: Specs, dry_run: DryRun = False) -> None:
     """Drop indexes."""
-    opened(path).drop_index(index, dry_run=dry_run)
+    open_table(path).drop_index(index, dry_run=dry_run)
     tell({"dropped": index}, f"dropped {', '.join(index)}")
 
 
@@ -81,7 +81,7 @@ def rebuild(
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Discard the data of indexes and build them again."""
-    t = opened(path, option)
+    t = open_table(path, option)
     with bar("indexing") as callback:
         _tell(
             t.rebuild_index(index or None, mode=_mode(is_async), progress=callback, dry_run=dry_run)
@@ -105,7 +105,7 @@ def build(
     """Build indexes for files that they do not cover yet. Safe with concurrent writers and
     builders, and after a crash.
     """
-    t = opened(path, option)
+    t = open_table(path, option)
     with suppress(KeyboardInterrupt):  # ends a watch
         while True:
             with bar("indexing") as callback:
@@ -120,18 +120,18 @@ def build(
 @command(app)
 def advise(path: TablePath) -> None:
     """Suggest indexes to create or drop, based on counted queries."""
-    proposals = [asdict(advice) for advice in opened(path).advise()]
+    proposals = [asdict(advice) for advice in open_table(path).advise()]
     tell_rows(proposals, lambda: _show_advice(proposals))
 
 
-def _show_advice(found: Sequence[Mapping[str, Any]]) -> None:
-    if not found:
+def _show_advice(proposals: Sequence[Mapping[str, Any]]) -> None:
+    if not proposals:
         print("no advice: the indexes fit the queries, or too few queries have been counted")
-    elif found[0]["action"] == "count":
-        print(f"no advice: {found[0]['reason']}")
+    elif proposals[0]["action"] == "count":
+        print(f"no advice: {proposals[0]['reason']}")
     else:
         names = ("action", "index", "reason")
-        show(names, ([advice[name] for name in names] for advice in found))
+        show(names, ([advice[name] for name in names] for advice in proposals))
 
 
 def _tell(result: BuildResult) -> None:

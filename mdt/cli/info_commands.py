@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from mdt import table
-from mdt.cli.commands import command, opened, storage_options, tell, tell_rows
+from mdt.cli.commands import command, open_table, storage_options, tell, tell_rows
 from mdt.cli.terminal import Columns, TablePath, names, note, show
 from mdt.errors import Invalid
 from mdt.metadata.history.other_tables import describe_path
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def info(path: TablePath) -> None:
     """Describe the table at PATH, or whatever else is there and how to proceed with it."""
     try:
-        opened_table = opened(path)
+        opened_table = open_table(path)
     except Invalid:
         directory = describe_path(open_storage(path, storage_options=storage_options()))
         if directory.kind == "nothing":
@@ -37,15 +37,15 @@ def info(path: TablePath) -> None:
     _tell_table(opened_table)
 
 
-def _tell_table(found: table.Table) -> None:
-    definition, snapshot = found.definition, found.snapshot()
+def _tell_table(t: table.Table) -> None:
+    definition, snapshot = t.definition, t.snapshot()
     files = snapshot.files.take(("kind", "size"), snapshot.live_numbers).to_pydict()
-    rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
+    rows, logs, size = t.scan().count(), sum(files["kind"]), sum(files["size"])
     columns = [
         {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared
     ]
     document = {
-        "path": found.path,
+        "path": t.path,
         "kind": "mdt",
         "name": definition.name,
         "table_type": definition.table_type,
@@ -65,7 +65,7 @@ def _tell_table(found: table.Table) -> None:
         "columns": columns,
     }
     facts = {
-        "path": found.path,
+        "path": t.path,
         "name": definition.name,
         "type": definition.table_type,
         "key": ", ".join(definition.key),
@@ -87,7 +87,7 @@ def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer
     """Show rows, nulls, min, max and bytes of each column, and distinct and common values of
     analyzed columns.
     """
-    statistics = opened(path).stats()
+    statistics = open_table(path).stats()
     chosen = names(columns)
     unknown = sorted(set(chosen).difference(statistics["column"].to_pylist()))
     if unknown:

@@ -24,7 +24,7 @@ from mdt.cli.commands import (
     Commands,
     command,
     is_json,
-    opened,
+    open_table,
     point,
     storage_options,
     tell,
@@ -110,14 +110,16 @@ cli_look.register(app)
 @command(app)
 def history(path: TablePath) -> None:
     """Show every commit, oldest first."""
-    tell_rows(opened(path).history().drop_columns(["txn", "rolled_back"]))
+    tell_rows(open_table(path).history().drop_columns(["txn", "rolled_back"]))
 
 
 @command(app)
 def files(path: TablePath, as_of: AsOf = None) -> None:
     """Show the live files."""
     tell_rows(
-        opened(path, as_of=as_of).files().select(["partition", "name", "instant", "size", "rows"])
+        open_table(path, as_of=as_of)
+        .files()
+        .select(["partition", "name", "instant", "size", "rows"])
     )
 
 
@@ -143,7 +145,7 @@ def scan(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Print the matching rows."""
-    t = opened(path, option, as_of)
+    t = open_table(path, option, as_of)
     form = chosen_format(format, output, as_json=is_json())
     if form is Format.table and limit is None and not explain:
         limit = ROWS_SHOWN
@@ -188,7 +190,7 @@ def changes(
     until_point = None
     if until is not None:
         until_point = point(until)
-    stream = opened(path, option).changes(
+    stream = open_table(path, option).changes(
         point(since),
         until_point,
         mode=mode,
@@ -210,7 +212,7 @@ def count(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Print the number of matching rows."""
-    t = opened(path, option, as_of)
+    t = open_table(path, option, as_of)
     rows = t.scan(where, params=pairs("--param", param)).count()
     tell({"count": rows}, str(rows))
     t.metadata.usage.report()
@@ -278,7 +280,7 @@ def upsert(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Insert the rows of files, or replace rows whose key exists, in one commit."""
-    t = opened(path, option)
+    t = open_table(path, option)
     tell_written(t.upsert(read_all(file, t.schema), evolve=evolve, dry_run=dry_run))
 
 
@@ -317,7 +319,7 @@ def alter(
     """Alter columns or options of the table in one commit. No file is rewritten."""
     types = pairs("--add", add)
     options = {**pairs("--set", set), **dict.fromkeys(unset)}
-    result = opened(path, option).alter(
+    result = open_table(path, option).alter(
         add=types,
         drop=names(drop),
         rename=pairs("--rename", rename),
@@ -360,7 +362,7 @@ def compact(
 ) -> None:
     """Rewrite file groups with log files or deleted rows as base files."""
     with bar("compacting") as callback:
-        result = opened(path, option).compact(
+        result = open_table(path, option).compact(
             callback,
             strategy=strategy,
             partitions=partition or None,
@@ -390,7 +392,7 @@ def cluster(
     if columns == ["auto"]:
         columns = "auto"
     with bar("clustering") as callback:
-        result = opened(path, option).cluster(
+        result = open_table(path, option).cluster(
             columns,
             curve=curve,
             partitions=partition or None,
@@ -439,7 +441,7 @@ def clean(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Remove old snapshots and the files that only they use, and archive old commits."""
-    report = opened(path, option).clean(
+    report = open_table(path, option).clean(
         retain_commits=retain_commits,
         retain_hours=retain_hours,
         retain_versions=retain_versions,
@@ -452,7 +454,7 @@ def clean(
 def purge(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
     """Remove every byte of deleted and replaced rows. All past snapshots end."""
     with bar("purging") as callback:
-        report = opened(path, option).purge(callback, dry_run=dry_run)
+        report = open_table(path, option).purge(callback, dry_run=dry_run)
     tell(asdict(report), str(report))
 
 
@@ -467,7 +469,7 @@ def rekey(
     keys that collide.
     """
     with bar("rekeying") as callback:
-        result = opened(path, option).rekey(
+        result = open_table(path, option).rekey(
             callback, forget_deletes=forget_deletes, dry_run=dry_run
         )
     tell_commit(result, "all keys rehashed")
@@ -477,7 +479,7 @@ def rekey(
 def check(path: TablePath) -> None:
     """Verify all data and metadata. The exit code is 1 if there are problems."""
     with bar("checking") as callback:
-        report = opened(path).check(callback)
+        report = open_table(path).check(callback)
     _tell_report(report)
 
 
@@ -486,7 +488,7 @@ def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> N
     """Rebuild what check finds damaged. The exit code is 1 if something is lost."""
     with bar("repairing") as callback:
         if dry_run:
-            report = opened(path, option).repair(callback, dry_run=True)
+            report = open_table(path, option).repair(callback, dry_run=True)
         else:
             report = table.repair(
                 path, settings(option), storage_options=storage_options(), progress=callback
@@ -507,7 +509,7 @@ def restore(
     dry_run: DryRun = False,
 ) -> None:
     """Restore the rows of an earlier snapshot, in one commit."""
-    tell_written(opened(path).restore(point(to), dry_run=dry_run))
+    tell_written(open_table(path).restore(point(to), dry_run=dry_run))
 
 
 @command(app)
@@ -517,7 +519,7 @@ def rollback(
     dry_run: DryRun = False,
 ) -> None:
     """Undo a commit and all later commits, in one commit."""
-    tell_written(opened(path).rollback(point(commit), dry_run=dry_run))
+    tell_written(open_table(path).rollback(point(commit), dry_run=dry_run))
 
 
 @command(app)
@@ -525,7 +527,7 @@ def abort(path: TablePath, dry_run: DryRun = False) -> None:
     """Roll back all unfinished transactions now, including running ones. Their writers will
     retry.
     """
-    recovery = opened(path).abort(dry_run=dry_run)
+    recovery = open_table(path).abort(dry_run=dry_run)
     tell(
         asdict(recovery),
         f"{len(recovery.published)} instants published, {len(recovery.rolled_back)} rolled back,"

@@ -80,12 +80,12 @@ def write_rows(
     if format is Format.table:
         show_table(pa.Table.from_batches(batches, schema))
         return
-    with _opened(output) as sink:
+    with _open_output(output) as sink:
         _WRITERS[format](schema, batches, sink)
 
 
 @contextmanager
-def _opened(output: Path) -> Iterator[BinaryIO]:
+def _open_output(output: Path) -> Iterator[BinaryIO]:
     if output == STANDARD:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdt.cli.commands import command, opened, tell_written
+from mdt.cli.commands import command, open_table, tell_written
 from mdt.cli.row_files import Files, read_all
 from mdt.cli.terminal import DryRun, Settings, TablePath
 from mdt.errors import Invalid
@@ -45,7 +45,7 @@ def overwrite(
     """
     if whole and partition:
         raise Invalid("--table and --partition cannot be combined", hint="leave one of them out")
-    t = opened(path, option)
+    t = open_table(path, option)
     rows = read_all(file, t.schema)
     if whole:
         tell_written(t.insert_overwrite_table(rows, dry_run=dry_run))
@@ -60,9 +60,9 @@ def delete_partition(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Delete all rows of partitions, in one commit."""
-    tell_written(opened(path, option).delete_partition(partitions, dry_run=dry_run))
+    tell_written(open_table(path, option).delete_partition(partitions, dry_run=dry_run))
 
 
 def truncate(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
     """Delete all rows, in one commit."""
-    tell_written(opened(path, option).truncate(dry_run=dry_run))
+    tell_written(open_table(path, option).truncate(dry_run=dry_run))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import typer
 
 from mdt import table
-from mdt.cli.commands import command, is_json, opened, tell_written
+from mdt.cli.commands import command, is_json, open_table, tell_written
 from mdt.cli.output import FormatOption, Output, chosen_format, write_rows
 from mdt.cli.row_files import STANDARD, Files, read_all
 from mdt.cli.terminal import (
@@ -52,7 +52,7 @@ def get(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Print the rows with these keys. The exit code is 1 if some keys are absent."""
-    t = opened(path, option)
+    t = open_table(path, option)
     keys = [_key(text, t) for text in key]
     rows: pa.Table = t.get(keys, names(columns) or None, missing="skip")
     write_rows(
@@ -119,7 +119,7 @@ def update(
     """Update columns of the rows that match a filter, in one commit."""
     params = pairs("--param", param)
     tell_written(
-        opened(path, option).update_where(
+        open_table(path, option).update_where(
             pairs("--set", set), where, params=params, dry_run=dry_run
         )
     )
@@ -139,7 +139,7 @@ def delete(
             "delete requires either files with keys or --where",
             hint="to delete all rows, use --where true",
         )
-    t = opened(path, option)
+    t = open_table(path, option)
     if where is not None:
         tell_written(t.delete_where(where, params=pairs("--param", param), dry_run=dry_run))
     else:

@@ -101,15 +101,15 @@ def _pieces(
             )
 
 
-def _columns(file: Path, given: pa.Schema) -> pa.Schema:
-    """Return the columns of a file. CSV columns in ``given`` have the types there."""
-    with _told(file):
-        if _is(file, _PARQUET):
+def _columns(file: Path, known_types: pa.Schema) -> pa.Schema:
+    """Return the columns of a file. CSV columns in ``known_types`` have the types there."""
+    with _refuse_unreadable(file):
+        if _has_suffix(file, _PARQUET):
             return pq.read_schema(file).remove_metadata()
-        if _is(file, _CSV):
-            return _columns_of_csv(file, {field.name: field.type for field in given})
-        if _is(file, _JSON):
-            return _columns_of_json(file, given)
+        if _has_suffix(file, _CSV):
+            return _columns_of_csv(file, {field.name: field.type for field in known_types})
+        if _has_suffix(file, _JSON):
+            return _columns_of_json(file, known_types)
         with pa.OSFile(str(file)) as source, _ipc(source) as reader:
             return reader.schema
 
@@ -130,8 +130,8 @@ def _columns_of_csv(file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
             return pa.csv.read_csv(file, convert_options=options).schema
 
 
-def _columns_of_json(file: Path, given: pa.Schema) -> pa.Schema:
-    """Return the columns of a JSON lines file. Columns in ``given`` have the types there."""
+def _columns_of_json(file: Path, known_types: pa.Schema) -> pa.Schema:
+    """Return the columns of a JSON lines file. Columns in ``known_types`` have the types there."""
     try:
         schema = pa.schema([])
         with pa.json.open_json(file) as reader:
@@ -141,7 +141,7 @@ def _columns_of_json(file: Path, given: pa.Schema) -> pa.Schema:
         # a column whose type differs from block to block: read the file as one block
         block = pa.json.ReadOptions(block_size=max(1, file.stat().st_size))
         schema = pa.json.read_json(file, read_options=block).schema
-    types = {field.name: field.type for field in given}
+    types = {field.name: field.type for field in known_types}
     return pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
 
 
@@ -152,19 +152,19 @@ def _open_json(file: Path, schema: pa.Schema) -> pa.json.JSONStreamingReader:
 
 def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file with known columns."""
-    with _told(file):
-        if _is(file, _PARQUET):
+    with _refuse_unreadable(file):
+        if _has_suffix(file, _PARQUET):
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches():
                     require_one_calendar(batch, parquet.metadata.metadata or {})
                     yield batch
-        elif _is(file, _CSV):
+        elif _has_suffix(file, _CSV):
             types = {field.name: field.type for field in schema}
             with pa.csv.open_csv(
                 file, convert_options=pa.csv.ConvertOptions(column_types=types)
             ) as reader:
                 yield from reader
-        elif _is(file, _JSON):
+        elif _has_suffix(file, _JSON):
             with _open_json(file, schema) as reader:
                 yield from reader
         else:
@@ -181,7 +181,7 @@ def _ipc(source: pa.NativeFile) -> pa.RecordBatchFileReader | pa.RecordBatchStre
     return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
 
 
-def _is(file: Path, suffixes: Sequence[str]) -> bool:
+def _has_suffix(file: Path, suffixes: Sequence[str]) -> bool:
     """Return True if a file has one of ``suffixes``. Raises Invalid for an unknown suffix."""
     suffix = file.suffix.lower()
     if suffix not in (*_PARQUET, *_CSV, *_JSON, *_IPC):
@@ -196,7 +196,7 @@ def _is(file: Path, suffixes: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _refuse_unreadable(file: Path) -> Iterator[None]:
     """Raise Invalid if ``file`` cannot be read."""
     try:
         yield

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from mdt import table
-from mdt.cli.commands import command, opened, tell
+from mdt.cli.commands import command, open_table, tell
 from mdt.cli.terminal import DryRun, Settings, warn
 from mdt.errors import Invalid, MdtError
 
@@ -51,7 +51,7 @@ def services(
             "--watch and --dry-run cannot be combined",
             hint="leave one of them out",
         )
-    tables = [opened(t, option) for t in path]
+    tables = [open_table(t, option) for t in path]
     with _stopped_by_signals() as stop:
         while not stop.is_set():
             for t in tables:
@@ -92,19 +92,19 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
         restore()
 
 
-def _look_after(one: table.Table, watch: bool, stop: threading.Event, dry_run: bool) -> None:
+def _look_after(t: table.Table, watch: bool, stop: threading.Event, dry_run: bool) -> None:
     """Run services of a table until none is due, and print each round. With ``watch``, an error
     does not stop the other tables.
     """
     is_idle = True
     try:
         while not stop.is_set():
-            services, warnings = one.tidy(dry_run=dry_run)
+            services, warnings = t.tidy(dry_run=dry_run)
             if services or warnings:
                 is_idle = False
                 tell(
-                    {"path": one.path, "done": services},
-                    f"{one.path}: {', '.join(services) or 'nothing'}",
+                    {"path": t.path, "done": services},
+                    f"{t.path}: {', '.join(services) or 'nothing'}",
                     warnings,
                 )
                 sys.stdout.flush()
@@ -113,7 +113,7 @@ def _look_after(one: table.Table, watch: bool, stop: threading.Event, dry_run: b
     except MdtError as error:
         if not watch:
             raise
-        warn([f"{one.path}: {error}"])
+        warn([f"{t.path}: {error}"])
         return
     if is_idle and not watch:
-        tell({"path": one.path, "done": []}, f"{one.path}: nothing is due")
+        tell({"path": t.path, "done": []}, f"{t.path}: nothing is due")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mdt.arguments import listed
-from mdt.cli.commands import command, opened, point, tell
+from mdt.cli.commands import command, open_table, point, tell
 from mdt.cli.terminal import TablePath, show_text
 from mdt.services.reports.summary import COMMITS_SHOWN
 from mdt.services.reports.svg import Picture
@@ -40,13 +40,13 @@ def show(
 ) -> None:
     """Show commits, sizes, readable snapshots, indexes and due services. Draw them with --svg."""
     before_point = None if before is None else point(before)
-    picture = opened(path).show(listed(columns) or None, before=before_point, commits=commits)
+    picture = open_table(path).show(listed(columns) or None, before=before_point, commits=commits)
     if svg is not None:
         svg.write_text(picture.svg(), encoding="utf-8")
     tell(_document(picture), lambda: show_text(str(picture)))
 
 
-def _document(found: Picture) -> dict[str, object]:
+def _document(picture: Picture) -> dict[str, object]:
     """Return the summary as JSON values."""
-    document = {name: value for name, value in asdict(found.summary).items() if name != "commits"}
-    return {**document, "commits": found.summary.commits.to_pylist()}
+    document = {name: value for name, value in asdict(picture.summary).items() if name != "commits"}
+    return {**document, "commits": picture.summary.commits.to_pylist()}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdt.cli.commands import command, opened, point, tell, tell_rows
+from mdt.cli.commands import command, open_table, point, tell, tell_rows
 from mdt.cli.terminal import DryRun, TablePath
 
 Name = Annotated[str, typer.Argument(help="Name of the tag.")]
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def tags(path: TablePath) -> None:
     """Show the tags and savepoints."""
-    tell_rows(opened(path).tags())
+    tell_rows(open_table(path).tags())
 
 
 def tag(
@@ -38,7 +38,7 @@ def tag(
     dry_run: DryRun = False,
 ) -> None:
     """Name a snapshot. Cleaning keeps it."""
-    t = opened(path)
+    t = open_table(path)
     at_point = None if at is None else point(at)
     seq = (
         t.savepoint(name, at_point, comment, dry_run=dry_run)
@@ -50,5 +50,5 @@ def tag(
 
 def untag(path: TablePath, name: Name, dry_run: DryRun = False) -> None:
     """Remove a tag or savepoint."""
-    opened(path).untag(name, dry_run=dry_run)
+    open_table(path).untag(name, dry_run=dry_run)
     tell({"name": name}, f"removed {name}")

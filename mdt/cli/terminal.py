@@ -58,9 +58,9 @@ def errors() -> Console:
     return Console(stderr=True)
 
 
-def show_table(found: pa.Table) -> None:
+def show_table(table: pa.Table) -> None:
     """Print all rows of a table."""
-    show(found.column_names, (row.values() for row in rows_of(found)))
+    show(table.column_names, (row.values() for row in rows_of(table)))
 
 
 def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:
@@ -103,31 +103,31 @@ def show_text(text: str) -> None:
     output().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def settings(given: Sequence[str]) -> dict[str, str]:
+def settings(arguments: Sequence[str]) -> dict[str, str]:
     """Return the arguments of ``--option name=value`` as a mapping. Raises Invalid for a missing
     value.
     """
-    return {name.strip(): value.strip() for name, value in pairs("--option", given).items()}
+    return {name.strip(): value.strip() for name, value in pairs("--option", arguments).items()}
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+def pairs(option: str, arguments: Sequence[str]) -> dict[str, str]:
     """Return the ``name=value`` arguments of ``option`` as a mapping. Raises Invalid for a missing
     value.
     """
-    parts = [text.partition("=") for text in given]
+    parts = [text.partition("=") for text in arguments]
     for name, equals, _ in parts:
         if not equals:
             raise Invalid(f"{option} {name!r} has no value", hint=f"write {option} name=value")
     return {name: value for name, _, value in parts}
 
 
-def names(given: Sequence[str]) -> list[str]:
+def names(arguments: Sequence[str]) -> list[str]:
     """Split names that are comma-separated or repeated, see :func:`mdt.arguments.listed`.
 
     >>> names(["id, city", "fare"])
     ['id', 'city', 'fare']
     """
-    return [name for text in given for name in listed(text)]
+    return [name for text in arguments for name in listed(text)]
 
 
 def value_of(text: str, type: pa.DataType, option: str) -> object:

@@ -128,7 +128,7 @@ def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = 
 
     Raises Conflict or Unavailable like any transaction.
     """
-    since = logs.started(logs.RECOVERY, metadata.storage)
+    since = logs.start_time(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
     valid, invalid = sensible(metadata, known)
     dead: list[Pending] = []
@@ -164,7 +164,7 @@ def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: in
             "rolled_back": ",".join(done.rolled_back) or "-",
             "files_removed": done.files_removed,
         }
-        logs.ended(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
+        logs.log_end(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
 
 
 def _rolled_back(

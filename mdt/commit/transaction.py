@@ -100,7 +100,7 @@ def steps(
 ) -> Generator[str, None, CommitResult[P]]:
     """Run ``operation`` and yield the name of each phase when it has ended."""
     storage = metadata.storage
-    since = logs.started(logs.COMMIT, storage)
+    since = logs.start_time(logs.COMMIT, storage)
     why = ""
     for attempt in range(1, attempts + 1):
         snapshot = metadata.newest() if begun is None else begun
@@ -488,7 +488,7 @@ def _log(
         counts = {name: n for name, n in record.header["counts"].items() if n}
         facts = {"seq": record.seq, "instant": record.instant, **counts}
         facts |= {"files": len(sizes), "bytes": sum(sizes.to_pylist()), "attempts": attempts}
-        logs.ended(
+        logs.log_end(
             logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since
         )
 

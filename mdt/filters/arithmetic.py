@@ -27,37 +27,37 @@ Mask = Callable[[pa.Table], Any]
 """The rows of a table that meet a condition. Null counts as false."""
 
 
-def column_of(table: pa.Table, found: Datum) -> pa.ChunkedArray:
+def column_of(table: pa.Table, value: Datum) -> pa.ChunkedArray:
     """Return a value as a column of the table."""
-    if isinstance(found, pa.Scalar):
-        found = pa.array([found.as_py()], found.type).take(pa.array(np.zeros(len(table), np.int64)))
-    if isinstance(found, pa.ChunkedArray):
-        return found
-    return pa.chunked_array([found])
+    if isinstance(value, pa.Scalar):
+        value = pa.array([value.as_py()], value.type).take(pa.array(np.zeros(len(table), np.int64)))
+    if isinstance(value, pa.ChunkedArray):
+        return value
+    return pa.chunked_array([value])
 
 
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
-def applied(sign: str, a: Datum, b: Datum) -> Datum:
+def apply_operator(sign: str, a: Datum, b: Datum) -> Datum:
     """Return ``a sign b`` for a sign of ``+ - * / % ||``."""
     if sign == "||":
-        return joined(a, b)
+        return concatenate(a, b)
     if sign == "/":
-        return _divided(a, b)
+        return _divide(a, b)
     if sign == "%":
         return _remainder(a, b)
     _require(sign, a, b, is_number)
-    return _CHECKED[sign](*promoted(a, b))
+    return _CHECKED[sign](*with_common_types(a, b))
 
 
-def negative(one: Datum) -> Datum:
+def negate(number: Datum) -> Datum:
     """Return the negated value."""
-    _require("-", one, one, is_number)
-    return pc.negate_checked(one)
+    _require("-", number, number, is_number)
+    return pc.negate_checked(number)
 
 
-def joined(*texts: Datum) -> Datum:
+def concatenate(*texts: Datum) -> Datum:
     """Concatenate texts. The result is null if any text is null."""
     for text in texts:
         _require("||", text, text, is_text)
@@ -77,7 +77,7 @@ def require_short(characters: int) -> None:
         )
 
 
-def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:
+def case_when(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:
     """Return CASE: for each row the value of the first true condition. Other values are not
     evaluated.
     """
@@ -97,12 +97,12 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
             parts.append(values)
             rows.append(unassigned[mask])
             unassigned = unassigned[~mask]
-        return _together(parts, rows)
+        return _in_row_order(parts, rows)
 
     return evaluate
 
 
-def first_known(values: Sequence[Value]) -> Value:
+def coalesce(values: Sequence[Value]) -> Value:
     """Return COALESCE: for each row the first value that is not null.
 
     Each value is evaluated once, for the rows without an earlier value.
@@ -119,16 +119,16 @@ def first_known(values: Sequence[Value]) -> Value:
             parts.append(column.filter(pa.array(is_valid)))
             positions.append(rows[is_valid])
             remaining, rows = remaining.filter(pa.array(~is_valid)), rows[~is_valid]
-        return _together(parts, positions)
+        return _in_row_order(parts, positions)
 
     return evaluate
 
 
-def _together(
+def _in_row_order(
     parts: Sequence[pa.ChunkedArray], rows: Sequence[np.ndarray[Any, Any]]
 ) -> pa.ChunkedArray:
     """Concatenate values of disjoint ``rows`` in row order."""
-    type = reduce(_common, [part.type for part in parts])
+    type = reduce(_common_type, [part.type for part in parts])
     if pa.types.is_floating(type):
         type = _floating(part.type for part in parts)
     cast = [
@@ -138,16 +138,19 @@ def _together(
     return whole.take(pa.array(np.argsort(np.concatenate(rows))))
 
 
-def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     return pc.if_else(pa.array([], pa.bool_()), pa.array([], a), pa.array([], b)).type
 
 
-def promoted(*data: Datum) -> list[Datum]:
+def with_common_types(*data: Datum) -> list[Datum]:
     """Return values with common types, as in Spark: numbers beside a floating-point number become
     floating-point, and null gets the other type.
 
     >>> from decimal import Decimal
-    >>> [one.as_py() for one in promoted(pa.scalar(2.5), pa.scalar(Decimal("0.3")), pa.scalar(7))]
+    >>> [
+    ...     one.as_py()
+    ...     for one in with_common_types(pa.scalar(2.5), pa.scalar(Decimal("0.3")), pa.scalar(7))
+    ... ]
     [2.5, 0.3, 7.0]
     """
     types = [datum.type for datum in data if not pa.types.is_null(datum.type)]
@@ -177,7 +180,7 @@ def _floating(types: Iterable[pa.DataType]) -> pa.DataType:
     return pa.float64()
 
 
-def _divided(a: Datum, b: Datum) -> Datum:
+def _divide(a: Datum, b: Datum) -> Datum:
     _require("/", a, b, is_number)
     if any(pa.types.is_decimal(side.type) for side in (a, b)) and not any(
         pa.types.is_floating(side.type) for side in (a, b)

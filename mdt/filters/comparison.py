@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from indexes.predicate import Test, Unknown
 from mdt.errors import Invalid
 from mdt.filters.arithmetic import FAILURES, column_of
-from mdt.filters.comparison_kernels import compared
+from mdt.filters.comparison_kernels import compare
 from mdt.filters.expression_tree import Expression, Field
 
 
@@ -61,7 +61,7 @@ class Compared(Unknown):
 
         def test(table: Any) -> Any:
             try:
-                mask = compared(self.op, self.left(table), self.right(table))
+                mask = compare(self.op, self.left(table), self.right(table))
             except Invalid as error:
                 raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
             except RecursionError:

@@ -13,7 +13,7 @@ from indexes.decimals import as_floating
 from indexes.predicate import KERNELS
 from mdt.errors import Invalid
 from mdt.filters import dates
-from mdt.filters.arithmetic import Datum, is_number, is_text, promoted
+from mdt.filters.arithmetic import Datum, is_number, is_text, with_common_types
 
 COMPARISONS = frozenset((*KERNELS, "<=>"))
 """Comparison operators."""
@@ -27,15 +27,15 @@ _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
 )
 
 
-def compared(op: str, a: Datum, b: Datum) -> Datum:
+def compare(op: str, a: Datum, b: Datum) -> Datum:
     """Return ``a op b``. The result is null if a side is null, except for ``<=>``.
 
-    >>> compared("<", pa.array([1.0, float("nan"), None]), pa.scalar(float("nan"))).to_pylist()
+    >>> compare("<", pa.array([1.0, float("nan"), None]), pa.scalar(float("nan"))).to_pylist()
     [True, False, None]
-    >>> compared("<=>", pa.array([1, None]), pa.array([2, None])).to_pylist()
+    >>> compare("<=>", pa.array([1, None]), pa.array([2, None])).to_pylist()
     [False, True]
     """
-    a, b = promoted(*_moments(a, b))
+    a, b = with_common_types(*_moments(a, b))
     if pa.types.is_null(a.type):  # both are, because promoted gives an untyped null the other type
         a, b = pc.cast(a, pa.bool_()), pc.cast(b, pa.bool_())
     if not any(family(a.type) and family(b.type) for family in _FAMILIES):
@@ -44,7 +44,7 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
         )
     if op == "<=>":
         both = pc.and_(pc.is_null(a), pc.is_null(b))
-        return pc.or_(pc.fill_null(compared("=", a, b), False), both)
+        return pc.or_(pc.fill_null(compare("=", a, b), False), both)
     if pa.types.is_floating(a.type) or pa.types.is_floating(b.type):
         return _of_floats(op, as_floating(a, pa.float64()), as_floating(b, pa.float64()))
     try:

@@ -85,12 +85,12 @@ def interval(parts: list[tuple[str, str]]) -> Interval:
     return Interval(months, microseconds, set(units) <= {"year", "month", "week", "day"})
 
 
-def shifted(moment: Datum, by: Interval) -> Datum:
+def add_interval(moment: Datum, by: Interval) -> Datum:
     """Add an interval to dates or timestamps. Adding months keeps the day or uses the last day of
     the month.
 
     >>> from datetime import date
-    >>> shifted(pa.scalar(date(2024, 1, 31)), Interval(months=1)).as_py()
+    >>> add_interval(pa.scalar(date(2024, 1, 31)), Interval(months=1)).as_py()
     datetime.date(2024, 2, 29)
     """
     if pa.types.is_null(moment.type):

@@ -112,7 +112,7 @@ def parse_filter(text: str, schema: pa.Schema, parameters: Parameters) -> Predic
     return _read(text, schema, parameters, Expressions.run, "filter")
 
 
-def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> T:
+def with_fixed_time(text: T, columns: Collection[str] = (), at_us: int | None = None) -> T:
     """Replace ``current_timestamp()`` and ``current_date()`` in SQL text by literals of the current
     time.
 
@@ -176,28 +176,28 @@ def _read(
     schema: pa.Schema,
     parameters: Parameters,
     run: Callable[[Expressions], T],
-    what: str = "expression",
+    noun: str = "expression",
 ) -> T:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
         raise Invalid(
-            f"the {what} has a lone surrogate {text[error.start]!a} at character {error.start}"
+            f"the {noun} has a lone surrogate {text[error.start]!a} at character {error.start}"
         ) from None
     if _is_too_long(text, size):
         raise Invalid(
-            f"the {what} has {size} bytes",
+            f"the {noun} has {size} bytes",
             hint=(
                 f"the limit is {WHERE_BYTES_MAX}, or {WHERE_LISTS_BYTES_MAX} with long lists of"
                 " numbers or texts after IN; pass lists as parameters (id in :ids), or use a join"
             ),
         )
     try:
-        result = run(Expressions(pinned(text, schema.names), schema, parameters))
+        result = run(Expressions(with_fixed_time(text, schema.names), schema, parameters))
     except NotSql as error:
-        raise Invalid(f"the {what} is not SQL: {error}{caret(text, error.offset)}") from None
+        raise Invalid(f"the {noun} is not SQL: {error}{caret(text, error.offset)}") from None
     except RecursionError:
-        raise Invalid(f"the {what} is nested too deeply", hint="write long lists with IN") from None
+        raise Invalid(f"the {noun} is nested too deeply", hint="write long lists with IN") from None
     parameters.require_all_used()
     return result
 
@@ -262,7 +262,7 @@ class Expressions(Conditions):
             sign = self.next().text
             if sign in "+-" and self._begins_an_interval(self.token):
                 chain = Chain(value, tuple(operations)) if operations else value
-                value, operations = self._shifted(chain, sign), []
+                value, operations = self._with_interval(chain, sign), []
             else:
                 operations.append((sign, part()))
         if operations:
@@ -282,7 +282,7 @@ class Expressions(Conditions):
             return True
         return first.text == "-" and second.kind in ("number", "string")
 
-    def _shifted(self, value: Expression, sign: str) -> Expression:
+    def _with_interval(self, value: Expression, sign: str) -> Expression:
         """Parse an interval and add it to a date or timestamp. Several intervals form a single
         node.
         """
@@ -321,7 +321,7 @@ class Expressions(Conditions):
     def _atom(self) -> Expression:
         token = self.token
         if self.take_sign("("):
-            return self._deeper(token.offset)
+            return self._bracketed_value(token.offset)
         if self.is_word("case"):
             with self.nested(self.next().offset):
                 return self._case()
@@ -330,26 +330,26 @@ class Expressions(Conditions):
                 return self._function(self.next().text.lower(), token.offset)
         return self._value(super().operand(False), token.offset)
 
-    def _value(self, found: Predicate | Operand, offset: int) -> Expression:
+    def _value(self, operand: Predicate | Operand, offset: int) -> Expression:
         """Return an operand as an expression."""
-        if isinstance(found, _Computed):
-            return found.value
-        if isinstance(found, Column):
-            return Field(found.name)
-        if not isinstance(found, Literal) or found.several:
+        if isinstance(operand, _Computed):
+            return operand.value
+        if isinstance(operand, Column):
+            return Field(operand.name)
+        if not isinstance(operand, Literal) or operand.several:
             self.unsupported("a condition where a value is needed", offset)
         try:
-            return Constant(_scalar(found.value, CASTS.get(found.type)))
+            return Constant(_scalar(operand.value, CASTS.get(operand.type)))
         except arithmetic.FAILURES:
             self.invalid("the number has more digits than a decimal supports", offset)
 
-    def _deeper(self, offset: int) -> Expression:
+    def _bracketed_value(self, offset: int) -> Expression:
         with self.nested(offset):
             value = self._sum()
             self.expect_sign(")")
         return value
 
-    def _made_case(
+    def _case_of(
         self, branches: list[tuple[Predicate, Expression]], otherwise: Expression | None
     ) -> Case:
         tested = [predicate.columns(test) for test, _ in branches]
@@ -370,7 +370,7 @@ class Expressions(Conditions):
             self.unsupported("CASE without WHEN", self.token.offset)
         otherwise = self._sum() if self.take_word("else") else None
         self.expect_word("end")
-        return self._made_case(branches, otherwise)
+        return self._case_of(branches, otherwise)
 
     def _function(self, name: str, offset: int) -> Expression:
         self.expect_sign("(")
@@ -383,7 +383,7 @@ class Expressions(Conditions):
             self.expect_sign(",")
             no = self._sum()
             self.expect_sign(")")
-            return self._made_case([(holds, yes)], no)
+            return self._case_of([(holds, yes)], no)
         function = FUNCTIONS.get(name)
         if function is None and name != "coalesce":
             self.unsupported(f"the function {name}", offset, names_hint(name))
@@ -431,21 +431,21 @@ class Expressions(Conditions):
             return self._folded(value)
         return value
 
-    def _folded(self, found: _Computed) -> Column | Literal:
+    def _folded(self, computed: _Computed) -> Column | Literal:
         """Return an expression without columns as a literal, which indexes support."""
-        if next(found.value.paths(), None) is not None:
-            return found
+        if next(computed.value.paths(), None) is not None:
+            return computed
         try:
-            scalar = arithmetic.column_of(_NO_ROWS, found.value(_NO_ROWS))[0]
+            scalar = arithmetic.column_of(_NO_ROWS, computed.value(_NO_ROWS))[0]
             value = scalar.as_py()
         except Invalid as error:
-            self.invalid(error.message, found.offset, error.hint)
+            self.invalid(error.message, computed.offset, error.hint)
         except arithmetic.FAILURES as error:
-            self.invalid(f"this has no value: {error}", found.offset)
+            self.invalid(f"this has no value: {error}", computed.offset)
         if isinstance(value, datetime):
             value = value.replace(tzinfo=None)
         name = next((name for name, type in CASTS.items() if type == scalar.type), "")
-        return Literal(value, found.offset, type=name)
+        return Literal(value, computed.offset, type=name)
 
     def _begins_a_value(self) -> bool:
         """Return True if an expression follows that is not a filter operand."""
@@ -477,14 +477,14 @@ class Expressions(Conditions):
     def _begins_a_case(self) -> bool:
         return self.after.kind == "word" and self.after.text.lower() == "when"
 
-    def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
+    def condition(self, operand: Predicate | Operand, negated: bool) -> Predicate:
         """Return an operand that is not compared as a condition."""
-        if not isinstance(found, _Computed):
-            return super().condition(found, negated)
+        if not isinstance(operand, _Computed):
+            return super().condition(operand, negated)
         if not self.ends():
             self.unexpected()
         holds = Constant(pa.scalar(True))
-        test = self._tested(found.offset, "=", found.value, holds)
+        test = self._checked_comparison(operand.offset, "=", operand.value, holds)
         if negated:
             return test.negated()
         return test
@@ -501,35 +501,37 @@ class Expressions(Conditions):
         if op == "is null":
             return self._compared(column, "<=>", value)
         if op == "in" and isinstance(value.value, tuple):
-            return self._among(column, value)
+            return self._in_list(column, value)
         if op == "like":
             return self._text_test("like", column, value)
         if op not in COMPARISONS:
             self.unsupported(f"{op.upper()} after an expression", column.offset)
         return self._compared(column, op, value)
 
-    def _among(self, column: Column, several: Literal) -> Predicate:
+    def _in_list(self, column: Column, several: Literal) -> Predicate:
         """Return the test of an expression against a list of literals."""
         items = several.value
         assert isinstance(items, tuple), "IN has a list"
         if len(items) > _COMPUTED_IN_MAX:
             self.unsupported(f"a list of {len(items):,} values after an expression", several.offset)
         value, type = self._value(column, column.offset), self._type_of(column)
-        constants = (Constant(self._fitted(Literal(item, several.offset), type)) for item in items)
+        constants = (
+            Constant(self._converted(Literal(item, several.offset), type)) for item in items
+        )
         test = Among(value, tuple(constants))
-        return self._tested(column.offset, "=", test, Constant(pa.scalar(True)))
+        return self._checked_comparison(column.offset, "=", test, Constant(pa.scalar(True)))
 
-    def _worded(self, left: Operand, negated: bool) -> Predicate | None:
+    def _word_test(self, left: Operand, negated: bool) -> Predicate | None:
         """Parse the test that follows, including [NOT] ILIKE and RLIKE. Return None if there is
         none.
         """
         inverted = self.is_word("not")
         word = (self.after if inverted else self.token).text.lower()
         if word not in _TEXT_TESTS or self.token.kind != "word":
-            return super()._worded(left, negated)
+            return super()._word_test(left, negated)
         for _ in range(1 + inverted):
             self.next()
-        test = self._text_test(_TEXT_TESTS[word], left, self._side())
+        test = self._text_test(_TEXT_TESTS[word], left, self._plain_operand())
         if negated != inverted:
             return test.negated()
         return test
@@ -537,7 +539,9 @@ class Expressions(Conditions):
     def _text_test(self, function: str, text: Operand, pattern: Operand) -> Compared:
         """Return the test of a text against a pattern."""
         values = self._value(text, text.offset), self._value(pattern, pattern.offset)
-        return self._tested(text.offset, "=", Apply(function, values), Constant(pa.scalar(True)))
+        return self._checked_comparison(
+            text.offset, "=", Apply(function, values), Constant(pa.scalar(True))
+        )
 
     def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
         if isinstance(argument, _Computed):
@@ -549,9 +553,9 @@ class Expressions(Conditions):
         for side, opposite in ((left, right), (right, left)):
             value = self._value(side, side.offset)
             if isinstance(side, Literal) and isinstance(side.value, str):
-                value = Constant(self._fitted(side, self._type_of(opposite)))
+                value = Constant(self._converted(side, self._type_of(opposite)))
             values.append(value)
-        return self._tested(left.offset, op, *values)
+        return self._checked_comparison(left.offset, op, *values)
 
     def _type_of(self, operand: Operand) -> pa.DataType:
         """Return the type of an operand's values."""
@@ -563,7 +567,7 @@ class Expressions(Conditions):
         except arithmetic.FAILURES as error:
             self.invalid(f"this has no value: {error}", operand.offset)
 
-    def _fitted(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
+    def _converted(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
         """Return a literal as a scalar. A text compared with numbers, dates or timestamps is
         parsed, as in Spark.
         """
@@ -571,14 +575,16 @@ class Expressions(Conditions):
         is_read = pa.types.is_temporal(type) or arithmetic.is_number(type)
         if isinstance(value, str) and is_read:
             try:
-                value = literals.fitted(value, type)
+                value = literals.converted_for(value, type)
             except ValueError as error:
                 self.invalid(str(error), literal.offset)
         constant = self._value(replace(literal, value=value), literal.offset)
         assert isinstance(constant, Constant), "a literal is a constant"
         return constant.scalar
 
-    def _tested(self, offset: int, op: str, left: Expression, right: Expression) -> Compared:
+    def _checked_comparison(
+        self, offset: int, op: str, left: Expression, right: Expression
+    ) -> Compared:
         """Return a comparison. Raises Invalid if its types cannot be compared."""
         test = Compared(self.text[offset : self.token.offset].strip(), op, left, right)
         rows = self._columns(test.columns).empty_table()

@@ -20,7 +20,7 @@ from indexes.paths import column_at
 from indexes.predicate import Predicate, bind, columns
 from mdt.filters import arithmetic, dates, scalar_functions
 from mdt.filters.arithmetic import Datum
-from mdt.filters.comparison_kernels import compared
+from mdt.filters.comparison_kernels import compare
 
 
 class Expression(ABC):
@@ -89,7 +89,7 @@ class Chain(Expression):
         """Return the result."""
         value = self.first(rows)
         for sign, part in self.rest:
-            value = arithmetic.applied(sign, value, part(rows))
+            value = arithmetic.apply_operator(sign, value, part(rows))
         return value
 
     def parts(self) -> Sequence[Expression]:
@@ -122,7 +122,7 @@ class Coalesce(Expression):
 
     def __call__(self, rows: pa.Table) -> Datum:
         """Return the first non-null value of each row."""
-        return arithmetic.first_known(self.arguments)(rows)
+        return arithmetic.coalesce(self.arguments)(rows)
 
     def parts(self) -> Sequence[Expression]:
         """Return the arguments."""
@@ -144,7 +144,7 @@ class Case(Expression):
     def __call__(self, rows: pa.Table) -> Datum:
         """Return the value of each row's branch."""
         branches = [(_Holds(test, self.schema), value) for test, value in self.branches]
-        return arithmetic.chosen(branches, self.otherwise)(rows)
+        return arithmetic.case_when(branches, self.otherwise)(rows)
 
     def parts(self) -> Sequence[Expression]:
         """Return the values of all branches, ELSE included."""
@@ -183,7 +183,7 @@ class Among(Expression):
     def __call__(self, rows: pa.Table) -> Datum:
         """Return true, false or null for each row."""
         value = self.argument(rows)
-        equal = (compared("=", value, constant.scalar) for constant in self.constants)
+        equal = (compare("=", value, constant.scalar) for constant in self.constants)
         return reduce(pc.or_kleene, equal)
 
     def parts(self) -> Sequence[Expression]:
@@ -216,7 +216,7 @@ class Shift(Expression):
 
     def __call__(self, rows: pa.Table) -> Datum:
         """Return the shifted date or timestamp."""
-        return reduce(dates.shifted, self.intervals, self.argument(rows))
+        return reduce(dates.add_interval, self.intervals, self.argument(rows))
 
     def parts(self) -> Sequence[Expression]:
         """Return the argument."""

@@ -36,9 +36,9 @@ def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:
     type = paths.type_at(schema, column)
     try:
         if op in ("in", "not in") and isinstance(value, tuple):
-            value = literals.all_fitted(value, type)
+            value = literals.all_converted_for(value, type)
         elif op not in ("like", "not like", "match", "not match"):
-            value = literals.fitted(value, type)
+            value = literals.converted_for(value, type)
     except ValueError as error:
         raise ValueError(f"column {column!r} has type {type}; {error}") from None
     test = Leaf(column, op, value)

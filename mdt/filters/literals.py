@@ -132,20 +132,20 @@ def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Valu
     if target in ("float", "double"):
         return _floating(value, target)
     if target == "decimal":
-        return _rounded(_decimal(value), precision, scale)
+        return _round(_decimal(value), precision, scale)
     convert = _CASTS.get((target, value.__class__))
     if convert is None:
         raise NoSuchCast
     return convert(value)
 
 
-def fitted(value: Any, type: pa.DataType) -> Any:
+def converted_for(value: Any, type: pa.DataType) -> Any:
     """Return a literal for comparison with a column of ``type``. Text is parsed as that type.
 
     Other literals are unchanged, and compared exactly. Raises ValueError for text that does not
     parse.
 
-    >>> fitted("2024-02-29", pa.date32()), fitted("7", pa.int64()), fitted("7", pa.string())
+    >>> converted_for("2024-02-29", pa.date32()), fitted("7", pa.int64()), fitted("7", pa.string())
     (datetime.date(2024, 2, 29), 7, '7')
     """
     if isinstance(value, UUID):
@@ -160,14 +160,14 @@ def fitted(value: Any, type: pa.DataType) -> Any:
     return read(value)
 
 
-def all_fitted(items: tuple[Any, ...], type: pa.DataType) -> tuple[Any, ...]:
-    """Return :func:`fitted` of each literal in a list."""
+def all_converted_for(items: tuple[Any, ...], type: pa.DataType) -> tuple[Any, ...]:
+    """Return :func:`converted_for` of each literal in a list."""
     unchanged = {*NUMBERS, bool, None.__class__}
     if (values.kind_of(type) or "string") == "string":
         unchanged.add(str)
     if unchanged.issuperset(map(builtins.type, items)):
         return items
-    return tuple(fitted(item, type) for item in items)
+    return tuple(converted_for(item, type) for item in items)
 
 
 def read_date(text: str) -> date:
@@ -176,7 +176,7 @@ def read_date(text: str) -> date:
     """
     match = _DATE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{_shown(text)} is not a date; write it as 2024-01-31")
+        raise ValueError(f"{_excerpt(text)} is not a date; write it as 2024-01-31")
     return _date(match, text)
 
 
@@ -189,32 +189,32 @@ def read_timestamp(text: str) -> datetime:
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
         hint = "write it as 2024-01-31 12:00:00.123456+01:00, with an offset instead of a zone name"
-        raise ValueError(f"{_shown(text)} is not a timestamp; {hint}")
+        raise ValueError(f"{_excerpt(text)} is not a timestamp; {hint}")
     day, fraction = _date(match, text), match["fraction"] or ""
     if len(fraction) > 6:
-        raise ValueError(f"{_shown(text)} has digits below the microsecond; write at most six")
+        raise ValueError(f"{_excerpt(text)} has digits below the microsecond; write at most six")
     try:
         hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
         clock = time(hour, minute, second, int(fraction.ljust(6, "0")), _zone(match))
         return datetime.combine(day, clock)
     except ValueError as error:
-        raise ValueError(f"{_shown(text)} is not a timestamp: {error}") from None
+        raise ValueError(f"{_excerpt(text)} is not a timestamp: {error}") from None
 
 
-def _date(found: re.Match[str], text: str) -> date:
+def _date(match: re.Match[str], text: str) -> date:
     try:
-        return date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
+        return date(int(match["year"]), int(match["month"] or 1), int(match["day"] or 1))
     except ValueError as error:
-        raise ValueError(f"{_shown(text)} is not a date: {error}") from None
+        raise ValueError(f"{_excerpt(text)} is not a date: {error}") from None
 
 
-def _zone(found: re.Match[str]) -> timezone | None:
-    if found["ahead"] is None:
-        if found["zone"] is None:
+def _zone(match: re.Match[str]) -> timezone | None:
+    if match["ahead"] is None:
+        if match["zone"] is None:
             return None
         return UTC
-    offset = timedelta(hours=int(found["hours"]), minutes=int(found["minutes"] or 0))
-    if found["ahead"] == "-":
+    offset = timedelta(hours=int(match["hours"]), minutes=int(match["minutes"] or 0))
+    if match["ahead"] == "-":
         offset = -offset
     return timezone(offset)
 
@@ -226,7 +226,7 @@ def _day_alone(text: str) -> date:
     match = _DATE.fullmatch(text.strip())
     if match is not None and match["rest"] and match["rest"].strip():
         raise ValueError(
-            f"{_shown(text)} has a time of day, but the column has dates; write DATE"
+            f"{_excerpt(text)} has a time of day, but the column has dates; write DATE"
             f" '{text.strip()[: match.start('rest')]}', or TIMESTAMP '…' to compare with midnight"
         )
     return read_date(text)
@@ -236,7 +236,7 @@ def _integer(value: Value, type: str) -> int:
     """Convert a value to an integer ``type``, truncating fractions."""
     if isinstance(value, str):
         if not _INTEGER_TEXT.fullmatch(value.strip()):
-            raise ValueError(f"{_shown(value)} is not a whole number")
+            raise ValueError(f"{_excerpt(value)} is not a whole number")
         value = _decimal(value.strip())
     if isinstance(value, (float, Decimal)):
         if not math.isfinite(value):
@@ -255,7 +255,7 @@ def _in_range(digits: str, type: str) -> float:
     is refused even if it rounds to it.
     """
     if abs(_decimal(digits)) > _LARGEST[type]:
-        raise ValueError(f"{_shown(digits)} is outside the range of {type}")
+        raise ValueError(f"{_excerpt(digits)} is outside the range of {type}")
     return _floating(digits, type)
 
 
@@ -268,7 +268,7 @@ def _floating(value: Value, type: str) -> float:
         if word in _FLOAT_WORDS:
             return _FLOAT_WORDS[word]
         if not _FLOAT_TEXT.fullmatch(word):
-            raise ValueError(f"{_shown(value)} is not a number")
+            raise ValueError(f"{_excerpt(value)} is not a number")
         value = _decimal(word)
     if not isinstance(value, (int, float, Decimal)):
         raise NoSuchCast
@@ -301,7 +301,7 @@ def _float32(double: float, exact: float | Decimal) -> float:
 def _decimal(value: Value) -> Decimal:
     if isinstance(value, str):
         if not _FLOAT_TEXT.fullmatch(value.strip()):
-            raise ValueError(f"{_shown(value)} is not a number")
+            raise ValueError(f"{_excerpt(value)} is not a number")
         if len(value) > LITERAL_DIGITS_MAX:
             raise ValueError(
                 f"the number has {len(value)} characters, and the limit is {LITERAL_DIGITS_MAX}"
@@ -329,7 +329,7 @@ def _bounded(value: Decimal) -> Decimal:
     return value
 
 
-def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
+def _round(value: Decimal, precision: int, scale: int) -> Decimal:
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
         raise ValueError(
             f"decimal({precision},{scale}) is not a type: the precision is 1 to 38, and the scale 0"
@@ -344,7 +344,7 @@ def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
 def _boolean(text: str) -> bool:
     value = _BOOLEAN_WORDS.get(text.strip().lower())
     if value is None:
-        raise ValueError(f"{_shown(text)} is neither true nor false")
+        raise ValueError(f"{_excerpt(text)} is neither true nor false")
     return value
 
 
@@ -352,7 +352,7 @@ def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day)
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     if len(text) > 60:
         text = text[:60] + "…"
     return repr(text)

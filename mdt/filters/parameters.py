@@ -37,14 +37,14 @@ class Parameters:
     hint: The advice if the text does not allow parameters.
     """
 
-    def __init__(self, given: Mapping[str, object] | None, *, hint: str = "") -> None:
+    def __init__(self, params: Mapping[str, object] | None, *, hint: str = "") -> None:
         self._hint = hint
-        if given is not None and not isinstance(given, Mapping):
+        if params is not None and not isinstance(params, Mapping):
             raise Invalid(
-                f"params must be a dict, not a {_kind(given)}",
+                f"params must be a dict, not a {_kind(params)}",
                 hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"",
             )
-        self._given = {} if given is None else dict(given)
+        self._given = {} if params is None else dict(params)
         wrong = [name for name in self._given if not isinstance(name, str)]
         if wrong:
             raise Invalid(
@@ -81,8 +81,8 @@ class Parameters:
         self._unused.discard(name)
         raw = self._given[name]
         try:
-            if is_several(raw):
-                return tuple(several(raw))
+            if is_list(raw):
+                return tuple(native_values(raw))
             return native(raw)
         except ValueError as error:
             raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
@@ -97,7 +97,7 @@ class Parameters:
             )
 
 
-def is_several(value: object) -> bool:
+def is_list(value: object) -> bool:
     """Return True if ``value`` is a list of values, for IN."""
     if isinstance(value, (str, bytes, bytearray, memoryview, np.generic)):
         return False
@@ -110,7 +110,7 @@ def is_several(value: object) -> bool:
     )
 
 
-def several(value: Any) -> list[Any]:
+def native_values(value: Any) -> list[Any]:
     """Return the plain values of a list, set or one-dimensional array. Raises ValueError for values
     of unsupported types.
     """
@@ -234,15 +234,15 @@ def _in_calendar(value: Any) -> Any:
     return value
 
 
-def _from_arrow(found: Any, method: str) -> Any:
+def _from_arrow(data: Any, method: str) -> Any:
     """Call ``method`` of an Arrow scalar or array. Nanoseconds are converted first, because Python
     lacks them.
     """
-    type = found.type
+    type = data.type
     try:
         if pa.types.is_timestamp(type) and type.unit == "ns":
-            found = found.cast(pa.timestamp("us", type.tz))
-        return getattr(found, method)()
+            data = data.cast(pa.timestamp("us", type.tz))
+        return getattr(data, method)()
     except (pa.ArrowException, ValueError, OverflowError, LookupError) as error:
         raise ValueError(f"a value of Arrow type {type} is out of range: {error}") from None
 

@@ -23,7 +23,7 @@ from mdt.arguments import nearest
 from mdt.errors import Invalid
 from mdt.filters import arithmetic, dates, literals
 from mdt.filters.arithmetic import Datum, is_number, is_text
-from mdt.filters.comparison_kernels import compared
+from mdt.filters.comparison_kernels import compare
 from mdt.limits import LIKE_CHARACTERS_MAX, LIKE_WILDCARDS_MAX
 
 MANY = 100
@@ -52,19 +52,19 @@ class Function:
     kernel: Callable[..., Datum]
 
 
-def cast(found: Datum, target: pa.DataType) -> Datum:
+def cast(data: Datum, target: pa.DataType) -> Datum:
     """Convert values to another type, as Spark in ANSI mode.
 
     Raises Invalid, ``pa.ArrowException`` or OverflowError for values out of range, and Invalid for
     unsupported pairs of types, e.g. timestamps and numbers.
     """
-    source_type = found.type
+    source_type = data.type
     if pa.types.is_null(source_type) or source_type == target:
-        return pc.cast(found, target)
+        return pc.cast(data, target)
     if is_text(source_type):
         if pa.types.is_string(target):
-            return found
-        return _from_text(found, target)
+            return data
+        return _from_text(data, target)
     if not is_number(source_type) and not pa.types.is_boolean(source_type):
         raise Invalid(
             f"a cast from {source_type} to {target} is not supported",
@@ -72,17 +72,17 @@ def cast(found: Datum, target: pa.DataType) -> Datum:
         )
     if pa.types.is_boolean(source_type):
         if pa.types.is_string(target):
-            return pc.cast(found, target)
-        found = pc.cast(found, pa.int32())
+            return pc.cast(data, target)
+        data = pc.cast(data, pa.int32())
     if pa.types.is_floating(target):
-        return as_floating(found, target)
+        return as_floating(data, target)
     if pa.types.is_string(target):
-        return _as_text(found)
+        return _as_text(data)
     if pa.types.is_integer(target):
-        return pc.cast(_truncated(found), target)
+        return pc.cast(_truncated(data), target)
     # Decimals are rounded. A double becomes the decimal of its shortest text, as in Spark.
     step = Decimal(1).scaleb(-target.scale)
-    return _in_python(lambda one: _decimal(one).quantize(step, ROUND_HALF_UP, _WIDE), target, found)
+    return _in_python(lambda one: _decimal(one).quantize(step, ROUND_HALF_UP, _WIDE), target, data)
 
 
 def _decimal(number: float | Decimal) -> Decimal:
@@ -161,14 +161,14 @@ def _require_text(name: str, *data: Datum) -> None:
             raise Invalid(f"{name} takes text, not {datum.type}")
 
 
-def _require_number(name: str, one: Datum) -> None:
-    if not is_number(one.type) and not pa.types.is_null(one.type):
-        raise Invalid(f"{name} takes numbers, not {one.type}")
+def _require_number(name: str, data: Datum) -> None:
+    if not is_number(data.type) and not pa.types.is_null(data.type):
+        raise Invalid(f"{name} takes numbers, not {data.type}")
 
 
-def _require_whole(name: str, one: Datum) -> None:
-    if not pa.types.is_integer(one.type) and not pa.types.is_null(one.type):
-        raise Invalid(f"{name} takes a whole number here, not {one.type}")
+def _require_whole(name: str, data: Datum) -> None:
+    if not pa.types.is_integer(data.type) and not pa.types.is_null(data.type):
+        raise Invalid(f"{name} takes a whole number here, not {data.type}")
 
 
 # Texts
@@ -184,10 +184,10 @@ def substr(text: Datum, position: Datum, length: Datum | None = None) -> Datum:
     numbers = [position] if length is None else [position, length]
     for number in numbers:
         _require_whole("substr", number)
-    return _in_python(_part, pa.string(), text, *numbers)
+    return _in_python(_substring, pa.string(), text, *numbers)
 
 
-def _part(text: str, position: int, length: int = _INT64) -> str:
+def _substring(text: str, position: int, length: int = _INT64) -> str:
     start = max(position - 1, 0)
     if position < 0:
         start = len(text) + position
@@ -258,7 +258,7 @@ def ilike(text: Datum, pattern: Datum) -> Datum:
 # Numbers
 
 
-def rounded(number: Datum, digits: Datum | None = None) -> Datum:
+def round_half_up(number: Datum, digits: Datum | None = None) -> Datum:
     """Round numbers half away from zero.
 
     A double is rounded as the decimal of its shortest text, as in Spark: 2.675 becomes 2.68.
@@ -347,34 +347,34 @@ def _sign(number: Datum) -> Datum:
     return pc.if_else(pc.or_(pc.is_nan(number), pc.equal(number, 0.0)), number, pc.sign(number))
 
 
-def _among(op: str) -> Callable[..., Datum]:
+def _extreme(op: str) -> Callable[..., Datum]:
     """Return greatest or least. Nulls are ignored, and NaN is the greatest value."""
 
     def better(a: Datum, b: Datum) -> Datum:
-        return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compared(op, b, a), False)), b, a)
+        return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compare(op, b, a), False)), b, a)
 
-    return lambda *data: reduce(better, arithmetic.promoted(*data))
+    return lambda *data: reduce(better, arithmetic.with_common_types(*data))
 
 
-def nullif(one: Datum, other: Datum) -> Datum:
-    """Return ``one``, or null if it equals ``other``."""
-    same = pc.fill_null(compared("=", one, other), False)
-    return pc.if_else(same, pa.scalar(None, one.type), one)
+def nullif(value: Datum, excluded: Datum) -> Datum:
+    """Return ``value``, or null if it equals ``excluded``."""
+    same = pc.fill_null(compare("=", value, excluded), False)
+    return pc.if_else(same, pa.scalar(None, value.type), value)
 
 
 def _trim(text: Datum) -> Datum:
     return pc.utf8_trim(text, " ")
 
 
-def names_hint(name: str, others: Iterable[str] = ()) -> str:
-    """Return a hint with the functions whose names are similar to ``name``, or with all functions.
+def names_hint(name: str, more_names: Iterable[str] = ()) -> str:
+    """Return a hint with the functions similar to ``name``, or with all functions.
 
-    others: Names of functions that this module does not have.
+    more_names: Functions that this module does not have.
 
     >>> names_hint("lenght")
     'did you mean length?'
     """
-    names = sorted({*FUNCTIONS, *_OF_THE_PARSER, *others}.difference(_OPERATORS))
+    names = sorted({*FUNCTIONS, *_OF_THE_PARSER, *more_names}.difference(_OPERATORS))
     return nearest(name, names) or f"functions are {', '.join(names)}"
 
 
@@ -384,9 +384,9 @@ _PARTS = ("year", "month", "day", "hour", "minute", "second")
 OF_TIMES = frozenset((*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp"))
 """Functions of dates and timestamps."""
 FUNCTIONS: Mapping[str, Function] = {
-    "negative": Function(1, 1, arithmetic.negative),
+    "negative": Function(1, 1, arithmetic.negate),
     "nullif": Function(2, 2, nullif),
-    "concat": Function(1, MANY, arithmetic.joined),
+    "concat": Function(1, MANY, arithmetic.concatenate),
     "lower": Function(1, 1, _typed(pc.utf8_lower, pa.string())),
     "upper": Function(1, 1, _typed(pc.utf8_upper, pa.string())),
     "trim": Function(1, 1, _typed(_trim, pa.string())),
@@ -398,7 +398,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "like": Function(2, 2, like),
     "ilike": Function(2, 2, ilike),
     "abs": Function(1, 1, _typed(pc.abs_checked, pa.int32())),
-    "round": Function(1, 2, rounded),
+    "round": Function(1, 2, round_half_up),
     "floor": Function(1, 1, _whole("floor", pc.floor)),
     "ceil": Function(1, 1, _whole("ceil", pc.ceil)),
     "ceiling": Function(1, 1, _whole("ceiling", pc.ceil)),
@@ -407,8 +407,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "sqrt": Function(1, 1, _of_doubles("sqrt", pc.sqrt)),
     "power": Function(2, 2, _of_doubles("power", _power)),
     "pow": Function(2, 2, _of_doubles("pow", _power)),
-    "greatest": Function(2, MANY, _among(">")),
-    "least": Function(2, MANY, _among("<")),
+    "greatest": Function(2, MANY, _extreme(">")),
+    "least": Function(2, MANY, _extreme("<")),
     "date_trunc": Function(2, 2, dates.date_trunc),
     "date_add": Function(2, 2, dates.date_add),
     "date_sub": Function(2, 2, dates.date_sub),

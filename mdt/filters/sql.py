@@ -125,12 +125,12 @@ class Conditions(Cursor):
 
     def disjunction(self, negated: bool) -> Predicate | Operand:
         """Parse a condition, or an operand that is not compared."""
-        return self._joined("or", self._conjunction, negated)
+        return self._combined("or", self._conjunction, negated)
 
     def _conjunction(self, negated: bool) -> Predicate | Operand:
-        return self._joined("and", self._negation, negated)
+        return self._combined("and", self._negation, negated)
 
-    def _joined(
+    def _combined(
         self, word: str, part: Callable[[bool], Predicate | Operand], negated: bool
     ) -> Predicate | Operand:
         first = part(negated)
@@ -151,30 +151,30 @@ class Conditions(Cursor):
             negated = not negated
         return self.condition(self._test(negated), negated)
 
-    def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
+    def condition(self, operand: Predicate | Operand, negated: bool) -> Predicate:
         """Return an operand that is not compared as a condition: a boolean column or literal."""
-        if isinstance(found, _PREDICATES):
-            return found
+        if isinstance(operand, _PREDICATES):
+            return operand
         if not self.ends():
             self.unexpected()
-        if isinstance(found, Column):
-            type = paths.type_at(self._schema, found.name)
+        if isinstance(operand, Column):
+            type = paths.type_at(self._schema, operand.name)
             if not pa.types.is_boolean(type):
-                message = f"column {found.name!r} has type {type} and is not a condition"
-                self.invalid(message, found.offset, "compare it with a value")
-            positive = self._leaf(found, "=", Literal(True, found.offset))
+                message = f"column {operand.name!r} has type {type} and is not a condition"
+                self.invalid(message, operand.offset, "compare it with a value")
+            positive = self._leaf(operand, "=", Literal(True, operand.offset))
             if negated:
                 return predicate.negate(positive)
             return positive
-        if isinstance(found, Literal):
-            if found.value is None:
+        if isinstance(operand, Literal):
+            if operand.value is None:
                 return Or(())
-            if not isinstance(found.value, bool):
-                self.unsupported("a literal as a condition", found.offset)
-            if found.value != negated:
+            if not isinstance(operand.value, bool):
+                self.unsupported("a literal as a condition", operand.offset)
+            if operand.value != negated:
                 return And(())
             return Or(())
-        raise AssertionError(found)
+        raise AssertionError(operand)
 
     def ends(self) -> bool:
         """Return True if a condition can end at this token."""
@@ -190,9 +190,9 @@ class Conditions(Cursor):
             return left
         op = _COMPARISONS.get(self.token.text) if self.token.kind == "sign" else None
         if op is None:
-            return self._worded(left, negated) or left
+            return self._word_test(left, negated) or left
         self.next()
-        test = self._comparison(left, op, self._side())
+        test = self._comparison(left, op, self._plain_operand())
         if negated:
             return predicate.negate(test)
         return test
@@ -212,7 +212,7 @@ class Conditions(Cursor):
                 self.invalid(f"{name!r} is text here, not a column", side.offset, hint)
         self.unsupported("a comparison of two literals", left.offset)
 
-    def _worded(self, left: Operand, negated: bool) -> Predicate | None:
+    def _word_test(self, left: Operand, negated: bool) -> Predicate | None:
         """Parse [NOT] BETWEEN, IN, LIKE or IS. Return None if none of them follows."""
         if self.token.kind != "word":
             return None
@@ -240,7 +240,7 @@ class Conditions(Cursor):
         negated ^= self.take_word("not")
         if self.take_word("distinct"):
             self.expect_word("from")
-            test, negated = self._comparison(left, "<=>", self._side()), not negated
+            test, negated = self._comparison(left, "<=>", self._plain_operand()), not negated
         elif self.is_word("null"):
             test = self._leaf(left, "is null", Literal(None, self.next().offset))
         elif self.is_word("true") or self.is_word("false"):
@@ -253,9 +253,11 @@ class Conditions(Cursor):
         return test
 
     def _between(self, left: Column) -> Predicate:
-        low = self._side()
+        low = self._plain_operand()
         self.expect_word("and")
-        return And((self._comparison(left, ">=", low), self._comparison(left, "<=", self._side())))
+        return And(
+            (self._comparison(left, ">=", low), self._comparison(left, "<=", self._plain_operand()))
+        )
 
     def _like(self, left: Column) -> Predicate:
         return self._leaf(left, "like", self._literal())
@@ -265,14 +267,14 @@ class Conditions(Cursor):
         if self.token.kind == "list":
             items = [*list_items(self.next())]
         elif self.is_sign(":"):
-            items = list(self._several(self._parameter()))
+            items = list(self._values_of_list(self._parameter()))
         else:
             self.expect_sign("(")
             if self.is_sign(")"):
                 self.invalid("the list after IN is empty", self.token.offset)
-            items = list(self._several(self._side()))
+            items = list(self._values_of_list(self._plain_operand()))
             while self.take_sign(","):
-                items += self._several(self._side())
+                items += self._values_of_list(self._plain_operand())
             self.expect_sign(")")
         if len(items) > LITERALS_MAX:
             self.invalid(
@@ -282,12 +284,12 @@ class Conditions(Cursor):
             )
         return self._leaf(left, "in", Literal(tuple(items), start, True))
 
-    def _several(self, found: Operand) -> tuple[object, ...]:
-        if not isinstance(found, Literal):
-            self.unsupported("a column in the list after IN", found.offset)
-        if isinstance(found.value, tuple) and found.several:
-            return found.value
-        return (found.value,)
+    def _values_of_list(self, operand: Operand) -> tuple[object, ...]:
+        if not isinstance(operand, Literal):
+            self.unsupported("a column in the list after IN", operand.offset)
+        if isinstance(operand.value, tuple) and operand.several:
+            return operand.value
+        return (operand.value,)
 
     def _leaf(self, column: Column, op: str, value: Literal) -> Leaf:
         """Return a leaf. An invalid literal raises Invalid with its position."""
@@ -311,7 +313,7 @@ class Conditions(Cursor):
 
     # Operands
 
-    def _side(self) -> Operand:
+    def _plain_operand(self) -> Operand:
         """Parse an operand, refusing conditions."""
         start = self.token.offset
         side = self.operand(False)
@@ -320,7 +322,7 @@ class Conditions(Cursor):
         self.unsupported("a condition where a value is needed", start)
 
     def _literal(self) -> Literal:
-        side = self._side()
+        side = self._plain_operand()
         if isinstance(side, Literal):
             return side
         self.unsupported("a column where a literal is needed", side.offset)
@@ -330,7 +332,7 @@ class Conditions(Cursor):
         token = self.token
         result: Predicate | Operand
         if token.kind == "word":
-            result = self._named(negated)
+            result = self._word(negated)
         elif token.kind == "quoted":
             result = self.column()
         elif token.kind == "string":
@@ -367,7 +369,7 @@ class Conditions(Cursor):
         yield
         self._depth -= 1
 
-    def _named(self, negated: bool) -> Predicate | Operand:
+    def _word(self, negated: bool) -> Predicate | Operand:
         token, after = self.token, self.after
         word = token.text.lower()
         if word in _CONSTANTS:
@@ -375,7 +377,7 @@ class Conditions(Cursor):
             return Literal(_CONSTANTS[word], token.offset)
         if after.kind == "string" and word in _TYPED:
             self.next()
-            return self._made(lambda: literals.typed(word, self._string()), token.offset)
+            return self._parsed_literal(lambda: literals.typed(word, self._string()), token.offset)
         if after.kind == "sign" and after.text == "(":
             result = self._call(word)
             if negated and isinstance(result, _PREDICATES):
@@ -448,7 +450,7 @@ class Conditions(Cursor):
 
     def _number(self, negative: bool) -> Literal:
         token = self.next()
-        literal = self._made(lambda: literals.number(token.text, negative), token.offset)
+        literal = self._parsed_literal(lambda: literals.number(token.text, negative), token.offset)
         return replace(literal, type=literals.suffix_type(token.text))
 
     def _signed(self) -> Literal:
@@ -458,7 +460,7 @@ class Conditions(Cursor):
             negative ^= self.next().text == "-"
         if self.token.kind == "number":
             return self._number(negative)
-        side = self._side()
+        side = self._plain_operand()
         value = side.value if isinstance(side, Literal) else None
         if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
             self.unsupported("a sign before anything but a number", start)
@@ -478,7 +480,7 @@ class Conditions(Cursor):
             self.invalid(error.message, offset, error.hint)
         return Literal(value, offset, isinstance(value, tuple))
 
-    def _made(self, make: Callable[[], literals.Value], offset: int) -> Literal:
+    def _parsed_literal(self, make: Callable[[], literals.Value], offset: int) -> Literal:
         try:
             return Literal(make(), offset)
         except ValueError as error:
@@ -494,14 +496,14 @@ class Conditions(Cursor):
             return self._cast_call(start, lenient=word == "try_cast")
         arguments = self._arguments()
         if word in _TYPES and len(arguments) == 1:
-            return self._made(
+            return self._parsed_literal(
                 lambda: literals.cast(self._value_of(arguments[0]), _TYPES[word]), start
             )
         if word == "match":
             return self._match(arguments, start)
         if word in ("startswith", "endswith", "contains") and len(arguments) == 2:
-            return self._part(word, arguments)
-        return self._own(word, arguments, start)
+            return self._part_test(word, arguments)
+        return self._registered_call(word, arguments, start)
 
     def _arguments(self) -> list[Predicate | Operand]:
         self.expect_sign("(")
@@ -524,7 +526,7 @@ class Conditions(Cursor):
             self._column_of(arguments[0], start), "match", Literal(value, last.offset)
         )
 
-    def _part(self, word: str, arguments: list[Predicate | Operand]) -> Leaf:
+    def _part_test(self, word: str, arguments: list[Predicate | Operand]) -> Leaf:
         value = self._value_of(arguments[1])
         assert isinstance(arguments[1], Literal)
         op, offset = "starts with" if word == "startswith" else "like", arguments[1].offset
@@ -532,7 +534,7 @@ class Conditions(Cursor):
             value = f"%{quote_like(value)}{'%' if word == 'contains' else ''}"
         return self._leaf(self._column_of(arguments[0], offset), op, Literal(value, offset))
 
-    def _own(self, word: str, arguments: list[Predicate | Operand], start: int) -> Call:
+    def _registered_call(self, word: str, arguments: list[Predicate | Operand], start: int) -> Call:
         """Parse a call of a registered predicate function (``indexes.functions``): columns first,
         then literals.
         """
@@ -571,17 +573,17 @@ class Conditions(Cursor):
         self.expect_sign(")")
         return literal
 
-    def _cast(self, found: Predicate | Operand, start: int, lenient: bool = False) -> Literal:
+    def _cast(self, operand: Predicate | Operand, start: int, lenient: bool = False) -> Literal:
         """Parse a type and cast a literal to it."""
         token = self.token
         target = _TYPES.get(token.text.lower()) if token.kind == "word" else None
-        if target is None or not isinstance(found, Literal) or found.several:
+        if target is None or not isinstance(operand, Literal) or operand.several:
             self.unsupported("a cast of this value, or to this type,", start)
         self.next()
         sizes = self.sizes() if target == "decimal" else []
-        value: literals.Value = found.value  # type: ignore[assignment]  # not a list, so a literal
+        value: literals.Value = operand.value  # type: ignore[assignment]  # not a list, so a literal
         try:
-            literal = self._made(lambda: literals.cast(value, target, *sizes), start)
+            literal = self._parsed_literal(lambda: literals.cast(value, target, *sizes), start)
             if sizes:
                 return literal
             return replace(literal, type=target)

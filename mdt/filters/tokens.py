@@ -248,9 +248,9 @@ class Cursor:
             self.missing()
         self.invalid("the filter is not SQL: an operator is missing before this", offset)
 
-    def unsupported(self, what: str, offset: int, hint: str = SUPPORTED) -> NoReturn:
+    def unsupported(self, subject: str, offset: int, hint: str = SUPPORTED) -> NoReturn:
         """Raise Unsupported with the position."""
-        raise Unsupported(f"{what} is not supported{caret(self.text, offset)}", hint=hint)
+        raise Unsupported(f"{subject} is not supported{caret(self.text, offset)}", hint=hint)
 
     def invalid(self, message: str, offset: int, hint: str = "") -> NoReturn:
         """Raise Invalid with the position."""

@@ -12,7 +12,7 @@ from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.filters import leaves
 from mdt.filters.expression import parse_filter
-from mdt.filters.parameters import Parameters, is_several, native, several
+from mdt.filters.parameters import Parameters, is_list, native, native_values
 
 _WITHOUT_VALUE = ("is null", "is not null")
 _FORMS = (
@@ -59,7 +59,7 @@ def parse_where(
     elif where is None:
         result = And(())
     elif isinstance(where, (list, tuple)):
-        result = And(tuple(_listed(item, schema) for item in where))
+        result = And(tuple(_test_of(item, schema) for item in where))
     elif isinstance(where, (Leaf, And, Or, Unknown)):
         result = _checked(where, schema)
     else:
@@ -68,7 +68,7 @@ def parse_where(
     return predicate.simplify(result)
 
 
-def _listed(item: object, schema: pa.Schema) -> Leaf:
+def _test_of(item: object, schema: pa.Schema) -> Leaf:
     """Return the leaf of a tuple in a list filter."""
     if (
         not isinstance(item, (tuple, list))
@@ -91,27 +91,27 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
         raise Invalid(f"the test {_shown(item)} is not valid: {error}") from error
 
 
-def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
+def _checked(test: Predicate, schema: pa.Schema) -> Predicate:
     """Check a predicate against the schema."""
-    if isinstance(given, (And, Or)):
-        return type(given)(tuple(_checked(child, schema) for child in given.children))
-    if isinstance(given, Unknown):
-        raise Unsupported(f"{_shown(given.text)} is not a test of a column")
-    if isinstance(given, Call):
-        predicate.check(given, schema)
-        return given
-    return _listed((given.column, given.op, given.value), schema)
+    if isinstance(test, (And, Or)):
+        return type(test)(tuple(_checked(child, schema) for child in test.children))
+    if isinstance(test, Unknown):
+        raise Unsupported(f"{_shown(test.text)} is not a test of a column")
+    if isinstance(test, Call):
+        predicate.check(test, schema)
+        return test
+    return _test_of((test.column, test.op, test.value), schema)
 
 
-def _value(op: str, given: Any) -> object:
+def _value(op: str, raw: Any) -> object:
     """Return the value of a test as a leaf stores it."""
-    if op in _WITHOUT_VALUE and given is not None:
+    if op in _WITHOUT_VALUE and raw is not None:
         raise ValueError(f"{op} takes no value")
-    if op in ("match", "not match") and isinstance(given, (tuple, list)):
-        return tuple(native(part) for part in given)
-    if op in ("in", "not in") and is_several(given):
-        return tuple(several(given))
-    return native(given)
+    if op in ("match", "not match") and isinstance(raw, (tuple, list)):
+        return tuple(native(part) for part in raw)
+    if op in ("in", "not in") and is_list(raw):
+        return tuple(native_values(raw))
+    return native(raw)
 
 
 def _refuse(where: Any, schema: pa.Schema) -> NoReturn:

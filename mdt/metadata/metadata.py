@@ -422,11 +422,11 @@ class Metadata:
         Idempotent, and not a commit.  With ``whole``, removed file groups are purged from all key
         parts, which merges large ones too.
         """
-        since = logs.started(logs.METADATA, self.storage)
+        since = logs.start_time(logs.METADATA, self.storage)
         snapshot = self.newest(watched=False)
         self.write_checkpoint(snapshot, whole=whole)
         self.storage.replace(paths.hint(), hint_to(snapshot.seq))
-        logs.ended(
+        logs.log_end(
             logs.METADATA,
             self.storage,
             snapshot.definition.name,

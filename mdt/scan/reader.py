@@ -27,7 +27,7 @@ from mdt.parquet.pages import Wanted, read_pages
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
-from mdt.progress import Progress, counted
+from mdt.progress import Progress, report_each
 from mdt.scan.scan_tasks import Cutter, RowGroups, Rows, batches, placed
 from mdt.schema.older_files import form_of
 
@@ -64,7 +64,7 @@ def read(
     tasks = reader.cut(threads)
     yield from (
         table
-        for _, table in counted(_run(reader, tasks, threads), len(tasks), progress)
+        for _, table in report_each(_run(reader, tasks, threads), len(tasks), progress)
         if len(table)
     )
 

@@ -113,13 +113,13 @@ def warm(
 
         mdt.warm(spark, "s3://bucket/trips", columns=["city", "fare"])
     """
-    from mdt.progress import shown
+    from mdt.progress import progress_callback
     from mdt.source import warm_sessions
     from mdt.source.table_answers import known_settings
 
     _enabled(spark)
     settings = known_settings(spark)
-    with shown(progress, "warm") as report:
+    with progress_callback(progress, "warm") as report:
         return warm_sessions.warm(
             spark, path, settings.over(options), storage_options, columns, settings.reads, report
         )

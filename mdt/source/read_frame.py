@@ -10,7 +10,7 @@ from mdt import table as tables
 from mdt.config import SparkSettings
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.snapshot.as_of import Point
-from mdt.query import SNAPSHOT, seen_as
+from mdt.query import SNAPSHOT, view_for
 from mdt.source import open_tables
 from mdt.source.option_keywords import INCREMENTAL, Words
 
@@ -46,7 +46,7 @@ def snapshot(
 
     ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
-    view = seen_as(query_type)
+    view = view_for(query_type)
     pinned = view(table.snapshot()) if is_pinned else None
     relations = open_tables.relations_of(table)
     return late.spark_frame.read(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mdt import late
 from mdt import table as tables
 from mdt.arguments import named_column, nearest, one_of, own_spelling
-from mdt.create_table import take_back
+from mdt.create_table import discard
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS
 from mdt.metadata import key_indexes
@@ -100,7 +100,7 @@ def write(
         except BaseException:
             if how == "Overwrite":
                 with suppress(MdtError):
-                    take_back(created.storage)
+                    discard(created.storage)
             raise
         return opened(asked), result
     table = opened(asked) if table is None else table

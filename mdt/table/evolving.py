@@ -23,47 +23,46 @@ if TYPE_CHECKING:
     from mdt.table.handle import Handle
 
 
-def evolved(table: Handle, data: Any) -> Any:
+def evolve_for(table: Handle, data: Any) -> Any:
     """Alter the table to accept ``data``, as far as possible. Return the data with all columns of
     the table.
     """
-    table._before_rows()
+    table._prepare_row_write()
     frame = table._given(data)
     if frame is not None:
-        return frame.completed(_altered_for(table, frame.evolved_schema(table.schema)))
+        return frame.completed(_alter_for(table, frame.evolved_schema(table.schema)))
     parts = pieces(data, table.schema, typed)
     if parts is None:
         data = typed(data, table.schema)
-        return completed(data, _altered_for(table, data.schema))
+        return completed(data, _alter_for(table, data.schema))
     if tells_columns(data):
         first = next(parts)
-        return completed_pieces(chain([first], parts), _altered_for(table, first.schema))
+        return completed_pieces(chain([first], parts), _alter_for(table, first.schema))
     frame, parts = late.spilling.looked_through(parts, late.spilling.engine_of(table.options))
-    return completed_pieces(parts, _altered_for(table, frame))
+    return completed_pieces(parts, _alter_for(table, frame))
 
 
-def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:
-    """Alter the table to accept rows of schema ``given``, as far as possible. Return the new
-    definition.
+def _alter_for(table: Handle, schema: pa.Schema) -> TableDefinition:
+    """Alter the table to accept rows of ``schema``, as far as possible. Return the new definition.
 
     Log files that block a new struct field are compacted first.
     """
-    refuse_repeated(given.names)
+    refuse_repeated(schema.names)
     metadata, attempts = table.metadata, table.options.commit_attempts
-    alter = Alter(lambda definition: evolution(given, definition), table.definition.commit_action)
+    alter = Alter(lambda definition: evolution(schema, definition), table.definition.commit_action)
     for attempt in range(1, attempts + 1):
-        if _is_in_the_way(table, given):
+        if _must_compact(table, schema):
             table._commit(Compaction(metadata, table.options, strategy=with_logs))
         try:
-            if evolution(given, table.definition):
+            if evolution(schema, table.definition):
                 table._commit(alter)
             break
         except Invalid:  # another writer may have added a log file
-            if attempt == attempts or not _is_in_the_way(table, given):
+            if attempt == attempts or not _must_compact(table, schema):
                 raise
     return table.definition
 
 
-def _is_in_the_way(table: Handle, given: pa.Schema) -> bool:
+def _must_compact(table: Handle, schema: pa.Schema) -> bool:
     snapshot = table.metadata.newest()
-    return in_the_way(snapshot, evolution(given, snapshot.definition))
+    return in_the_way(snapshot, evolution(schema, snapshot.definition))

@@ -137,7 +137,7 @@ class Handle:
         >>> t.resting_on(1).delete({"id": ["a"]}, dry_run=True).deleted
         1
         """
-        return self._twin(_rests_on=seq)
+        return self._copy(_rests_on=seq)
 
     def once(self, stream: str, batch: int | str) -> Self:
         """Return this table for an idempotent write: batch ``batch`` of ``stream``, written once
@@ -166,7 +166,7 @@ class Handle:
                 f"the name of a stream must be printable text, not {shown(stream)}",
                 hint="e.g. t.once('orders', 7)",
             )
-        return self._twin(_batch=(stream, _batch_id(batch)))
+        return self._copy(_batch=(stream, _batch_id(batch)))
 
     def anew(self) -> Self:
         """Open the table again, with the same options, for another thread.
@@ -176,7 +176,7 @@ class Handle:
         """
         return type(self)(self._storage, self._metadata.overrides)
 
-    def _twin(self, **terms: Any) -> Self:
+    def _copy(self, **terms: Any) -> Self:
         """Return a copy of this open table with other attributes for its writes. Both share caches,
         and nothing is opened.
         """
@@ -208,7 +208,7 @@ class Handle:
         self, operation: Operation[Any], begun: Snapshot | None = None
     ) -> CommitResult[Any]:
         if self._is_dry:
-            return self._planned(operation, begun or self._metadata.newest())
+            return self._plan_only(operation, begun or self._metadata.newest())
         return late.transaction.run(
             self._metadata, operation, attempts=self.options.commit_attempts, begun=begun
         )
@@ -225,23 +225,23 @@ class Handle:
             operation = late.idempotent.Once(operation, *self._batch)
         return self._commit(operation, begun)
 
-    def _planned(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
+    def _plan_only(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
         """Return the planned result of an operation on ``snapshot``, without writing."""
         plan = operation.prepare(snapshot, self._storage.random_hex(16))
         plan.close()
         return late.transaction.CommitResult(snapshot, None, plan, 0, plan.warnings)
 
-    def _dry(self, dry_run: object) -> Self:
+    def _for_dry_run(self, dry_run: object) -> Self:
         """Return this table, or a copy for dry runs if ``dry_run`` is true."""
         if not flag("dry_run", dry_run):
             return self
-        return self._twin(_is_dry=True)
+        return self._copy(_is_dry=True)
 
-    def _written(self, operation: Operation[Any], rows: int, begun: Snapshot) -> WriteResult:
+    def _commit_write(self, operation: Operation[Any], rows: int, begun: Snapshot) -> WriteResult:
         """Commit a write of ``rows`` rows that was prepared on snapshot ``begun``."""
-        return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, rows))))
+        return self._after_write(WriteResult.of(self._commit_rows(operation, _fresh(begun, rows))))
 
-    def _tidied(self, result: W) -> W:
+    def _after_write(self, result: W) -> W:
         """Run due services after a write. Return the write's result with their warnings."""
         if self._is_dry:
             return result
@@ -262,18 +262,18 @@ class Handle:
         """
         self._upkeep.close()
 
-    def _before_rows(self) -> Snapshot:
+    def _prepare_row_write(self) -> Snapshot:
         """Prepare a write that finds rows by key. Raises if the key index is missing."""
-        return self._before_write(by_key=True)
+        return self._prepare_write(by_key=True)
 
-    def _before_write(self, *, roll_back: bool = True, by_key: bool = False) -> Snapshot:
+    def _prepare_write(self, *, roll_back: bool = True, by_key: bool = False) -> Snapshot:
         """Refuse unsafe writes, then finish or remove the leftovers of crashed writers. Return the
         newest snapshot.
 
         roll_back: False skips the leftovers, as a dry run does.
         by_key: True requires the key index.
         """
-        self._refuse_the_past()
+        self._require_newest()
         roll_back = roll_back and not self._is_dry
         self._storage.require_conditional_put()
         self._upkeep.begin_write(self._storage.now_us())
@@ -292,7 +292,7 @@ class Handle:
             )
         return snapshot
 
-    def _refuse_the_past(self) -> None:
+    def _require_newest(self) -> None:
         if self._pinned is not None:
             raise Invalid(
                 f"this table is open as of commit {self._pinned.seq} and read-only",
@@ -305,7 +305,7 @@ def takes_dry_run(method: _Method) -> _Method:
 
     @wraps(method)
     def planned(self: Handle, *args: Any, **named: Any) -> Any:
-        return method(self._dry(named.get("dry_run", False)), *args, **named)
+        return method(self._for_dry_run(named.get("dry_run", False)), *args, **named)
 
     return planned  # type: ignore[return-value]
 

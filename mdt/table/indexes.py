@@ -10,7 +10,7 @@ import pyarrow as pa
 from mdt import late
 from mdt.arguments import one_of, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.progress import Progress, ProgressOption, shown
+from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.table.handle import Handle, takes_dry_run
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Indexes(Handle):
         1
         """
         one_of("mode", mode, ("sync", "async"))
-        with shown(progress, "create_index") as callback:
+        with progress_callback(progress, "create_index") as callback:
             new_specs = late.index_builder.wanted_specs(self._metadata.newest(), specs)
-            self._change_indexes(
+            self._commit_index_change(
                 late.index_builder.IndexChange(self._metadata, "create_index", added=new_specs)
             )
             if mode == "async":
@@ -74,7 +74,7 @@ class Indexes(Handle):
         """
         names = texts("specs", specs, "'bitmap(status)', or a list of such")
         dropped = late.index_builder.known_specs(self._metadata.newest(), names)
-        self._change_indexes(
+        self._commit_index_change(
             late.index_builder.IndexChange(self._metadata, "drop_index", dropped=dropped)
         )
 
@@ -102,9 +102,9 @@ class Indexes(Handle):
         1
         """
         one_of("mode", mode, ("sync", "async"))
-        with shown(progress, "rebuild_index") as callback:
+        with progress_callback(progress, "rebuild_index") as callback:
             rebuilt = late.index_builder.known_specs(self._metadata.newest(), specs)
-            self._change_indexes(
+            self._commit_index_change(
                 late.index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=rebuilt)
             )
             return (
@@ -132,8 +132,8 @@ class Indexes(Handle):
         >>> t.build_indexes().summaries
         1
         """
-        with shown(progress, "build_indexes") as callback:
-            self._before_write()
+        with progress_callback(progress, "build_indexes") as callback:
+            self._prepare_write()
             return self._build(
                 late.index_builder.known_specs(self._metadata.newest(), specs), callback, spark
             )
@@ -212,6 +212,6 @@ class Indexes(Handle):
         """
         return late.statistics.statistics(self._metadata, self.snapshot())
 
-    def _change_indexes(self, change: Operation[Any]) -> None:
-        self._before_write()
+    def _commit_index_change(self, change: Operation[Any]) -> None:
+        self._prepare_write()
         self._commit(change)

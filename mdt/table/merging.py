@@ -13,10 +13,9 @@ from mdt import late
 from mdt.arguments import flag, own_spelling, shown, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.filters.expression import pinned
+from mdt.filters.expression import with_fixed_time
 from mdt.hudi.avro_schema import META_FIELDS
-from mdt.progress import Progress, ProgressOption
-from mdt.progress import shown as progress_of
+from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.delete_marks import IS_DELETED, require_boolean
 from mdt.schema.input import pieces, to_table
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
@@ -107,7 +106,9 @@ class Merging:
         Raises Invalid and Unsupported if ``on`` does not define how rows match.
         """
         column = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
-        request = SaidMerge(pinned(on) if column is None else on, dedupe=flag("dedupe", dedupe))
+        request = SaidMerge(
+            with_fixed_time(on) if column is None else on, dedupe=flag("dedupe", dedupe)
+        )
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))
         if unknown:
@@ -118,7 +119,9 @@ class Merging:
         if IS_DELETED in source.column_names:
             require_boolean(source.schema.field(IS_DELETED).type)
         rows, matching, _ = request.read(source, table.definition)
-        return cls(table, rows, matching, request, (), runner, whole, ignored)._in_parts()
+        return cls(
+            table, rows, matching, request, (), runner, whole, ignored
+        )._partitioned_or_loaded()
 
     def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
         """Begin a clause for rows of the table that match a row of the source.
@@ -178,11 +181,13 @@ class Merging:
             )
         self._refuse_unused()
         if flag("dry_run", dry_run):
-            return replace(self, _table=self._table._dry(dry_run)).execute(progress=progress)
-        with progress_of(progress, "merge") as callback:
+            return replace(self, _table=self._table._for_dry_run(dry_run)).execute(
+                progress=progress
+            )
+        with progress_callback(progress, "merge") as callback:
             storage = self._table.storage
             since = storage.now_us()
-            self._table._before_rows()
+            self._table._prepare_row_write()
             definition = self._table.definition
             if not definition.schema.equals(self._clauses[0].definition.schema):
                 raise Conflict(
@@ -193,7 +198,7 @@ class Merging:
             committed = self._table._commit_rows(operation)
             # A batch that the table has already is not compared with its rows.
             statistics = getattr(committed.plan, "looked", Looked(0, 0, 0, 0))
-            return self._table._tidied(
+            return self._table._after_write(
                 MergeResult.of_merge(committed, statistics, storage.now_us() - since)
             )
 
@@ -220,10 +225,12 @@ class Merging:
         definition = self._clauses[0].definition if self._clauses else self._table.definition
         return Clauses(self._source, definition, self._on.equal)
 
-    def _and(self, said: SaidClause) -> Merging:
-        said = said.pinned()
+    def _with_clause(self, request: SaidClause) -> Merging:
+        request = request.pinned()
         requests = (
-            said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
+            request.without_marked()
+            if IS_DELETED in self._source.table.column_names
+            else (request,)
         )
         clauses = (*self._clauses, *(text.read(self._reader) for text in requests))
         merge = replace(
@@ -231,7 +238,7 @@ class Merging:
             _clauses=clauses,
             _said=replace(self._said, clauses=(*self._said.clauses, *requests)),
         )
-        return merge._in_parts()
+        return merge._partitioned_or_loaded()
 
     def _refuse_unused(self) -> None:
         """Raise Invalid for source columns that the table lacks, if "*" omits them and nothing else
@@ -258,7 +265,7 @@ class Merging:
                 hint=f"add them with t.alter, or drop them with t.merge(…, ignore={unused[:3]})",
             )
 
-    def _in_parts(self) -> Merging:
+    def _partitioned_or_loaded(self) -> Merging:
         """Return this merge, or a merge with its source in memory if it cannot run in parts. Raises
         Unsupported if the source cannot be loaded.
         """
@@ -296,7 +303,7 @@ class Matched:
         >>> clause.update({"fare": "target.fare + source.bonus"}).execute(dry_run=True).updated
         1
         """
-        return self._merge._and(
+        return self._merge._with_clause(
             SaidClause(self._when, Action.UPDATE, self._condition, self._params, set)
         )
 
@@ -306,7 +313,7 @@ class Matched:
         >>> t.merge({"id": ["b"]}).when_matched().delete().execute(dry_run=True).deleted
         1
         """
-        return self._merge._and(
+        return self._merge._with_clause(
             SaidClause(self._when, Action.DELETE, self._condition, self._params, None)
         )
 
@@ -331,6 +338,6 @@ class NotMatched:
         ... ).inserted
         1
         """
-        return self._merge._and(
+        return self._merge._with_clause(
             SaidClause(self._when, Action.INSERT, self._condition, self._params, values)
         )

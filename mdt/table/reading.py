@@ -10,7 +10,7 @@ import pyarrow as pa
 from mdt import late
 from mdt.arguments import one_of, texts, whole_number
 from mdt.errors import Invalid
-from mdt.progress import ProgressOption, shown
+from mdt.progress import ProgressOption, progress_callback
 from mdt.query import Scan, Where, checked_columns, declared_columns
 from mdt.schema.declared import Restoration
 from mdt.schema.python_values import rows_of
@@ -204,7 +204,7 @@ class Reading(Handle):
         """
         from mdt.table.warming import warm
 
-        with shown(progress, "warm") as callback:
+        with progress_callback(progress, "warm") as callback:
             return warm(self, columns, late.scan_warm.KINDS, callback)
 
     def show(

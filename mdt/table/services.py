@@ -13,7 +13,7 @@ from mdt.arguments import one_text, whole_number
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
-from mdt.progress import ProgressOption, shown
+from mdt.progress import ProgressOption, progress_callback
 from mdt.table.handle import Handle, takes_dry_run
 from mdt.write.result import WriteResult
 
@@ -67,10 +67,10 @@ class Services(Handle):
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)
         with (
-            shown(progress, "compact") as callback,
+            progress_callback(progress, "compact") as callback,
             logs.service(self._storage, self.definition.name, "compact") as facts,
         ):
-            self._before_write()
+            self._prepare_write()
             chosen_partitions = late.live_partitions.select(self._metadata.newest(), partitions)
             engine = self._engine(spark)
             runner = self._rewriting_on(engine)
@@ -119,8 +119,8 @@ class Services(Handle):
         >>> t.cluster(["city", "fare"]).by
         ('city', 'fare')
         """
-        with shown(progress, "cluster") as callback:
-            self._before_write()
+        with progress_callback(progress, "cluster") as callback:
+            self._prepare_write()
             runner = self._rewriting_on(self._engine(spark))
             return late.cluster_table.cluster(
                 self._metadata,
@@ -167,7 +167,7 @@ class Services(Handle):
         """
         options = late.cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
         with logs.service(self._storage, self.definition.name, "clean") as facts:
-            self._before_write()
+            self._prepare_write()
             report = (late.cleaning.plan if self._is_dry else late.cleaning.clean)(
                 self._metadata, options
             )
@@ -198,10 +198,10 @@ class Services(Handle):
         0
         """
         with (
-            shown(progress, "purge") as callback,
+            progress_callback(progress, "purge") as callback,
             logs.service(self._storage, self.definition.name, "purge") as facts,
         ):
-            self._before_write()
+            self._prepare_write()
             if self._is_dry:
                 report = late.purge.plan(self._metadata, self.options)
             else:
@@ -231,10 +231,10 @@ class Services(Handle):
         ''
         """
         with (
-            shown(progress, "rekey") as callback,
+            progress_callback(progress, "rekey") as callback,
             logs.service(self._storage, self.definition.name, "rekey"),
         ):
-            self._before_write()
+            self._prepare_write()
             return WriteResult.of(
                 self._commit(
                     late.rekeying.Rekey(self._metadata, self.options, forget_deletes, callback)
@@ -274,7 +274,7 @@ class Services(Handle):
 
         >>> services, warnings = t.tidy()
         """
-        self._before_write()
+        self._prepare_write()
         return late.auto_maintenance.run_due(self._metadata, self.options, is_dry=self._is_dry)
 
     @takes_metadata
@@ -337,10 +337,10 @@ class Services(Handle):
 
     def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
         with (
-            shown(progress, "restore") as callback,
+            progress_callback(progress, "restore") as callback,
             logs.service(self._storage, self.definition.name, "restore"),
         ):
-            self._before_rows()
+            self._prepare_row_write()
             action = self.definition.commit_action
             return WriteResult.of(
                 self._commit(
@@ -356,7 +356,7 @@ class Services(Handle):
         >>> t.abort().rolled_back
         ()
         """
-        self._before_write(roll_back=False)
+        self._prepare_write(roll_back=False)
         return (
             late.recovery.recoverable(self._metadata)
             if self._is_dry
@@ -371,7 +371,7 @@ class Services(Handle):
         True
         """
         with (
-            shown(progress, "check") as callback,
+            progress_callback(progress, "check") as callback,
             logs.service(self._storage, self.definition.name, "check") as facts,
         ):
             report = late.check_service.check(
@@ -400,9 +400,9 @@ class Services(Handle):
         >>> t.repair(dry_run=True).ok
         True
         """
-        self._refuse_the_past()
+        self._require_newest()
         with (
-            shown(progress, "repair") as callback,
+            progress_callback(progress, "repair") as callback,
             logs.service(self._storage, self.definition.name, "repair") as facts,
         ):
             report = (late.repair_service.plan if self._is_dry else late.repair_service.repair)(
@@ -472,7 +472,7 @@ class Services(Handle):
         >>> t.untag("old")
         """
         text = one_text("name", name, "'before-migration'")
-        self._before_write()
+        self._prepare_write()
         self._commit(late.tagging.DropTag(text))
 
     def tags(self) -> pa.Table:
@@ -485,7 +485,7 @@ class Services(Handle):
 
     def _tag(self, name: str, at: Point | None, comment: str | None) -> int:
         text = one_text("name", name, "'before-migration'")
-        self._before_write()
+        self._prepare_write()
         seq = self.snapshot(at).seq
         self._commit(
             late.tagging.AddTag(

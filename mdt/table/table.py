@@ -10,7 +10,7 @@ from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
 from mdt.errors import Invalid
 from mdt.metadata import key_indexes
-from mdt.progress import ProgressOption, shown
+from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
 from mdt.stores.storage import open_storage
 from mdt.table.indexes import Indexes
@@ -105,7 +105,7 @@ def create(
     >>> mdt.create("rides", schema, key=["id"], partition_by=["city"], ordering="ts")
     <mdt table rides MERGE_ON_READ key=id at ...rides>
     """
-    storage = late.create_table.place(path, options, storage_options)
+    storage = late.create_table.storage_for(path, options, storage_options)
     definition = late.create_table.define(
         storage,
         to_schema(late.choice.arrow_schema(schema)),
@@ -190,5 +190,5 @@ def repair(
     nothing is damaged
     """
     storage = open_storage(path, storage_options=storage_options)
-    with shown(progress, "repair") as callback:
+    with progress_callback(progress, "repair") as callback:
         return late.repair_service.repair(late.metadata_table.Metadata(storage, options), callback)

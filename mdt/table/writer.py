@@ -121,7 +121,7 @@ class Writer:
         True
         """
         rows = to_table(_in_process(data), self._definition.declared)
-        return self._give("upsert", normalize(rows, self._definition))
+        return self._enqueue("upsert", normalize(rows, self._definition))
 
     def delete(self, keys: Any) -> Future[WriteResult]:
         """Queue keys for ``t.delete(keys)``. Raises Invalid at once if they are not keys.
@@ -135,7 +135,7 @@ class Writer:
         rows = to_table(
             deleted_keys(_in_process(keys), self._definition), self._definition.declared
         )
-        return self._give("delete", normalize_keys(rows, self._definition))
+        return self._enqueue("delete", normalize_keys(rows, self._definition))
 
     def flush(self) -> None:
         """Block until all queued rows are committed or have failed, as their futures show.
@@ -194,7 +194,7 @@ class Writer:
                 "the writer belongs to another process", hint="call t.writer() in this process"
             )
 
-    def _give(self, kind: str, batch: Batch) -> Future[WriteResult]:
+    def _enqueue(self, kind: str, batch: Batch) -> Future[WriteResult]:
         self._require_own_process()
         future: Future[WriteResult] = Future()
         with self._changed:
@@ -220,7 +220,7 @@ class Writer:
         return future
 
     def _run(self) -> None:
-        while (group := self._due()) is not None:
+        while (group := self._next_group()) is not None:
             self._commit(group.kind, group.calls)
             with self._changed:
                 self._lately.append(group.callers)
@@ -228,18 +228,18 @@ class Writer:
                 self._rows -= group.rows
                 self._changed.notify_all()
 
-    def _due(self) -> _Group | None:
+    def _next_group(self) -> _Group | None:
         """Wait for a group to commit and return it, or None if the writer is closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._groups or self._closed)
             if not self._groups:
                 return None
-            self._changed.wait_for(self._is_full, self._max_seconds)
-            self._changed.wait_for(self._are_back, CALLERS_AWAITED_SHARE * self._took)
+            self._changed.wait_for(self._is_ready, self._max_seconds)
+            self._changed.wait_for(self._callers_are_back, CALLERS_AWAITED_SHARE * self._took)
             self._groups[0].taken = True
             return self._groups[0]
 
-    def _is_full(self) -> bool:
+    def _is_ready(self) -> bool:
         """Return True if the first group gets no more calls, or must not wait for them."""
         return (
             self._closed
@@ -248,11 +248,11 @@ class Writer:
             or self._groups[0].rows >= self._max_rows
         )
 
-    def _are_back(self) -> bool:
+    def _callers_are_back(self) -> bool:
         """Return True if all recent callers have joined the first group, or none must be
         awaited.
         """
-        return self._is_full() or self._groups[0].callers.issuperset(chain(*self._lately))
+        return self._is_ready() or self._groups[0].callers.issuperset(chain(*self._lately))
 
     def _commit(self, kind: str, calls: Sequence[tuple[Batch, Future[WriteResult]]]) -> None:
         """Commit calls together. If their rows are refused, commit each call separately, so that
@@ -285,19 +285,19 @@ class Writer:
         for _, future in calls:
             future.set_exception(error)
 
-    def _written(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
-        begun = self._table._before_rows()
+    def _write(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
+        begun = self._table._prepare_row_write()
         self._definition = definition = begun.definition
         if kind != DELETE:
             batches = [as_altered(batch, definition) for batch in batches]
         rows = RowsHere(joined(batches, definition), rule_of(kind, definition, ()))
         table = self._table
         operation = operation_of(table.metadata, table.options, rows, kind, definition)
-        return table._written(operation, len(rows.batch), begun)
+        return table._commit_write(operation, len(rows.batch), begun)
 
     def _timed(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
         since = self._table.storage.now_us()
-        result = self._written(kind, batches)
+        result = self._write(kind, batches)
         self._took = (self._table.storage.now_us() - since) / 1e6
         return result
 

@@ -15,7 +15,7 @@ from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import changed_options
 from mdt.errors import Invalid
-from mdt.progress import Progress, ProgressOption, shown
+from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.input import pieces, to_table
 from mdt.table.handle import Handle, takes_dry_run
 from mdt.write.result import WriteResult
@@ -101,12 +101,12 @@ class Writing(Handle):
             )
         rows = data
         if evolve:
-            from mdt.table.evolving import evolved
+            from mdt.table.evolving import evolve_for
 
-            rows = evolved(self, data)
+            rows = evolve_for(self, data)
         if not partial and not mergers:
             return self._write(rows, "upsert", progress)
-        with shown(progress, "upsert") as callback:
+        with progress_callback(progress, "upsert") as callback:
             return self._write_rows(
                 rows, "upsert", callback, late.blending.Kept(partial, mapping("mergers", mergers))
             )
@@ -211,7 +211,7 @@ class Writing(Handle):
                 "a writer makes several commits, but t.once() requires a single commit",
                 hint="write the batch with one call of t.upsert or t.delete",
             )
-        self._before_rows()
+        self._prepare_row_write()
         return Writer(self, max_rows, max_seconds)
 
     @takes_metadata
@@ -313,7 +313,7 @@ class Writing(Handle):
     ) -> Merging:
         from mdt.table.merging import Merging
 
-        self._refuse_the_past()
+        self._require_newest()
         rows, runner, whole = self._to_merge(source, looks=looks)
         return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, ignore=ignore)
 
@@ -329,25 +329,25 @@ class Writing(Handle):
         name: str,
         where: Where,
         params: Mapping[str, object] | None,
-        given: Setting | None,
+        assignments: Setting | None,
         progress: ProgressOption,
         spark: SparkSession | None,
     ) -> WriteResult:
-        with shown(progress, name) as callback:
-            begun = self._before_rows()
+        with progress_callback(progress, name) as callback:
+            begun = self._prepare_row_write()
             schema = begun.definition.schema
             predicate = late.where_filter.parse_where(where, schema, params)
             action = begun.definition.commit_action
             engine = self._engine(spark)
             operation = self._choosing_on(engine)(
-                self._metadata, self.options, predicate, schema, action, given, callback
+                self._metadata, self.options, predicate, schema, action, assignments, callback
             )
             committed = self._commit_rows(operation, begun)
             result = WriteResult.of(committed, late.choice.name_of(engine))
             if (
-                given is not None
+                assignments is not None
                 and begun.definition.is_mor
-                and begun.definition.ordering in given.names
+                and begun.definition.ordering in assignments.names
             ):
                 warnings = late.write_bytes.rewriting_warning(
                     result.files_rewritten,
@@ -357,7 +357,7 @@ class Writing(Handle):
                 for warning in warnings:
                     logs.COMMIT.warning("%s: %s", begun.definition.name, warning)
                 result = replace(result, warnings=result.warnings + warnings)
-            return self._tidied(result)
+            return self._after_write(result)
 
     def _choosing_on(self, engine: Engine[Any] | None) -> Callable[..., Conditional]:
         """Return the factory of conditional operations, for this process or an engine."""
@@ -394,7 +394,7 @@ class Writing(Handle):
         1
         """
         ends = None if partitions is None else self._patterns(partitions)
-        with shown(progress, late.overwriting.INSERT_OVERWRITE) as callback:
+        with progress_callback(progress, late.overwriting.INSERT_OVERWRITE) as callback:
             return self._write_rows(data, late.overwriting.INSERT_OVERWRITE, callback, ends=ends)
 
     @takes_metadata
@@ -434,7 +434,7 @@ class Writing(Handle):
         mdt.errors.Invalid: the table has no partitions
           hint: use truncate() for all rows, or delete_where() for matching rows
         """
-        return self._ended(late.overwriting.DELETE_PARTITION, self._patterns(partitions))
+        return self._drop_rows(late.overwriting.DELETE_PARTITION, self._patterns(partitions))
 
     def _patterns(self, partitions: Any) -> list[str]:
         return late.live_partitions.patterns(self.definition, partitions)
@@ -447,11 +447,11 @@ class Writing(Handle):
         >>> t.truncate(dry_run=True).deleted == t.scan().count()
         True
         """
-        return self._ended("truncate", None)
+        return self._drop_rows("truncate", None)
 
-    def _ended(self, name: str, patterns: Sequence[str] | None) -> WriteResult:
-        self._before_rows()
-        return self._tidied(
+    def _drop_rows(self, name: str, patterns: Sequence[str] | None) -> WriteResult:
+        self._prepare_row_write()
+        return self._after_write(
             WriteResult.of(self._commit_rows(late.overwriting.Drop(patterns, name)))
         )
 
@@ -518,18 +518,18 @@ class Writing(Handle):
                 defaults=mapping("defaults", defaults),
             )
         )
-        self._before_write()
+        self._prepare_write()
         name = "alter_schema" if alteration else "alter_options"
         operation = late.altering.Alter(
             lambda _: alteration, self.definition.commit_action, beyond_hudi, name, changes
         )
-        result = self._tidied(WriteResult.of(self._commit(operation)))
+        result = self._after_write(WriteResult.of(self._commit(operation)))
         if "mdt.durable" in changes:
             self._storage.is_durable = self.options.durable
         return result
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
-        with shown(progress, name) as callback:
+        with progress_callback(progress, name) as callback:
             return self._write_rows(data, name, callback)
 
     def _write_rows(
@@ -537,10 +537,10 @@ class Writing(Handle):
         data: Any,
         name: str,
         progress: Progress | None,
-        kept: Kept | None = None,
+        blend: Kept | None = None,
         ends: Sequence[str] | None = None,
     ) -> WriteResult:
-        begun = self._before_rows()
+        begun = self._prepare_row_write()
         definition, is_delete = begun.definition, name == late.by_name.DELETE
         frame = self._given(data)
         if frame is not None:
@@ -549,7 +549,7 @@ class Writing(Handle):
                 frame = frame.narrowed([*key_columns, *ordering_columns])
             data = frame.few(self.options)
             if data is None:
-                return self._written_by(frame, name, progress, kept, ends)
+                return self._write_on_engine(frame, name, progress, blend, ends)
         if is_delete:
             late.lookup.refuse_condition(self._metadata, begun, data)
             data = late.scan_keys.deleted_keys(data, definition)
@@ -560,33 +560,33 @@ class Writing(Handle):
                 data = late.spilling.read_keys(parts, engine, definition)
             else:
                 data = late.spilling.read(
-                    parts, engine, definition, partial_rows=kept is not None and kept.partial
+                    parts, engine, definition, partial_rows=blend is not None and blend.partial
                 )
             if not isinstance(data, pa.Table):
                 with closing(data.scratch):
                     committed = self._commit_rows(
                         late.spilling.write(
-                            self._metadata, self.options, data, name, engine, kept, ends
+                            self._metadata, self.options, data, name, engine, blend, ends
                         )
                     )
-                return self._tidied(WriteResult.of(committed))
+                return self._after_write(WriteResult.of(committed))
         data = to_table(data, definition.declared)
         operation = late.by_name.write_here(
-            self._metadata, self.options, data, name, definition, progress, kept, ends
+            self._metadata, self.options, data, name, definition, progress, blend, ends
         )
-        return self._written(operation, len(data), begun)
+        return self._commit_write(operation, len(data), begun)
 
-    def _written_by(
+    def _write_on_engine(
         self,
-        given: Given[Any],
+        frame: Given[Any],
         name: str,
         progress: Progress | None,
-        kept: Kept | None,
+        blend: Kept | None,
         ends: Sequence[str] | None,
     ) -> WriteResult:
         """Write rows on the engine that holds them."""
-        engine, rows = given.engine, (given.rows, given.schema)
+        engine, rows = frame.engine, (frame.rows, frame.schema)
         operation = late.engine_write.write(
-            engine, self._metadata, self.options, *rows, name, progress, kept, ends
+            engine, self._metadata, self.options, *rows, name, progress, blend, ends
         )
-        return self._tidied(WriteResult.of(self._commit_rows(operation), engine.name))
+        return self._after_write(WriteResult.of(self._commit_rows(operation), engine.name))

@@ -21,7 +21,7 @@ from indexes.base import Int64Array
 from mdt.arguments import shown
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.filters.comparison_kernels import compared
+from mdt.filters.comparison_kernels import compare
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Located, find
@@ -59,11 +59,11 @@ def _sum(older: Any, newer: Any) -> Any:
 
 
 def _larger(older: Any, newer: Any) -> Any:
-    return pc.if_else(pc.fill_null(compared(">", older, newer), pc.is_null(newer)), older, newer)
+    return pc.if_else(pc.fill_null(compare(">", older, newer), pc.is_null(newer)), older, newer)
 
 
 def _smaller(older: Any, newer: Any) -> Any:
-    return pc.if_else(pc.fill_null(compared("<", older, newer), pc.is_null(newer)), older, newer)
+    return pc.if_else(pc.fill_null(compare("<", older, newer), pc.is_null(newer)), older, newer)
 
 
 def _known(older: Any, newer: Any) -> Any:

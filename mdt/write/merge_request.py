@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.errors import Unsupported
-from mdt.filters.expression import pinned
+from mdt.filters.expression import with_fixed_time
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.stores.clock import now_us
@@ -38,8 +38,8 @@ class SaidClause:
         """Replace ``current_timestamp()`` by a literal, so that all tasks use the same value."""
         values, now = self.given, now_us()
         if isinstance(values, Mapping):
-            values = {name: pinned(value, (), now) for name, value in values.items()}
-        return replace(self, condition=pinned(self.condition, (), now), given=values)
+            values = {name: with_fixed_time(value, (), now) for name, value in values.items()}
+        return replace(self, condition=with_fixed_time(self.condition, (), now), given=values)
 
     def without_marked(self) -> tuple[SaidClause, ...]:
         """Return the clauses for a source that marks deletes. Marked rows delete their matches and

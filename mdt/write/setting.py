@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mdt.arguments import by_column, shown
 from mdt.errors import Invalid
-from mdt.filters.expression import parse_expression, pinned
+from mdt.filters.expression import parse_expression, with_fixed_time
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.declared import movable, plain
@@ -134,7 +134,7 @@ def setting(
     values = by_column("values", values, definition.schema.names)
     column_names, now = definition.schema.names, now_us()  # the same timestamp in all columns
     texts = by_column("set", expressions, column_names)
-    expressions = {name: pinned(text, column_names, now) for name, text in texts.items()}
+    expressions = {name: with_fixed_time(text, column_names, now) for name, text in texts.items()}
     repeated = values.keys() & expressions.keys()
     if repeated:
         raise Invalid(f"the column {min(repeated)!r} is set twice", hint="use either set or values")

@@ -24,7 +24,7 @@ from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.progress import Progress, counted
+from mdt.progress import Progress, report_each
 from mdt.stores.contract import awaited
 from mdt.write.marked_files import Placed
 from mdt.write.new_files import WriteJob, Written
@@ -71,7 +71,10 @@ def write_slices(
     try:
         if len(work) == 1:  # avoids the start of a thread, about 1 ms
             return collect(
-                shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part
+                shared,
+                report_each(map(written, (0,), work), 1, progress),
+                threads=threads,
+                part=part,
             )
         are_small = (
             rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
@@ -87,7 +90,7 @@ def write_slices(
             else:
                 finished = pool.map(written, range(len(work)), work)
             return collect(
-                shared, counted(finished, len(work), progress), threads=threads, part=part
+                shared, report_each(finished, len(work), progress), threads=threads, part=part
             )
     except Exception:
         with suppress(MdtError):  # uploads must end before their files are removed

@@ -11,7 +11,7 @@ import mdt
 from indexes.predicate import Leaf, columns, matches, negate
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison import Compared
-from mdt.filters.expression import parse_expression, pinned
+from mdt.filters.expression import parse_expression, with_fixed_time
 from mdt.filters.where import parse_where
 
 ROWS = pa.table(
@@ -137,17 +137,17 @@ def test_what_cannot_be_compared_is_refused_before_a_row_is_read(where, kind, wh
 
 
 def test_now_is_the_same_in_all_tasks():
-    text = pinned(
+    text = with_fixed_time(
         "if(at < now(), current_timestamp, `now`) > current_date - interval 1 day", ["now"]
     )
     assert "now()" not in text and "current_timestamp" not in text and "current_date" not in text
     assert text.count("timestamp'20") == 2 and text.count("date'20") == 1 and "`now`" in text
-    assert pinned("'now()' || t") == "'now()' || t"
-    assert pinned("current_date = 1", ["current_date"]) == "current_date = 1"
-    assert pinned("source.now > 'a") == "source.now > 'a"
-    assert pinned("now()", at_us=1_000_001) == "timestamp'1970-01-01 00:00:01.000001'"
+    assert with_fixed_time("'now()' || t") == "'now()' || t"
+    assert with_fixed_time("current_date = 1", ["current_date"]) == "current_date = 1"
+    assert with_fixed_time("source.now > 'a") == "source.now > 'a"
+    assert with_fixed_time("now()", at_us=1_000_001) == "timestamp'1970-01-01 00:00:01.000001'"
     long = "now() || " * 1_000_000
-    assert pinned(long) is long
+    assert with_fixed_time(long) is long
 
 
 def test_a_table_reads_counts_changes_and_deletes_by_values_of_a_row(tmp_path):

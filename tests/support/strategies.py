@@ -19,7 +19,7 @@ from indexes.predicate import And, Or, Predicate
 from indexes.testing import predicates
 from mdt.errors import Invalid
 from mdt.filters.comparison import Compared
-from mdt.filters.comparison_kernels import COMPARISONS, compared
+from mdt.filters.comparison_kernels import COMPARISONS, compare
 from mdt.filters.expression_tree import Field
 
 Row = dict[str, Any]
@@ -298,7 +298,7 @@ def _comparable(schema: pa.Schema) -> list[tuple[str, str]]:
     found = []
     for one, other in permutations(schema, 2):
         try:
-            compared("=", pa.nulls(0, one.type), pa.nulls(0, other.type))
+            compare("=", pa.nulls(0, one.type), pa.nulls(0, other.type))
         except (Invalid, pa.ArrowException):
             continue
         found.append((one.name, other.name))

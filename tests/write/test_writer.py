@@ -51,7 +51,7 @@ def test_errors_reach_the_futures_and_the_end_of_the_block_unless_it_has_raised_
         raise Unavailable("the store is gone")
 
     writer = gathering(mdt.open(filled(MOR, "bloom")))
-    monkeypatch.setattr(writer._table, "_written", fails)
+    monkeypatch.setattr(writer._table, "_commit_write", fails)
     with pytest.raises(KeyError if error else Unavailable), writer:
         told = writer.upsert(rows([9], 1, 1.0))
         if error is not None:
@@ -161,14 +161,14 @@ def test_calls_that_are_refused_together_are_tried_one_by_one(
 ):
     storage = filled(MOR, "bloom")
     writer = gathering(mdt.open(storage))
-    write = writer._table._written
+    write = writer._table._commit_write
 
     def picky(operation, *more):
         if "k66" in operation.rows.batch.table["id"].to_pylist():
             raise Invalid("no k66")
         return write(operation, *more)
 
-    monkeypatch.setattr(writer._table, "_written", picky)
+    monkeypatch.setattr(writer._table, "_commit_write", picky)
     told = [writer.upsert(rows([n], 5, 1.0)) for n in (9, 66, 10)]
     with pytest.raises(Invalid, match="no k66"):
         writer.close()
@@ -201,14 +201,14 @@ def test_a_call_that_is_cancelled_while_it_waits_is_not_written():
 
 def test_who_gives_more_than_can_be_committed_waits(monkeypatch):
     writer = mdt.open(filled(MOR, "bloom")).writer(max_rows=1, max_seconds=0)
-    write, may_go, begun = writer._table._written, threading.Event(), threading.Event()
+    write, may_go, begun = writer._table._commit_write, threading.Event(), threading.Event()
 
     def slow(*given):
         begun.set()
         assert may_go.wait(SOON)
         return write(*given)
 
-    monkeypatch.setattr(writer._table, "_written", slow)
+    monkeypatch.setattr(writer._table, "_commit_write", slow)
     given: list[Future[Any]] = []
     giver = threading.Thread(
         target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40))

@@ -17,7 +17,7 @@ from mdt.errors import Corrupt
 from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.progress import Progress, counted
+from mdt.progress import Progress, report_each
 from mdt.services.checking import data_files, keys, log, summaries, timeline, unfinished
 from mdt.services.checking.problems import CheckReport, Kind, Problem
 from mdt.services.checking.state import TableState
@@ -40,7 +40,7 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         numbers = state.snapshot.live_numbers.tolist()
         files = pool.map(partial(data_files.check, state, records), numbers)
-        for problems, of_file in counted(files, len(numbers), progress):
+        for problems, of_file in report_each(files, len(numbers), progress):
             yield from problems
             if of_file is not None:
                 live_keys.append(of_file)
