@@ -101,35 +101,41 @@ def alteration(
     Raises Invalid for values of the wrong type, or if nothing is to be changed.
     """
     fields = dict(add)
-    for path, given in add.items():
-        if not isinstance(given, pa.Field):
-            fields[path] = pa.field("new", type_of(given))
-    found = Alteration(
+    for path, value in add.items():
+        if not isinstance(value, pa.Field):
+            fields[path] = pa.field("new", type_of(value))
+    request = Alteration(
         fields,
         texts("drop", drop, "['note']"),
         dict(rename),
-        {path: type_of(given) for path, given in widen.items()},
+        {path: type_of(value) for path, value in widen.items()},
         texts("reorder", reorder, "['id', 'at']"),
         texts("nullable", nullable, "['note']"),
         dict(defaults),
     )
-    for text in (*found.rename, *found.rename.values(), *found.add, *found.widen, *found.defaults):
+    for text in (
+        *request.rename,
+        *request.rename.values(),
+        *request.add,
+        *request.widen,
+        *request.defaults,
+    ):
         if not isinstance(text, str):
             raise Invalid(
-                f"{text!r} is no name of a column",
-                hint="columns are named by texts: rename={'note': 'remark'}",
+                f"{text!r} is not a column name",
+                hint="column names are strings, such as rename={'note': 'remark'}",
             )
-    if not found:
+    if not request:
         raise Invalid(
-            "nothing is to be altered",
-            hint="say add=, drop=, rename=, widen=, reorder=, nullable= or options=",
+            "no alteration was given",
+            hint="use add=, drop=, rename=, widen=, reorder=, nullable= or options=",
         )
-    return found
+    return request
 
 
 _LEAVE = (
-    "a cleaning lets versions go that no past state and no file has: clean(), and before it"
-    " compact() or cluster() where files are old"
+    "clean() removes versions that no file and no readable state needs; run compact() or"
+    " cluster() first to rewrite old files"
 )
 _DECIMAL = re.compile(r"decimal\((\d{1,2}) *, *(\d{1,2})\)")
 
@@ -145,14 +151,14 @@ def type_of(given: Any) -> pa.DataType:
     if isinstance(given, pa.DataType):
         return given
     try:
-        found = _DECIMAL.fullmatch(given)
-        if found is not None:
-            return pa.decimal128(*map(int, found.groups()))
+        match = _DECIMAL.fullmatch(given)
+        if match is not None:
+            return pa.decimal128(*map(int, match.groups()))
         return pa.type_for_alias(given)
     except (TypeError, ValueError) as error:
         raise Invalid(
-            f"{given!r} is no type",
-            hint="give one of pyarrow, or its name: 'int64', 'decimal(12, 2)'",
+            f"{given!r} is not a type",
+            hint="use a pyarrow type or its name, such as 'int64' or 'decimal(12, 2)'",
         ) from error
 
 
@@ -175,12 +181,12 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
         node.kind = node.kind.with_nullable(True)
     for node, name in renamed:
         node.kind = node.kind.with_name(name)
-    for path, given in wanted.add.items():
-        _add(tree, path, given, wanted.defaults.get(path))
+    for path, added in wanted.add.items():
+        _add(tree, path, added, wanted.defaults.get(path))
     if unknown := [path for path in wanted.defaults if path not in wanted.add]:
         raise Invalid(
-            f"a default of {unknown[0]!r}, which is not added",
-            hint="only new columns have defaults",
+            f"{unknown[0]!r} has a default, but is not added",
+            hint="only added columns can have defaults",
         )
     tree.children = _reordered(roots, wanted.reorder)
     return _version(definition, tree, since, before)
@@ -198,23 +204,23 @@ def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) ->
         newest.update({node.id: node.kind for root in _roots(version) for node in root.walk()})
     tree = _Node(None, pa.field("", pa.null()), _roots(old))
     for node in [node for root in tree.children for node in root.walk()]:
-        now = newest[node.id]
-        node.kind = node.kind.with_nullable(node.kind.nullable or now.nullable)
+        current = newest[node.id]
+        node.kind = node.kind.with_nullable(node.kind.nullable or current.nullable)
         if not node.children:
-            node.kind = node.kind.with_type(now.type)
+            node.kind = node.kind.with_type(current.type)
     return _version(definition, tree, since, old)
 
 
 def _roots(version: SchemaVersion) -> list[_Node]:
     return [
-        _known(given, column)
-        for given, column in zip(version.declared, version.columns, strict=True)
+        _known(declared, column)
+        for declared, column in zip(version.declared, version.columns, strict=True)
     ]
 
 
 def _known(given: pa.Field, column: Column) -> _Node:
     pairs = zip(inside(given.type), column.children, strict=True)
-    return _Node(column.id, given, [_known(child, of) for child, of in pairs])
+    return _Node(column.id, given, [_known(child, child_column) for child, child_column in pairs])
 
 
 def _new(given: pa.Field) -> _Node:
@@ -266,18 +272,17 @@ def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
     for name in _names(path):
         inside = [child for child in node.children if child.name == name]
         if not inside:
-            known = ", ".join(child.name for child in node.children) or "nothing inside"
-            raise Invalid(f"the table has no column {path!r}", hint=f"there is {known}")
+            names = ", ".join(child.name for child in node.children) or "none"
+            raise Invalid(f"the table has no column {path!r}", hint=f"columns or fields: {names}")
         parent, node = node, inside[0]
     return parent, node
 
 
 def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) -> None:
-    orders = "orders writes: values that were compared would have to be compared anew"
-    of_key = "is of the record key: its text is in every row and its hash in every key map"
+    orders = "is the ordering field, and values in older files would have to be compared again"
+    of_key = "is part of the record key, which is stored with every row"
     of_partition = (
-        "is a partition column: its values are names of directories, and every file would have to"
-        " move"
+        "is a partition column, whose values are directory names, so every file would have to move"
     )
     reasons: dict[str | None, str] = {definition.ordering: orders}
     reasons |= dict.fromkeys(definition.key, of_key)
@@ -290,7 +295,7 @@ def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) 
         if name in reasons:
             raise Invalid(
                 f"column {name!r} cannot be altered: it {reasons[name]}",
-                hint="write the rows to a new table",
+                hint="to change it, write the rows to a new table",
             )
 
 
@@ -301,7 +306,8 @@ def _inside(parent: _Node, path: str) -> None:
     """
     if not (pa.types.is_null(parent.kind.type) or pa.types.is_struct(parent.kind.type)):
         raise Invalid(
-            f"{path!r} is no column of the table or field of a struct", hint="alter what it is in"
+            f"{path!r} is not a column of the table or a field of a struct",
+            hint="alter the column that contains it",
         )
 
 
@@ -310,7 +316,7 @@ def _drop(parent: _Node, node: _Node) -> None:
     parent.children.remove(node)
     if not parent.children:
         raise Invalid(
-            f"{node.name!r} is the last field of {parent.name!r}", hint=f"drop {parent.name!r}"
+            f"{node.name!r} is the only field of {parent.name!r}", hint=f"drop {parent.name!r}"
         )
 
 
@@ -323,8 +329,8 @@ def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
     node = _new(given.with_name(name))
     if not given.nullable and default is None:
         raise Invalid(
-            f"column {path!r} is required, and older rows have no value",
-            hint="give it a default, or let it be null",
+            f"column {path!r} is required, but existing rows have no value for it",
+            hint="give it a default or make it nullable",
         )
     node.default = default
     parent.children.append(node)
@@ -334,9 +340,9 @@ def _widen(path: str, node: _Node, type: pa.DataType) -> None:
     old = node.kind.type
     if not may_widen(old, type):
         raise Invalid(
-            f"column {path!r} is {old}, which cannot become {type}",
+            f"column {path!r} of type {old} cannot be widened to {type}",
             hint=(
-                "integers widen to larger ones and to double, float to double, decimals to more"
+                "integers widen to larger integers and to double, float to double, decimals to more"
                 " digits before the point, dates to timestamps"
             ),
         )
@@ -374,7 +380,7 @@ def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
         grows = not kinds.is_floating(old) or (
             kinds.is_floating(new) and new.bit_width > old.bit_width
         )
-        fits = grows and any(of(old) and to(new) for of, to in families)
+        fits = grows and any(is_source(old) and is_target(new) for is_source, is_target in families)
     try:
         return bool(fits and widens(*declared_types.stored(pa.schema({"a": old, "b": new})).types))
     except Invalid:
@@ -386,8 +392,8 @@ def _reordered(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
     unknown = [name for name in first if name not in of_name]
     if unknown or len(set(first)) != len(first):
         raise Invalid(
-            f"reorder names {list(first)}, the columns are {list(of_name)}",
-            hint="name columns, each once; the others follow",
+            f"reorder={list(first)} must name distinct columns of {list(of_name)}",
+            hint="columns that are not named follow in their order",
         )
     return [*(of_name[name] for name in first), *(node for node in roots if node.name not in first)]
 
@@ -397,36 +403,36 @@ def _version(
 ) -> SchemaVersion:
     declared = pa.schema([node.field() for node in tree.children])
     stored = declared_types.stored(declared)
-    known = definition.versions or (definition.version,)
-    if len(known) >= SCHEMA_VERSIONS_MAX:
+    versions = definition.versions or (definition.version,)
+    if len(versions) >= SCHEMA_VERSIONS_MAX:
         raise Invalid(
-            f"the columns were altered {len(known) - 1} times, and a table keeps"
-            f" {SCHEMA_VERSIONS_MAX} versions of its schema",
+            f"the schema was altered {len(versions) - 1} times, but a table keeps at most"
+            f" {SCHEMA_VERSIONS_MAX} versions",
             hint=_LEAVE,
         )
-    free = free_id(known)
+    next_id = free_id(versions)
     nodes = [node for root in tree.children for node in root.walk()]
     for node in nodes:
         if node.id is None:
-            node.id, free = free, free + 1
-    if free > ID_MAX + 1:
+            node.id, next_id = next_id, next_id + 1
+    if next_id > ID_MAX + 1:
         raise Invalid(
-            f"the table has no id left for a new column: ids end at {ID_MAX:,}", hint=_LEAVE
+            f"the table has no id left for a new column (the maximum is {ID_MAX:,})", hint=_LEAVE
         )
     ids = tuple(node.id for node in nodes if node.id is not None)
-    found = SchemaVersion(since, stored, declared, ids)
+    draft = SchemaVersion(since, stored, declared, ids)
     defaults = _defaults(
-        before, found, {node.id: node for node in nodes if node.default is not None}
+        before, draft, {node.id: node for node in nodes if node.default is not None}
     )
-    made = SchemaVersion(since, stored, declared, ids, defaults)
-    taken = stored_bytes(known) + stored_bytes((made,))
-    if taken > SCHEMA_VERSIONS_BYTES_MAX:
+    version = SchemaVersion(since, stored, declared, ids, defaults)
+    size = stored_bytes(versions) + stored_bytes((version,))
+    if size > SCHEMA_VERSIONS_BYTES_MAX:
         raise Invalid(
-            f"the versions of the schema, {len(known)} until now, would take {taken:,} bytes; a"
-            f" table keeps {SCHEMA_VERSIONS_BYTES_MAX:,} of them",
-            hint=f"{_LEAVE}; many columns that are altered together are one version",
+            f"the {len(versions)} schema versions and a new one would take {size:,} bytes; a"
+            f" table keeps at most {SCHEMA_VERSIONS_BYTES_MAX:,} bytes",
+            hint=f"{_LEAVE}; altering many columns in one call adds only one version",
         )
-    return made
+    return version
 
 
 def _defaults(
@@ -437,18 +443,18 @@ def _defaults(
     Existing defaults are converted to the new types, and ``fresh`` nodes add theirs.
     """
     older = {column.id: column for column in before.walk()}
-    found = {}
+    defaults = {}
     for column in now.walk():
         if column.id in before.defaults:
             value = pa.repeat(before.defaults[column.id], 1)
-            found[column.id] = converted(value, older[column.id], column, before.defaults)[0]
+            defaults[column.id] = converted(value, older[column.id], column, before.defaults)[0]
         elif column.id in fresh:
             node = fresh[column.id]
             try:
                 value = whole_array([node.default], declared_types.plain(node.kind.type))
-                found[column.id] = convert(value, column.type)[0]
+                defaults[column.id] = convert(value, column.type)[0]
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                 raise Invalid(
-                    f"the default of {node.name!r} is no {node.kind.type}: {error}"
+                    f"the default of {node.name!r} is not a valid {node.kind.type}: {error}"
                 ) from error
-    return found
+    return defaults

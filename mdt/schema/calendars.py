@@ -58,11 +58,11 @@ def require_one_calendar(
     for field, column in zip(data.schema, data.columns, strict=True):
         if _is_old(told, has_96_bits=field.type == pa.timestamp("ns")) and _has_old(column):
             raise Invalid(
-                f"column {field.name!r} has days or times of the Julian calendar, which Spark wrote"
-                " before version 3 or in the mode LEGACY",
+                f"column {field.name!r} has dates or times in the Julian calendar, as written by"
+                " Spark before version 3 or in LEGACY mode",
                 hint=(
-                    "read the file with Spark and write that DataFrame; if its values are right as"
-                    " they are, data.replace_schema_metadata()"
+                    "read the file with Spark and write the DataFrame; if the values are correct,"
+                    " remove the marker with data.replace_schema_metadata()"
                 ),
             )
 
@@ -87,5 +87,6 @@ def _has_old(column: pa.Array | pa.ChunkedArray) -> bool:
 def _holds_days(kind: pa.DataType) -> bool:
     inside = [kind.field(number).type for number in range(kind.num_fields)]
     return any(
-        pa.types.is_date(one) or pa.types.is_timestamp(one) or _holds_days(one) for one in inside
+        pa.types.is_date(child) or pa.types.is_timestamp(child) or _holds_days(child)
+        for child in inside
     )

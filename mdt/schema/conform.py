@@ -65,13 +65,13 @@ def conform(
     refuse_repeated(data.column_names)
     problems = list(_wrong_names(data.column_names, declared.names))
     columns = []
-    with task_starter(pa.cpu_count() if data.nbytes >= _SIDE_BY_SIDE_BYTES_MIN else 0) as begun:
-        waiting = []
-        for field, kept in zip(declared, stored, strict=True) if not problems else ():
-            waiting.append(begun(partial(_conformed, data, field, kept, key, first)))
-        for waits in waiting:
+    with task_starter(pa.cpu_count() if data.nbytes >= _SIDE_BY_SIDE_BYTES_MIN else 0) as start:
+        pending = []
+        for field, stored_field in zip(declared, stored, strict=True) if not problems else ():
+            pending.append(start(partial(_conformed, data, field, stored_field, key, first)))
+        for result in pending:
             try:
-                columns.append(waits())
+                columns.append(result())
             except Invalid as error:
                 problems.append(error.message)
     if problems:
@@ -97,22 +97,22 @@ def _conformed(
 def refuse_repeated(names: Sequence[str]) -> None:
     """Raise Invalid if a name occurs twice."""
     if len(set(names)) != len(names):
-        raise Invalid(
-            f"column names occur twice: {sorted({n for n in names if names.count(n) > 1})}"
-        )
+        raise Invalid(f"repeated column names: {sorted({n for n in names if names.count(n) > 1})}")
 
 
 def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
-    have, ours = frozenset(given), frozenset(known)
-    missing = [name for name in known if name not in have]
-    unknown = [name for name in given if name not in ours]
-    for names, others, what in (
+    given_set, known_set = frozenset(given), frozenset(known)
+    missing = [name for name in known if name not in given_set]
+    unknown = [name for name in given if name not in known_set]
+    for names, candidates, problem in (
         (missing, unknown, "is missing"),
         (unknown, missing or known, "is not in the table"),
     ):
         for name in names:
-            near = difflib.get_close_matches(name, others, n=1)
-            yield f"column {name!r} {what}" + (f" (is it {near[0]!r}?)" if near else "")
+            matches = difflib.get_close_matches(name, candidates, n=1)
+            yield f"column {name!r} {problem}" + (
+                f" (did you mean {matches[0]!r}?)" if matches else ""
+            )
 
 
 def _stored(
@@ -123,11 +123,11 @@ def _stored(
     Raises Invalid for the first row that does not fit.
     """
     column = data[field.name]
-    what = f"column {field.name!r} is {column.type}, the table has {field.type}"
+    mismatch = f"column {field.name!r} is {column.type}, the table has {field.type}"
     target = plain(field.type)
     if not is_same(column.type, field.type) and not _fits(column.type, target):
         raise Invalid(
-            f"{what}: the types do not fit; cast the column, or write it under another name"
+            f"{mismatch}: the types do not fit; cast the column, or write it under another name"
         )
 
     def store(chunk: pa.Array) -> pa.Array:
@@ -142,13 +142,14 @@ def _stored(
         except (ValueError, TypeError, pa.ArrowException):
             if unfit := _refused(chunk.slice(0, 0), store):
                 raise Invalid(
-                    f"{what}: {unfit}; cast the column, or write it under another name"
+                    f"{mismatch}: {unfit}; cast the column, or write it under another name"
                 ) from None
-            at, reason = _first_misfit(chunk, store)
-            row = first + at
+            position, reason = _first_misfit(chunk, store)
+            row = first + position
             number = "" if before is None else f" {before + row}"
             raise Invalid(
-                f"{what}: row{number}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}"
+                f"{mismatch}: row{number}{_called(data, key, row)} has {_shown(chunk, position)}:"
+                f" {reason}"
             ) from None
         first += len(chunk)
     return pa.chunked_array(chunks, kept.type)
@@ -243,14 +244,14 @@ def _require(column: pa.ChunkedArray, field: pa.Field, first: int | None) -> Non
     """Raise Invalid if a required field is null while its parent is not."""
     if not has_required(field):
         return
-    found, before = dict[str, list[Int64Array]](), first or 0
+    missing, before = dict[str, list[Int64Array]](), first or 0
     for chunk in column.chunks:
         for path, rows in _missing(
             chunk, field, field.name, np.arange(before, before + len(chunk))
         ):
-            found.setdefault(path, []).append(rows)
+            missing.setdefault(path, []).append(rows)
         before += len(chunk)
-    for path, parts in found.items():
+    for path, parts in missing.items():
         rows = np.unique(np.concatenate(parts))
         number = "" if first is None else f", first in row {rows[0]}"
         raise Invalid(f"column {path!r} is required, but null in {len(rows)} rows{number}")

@@ -35,10 +35,10 @@ def is_same(a: pa.DataType, b: pa.DataType) -> bool:
 
 def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of ``schema``, with null for columns that ``rows`` lacks."""
-    known = frozenset(rows.column_names)
+    names = frozenset(rows.column_names)
     columns = []
     for field in schema:
-        if field.name in known:
+        if field.name in names:
             columns.append(rows[field.name])
         else:
             columns.append(pa.nulls(len(rows), field.type))
@@ -102,9 +102,9 @@ def _dictionary(values: pa.Array, type: pa.DataType) -> pa.Array:
 
 def _struct(array: pa.StructArray, type: pa.DataType) -> pa.Array:
     names = [field.name for field in array.type]
-    wanted = [field.name for field in type]
-    if len(set(names)) != len(names) or set(names) != set(wanted):
-        raise ValueError(f"its fields are {names}, not {wanted}")
+    expected = [field.name for field in type]
+    if len(set(names)) != len(names) or set(names) != set(expected):
+        raise ValueError(f"the struct has the fields {names}, not {expected}")
     fields = [convert(array.field(names.index(field.name)), field.type) for field in type]
     return put_together(array, fields, type)
 
@@ -119,8 +119,8 @@ def _fixed_size(array: pa.Array, type: pa.DataType) -> pa.Array:
     if _is_view(values.type):  # pyarrow cannot take rows of views
         values = convert(values, type.value_type)
     if mask is not None:
-        at = (np.where(valid, starts, 0)[:, None] + np.arange(size)).ravel()
-        values = values.take(pa.array(at, mask=np.repeat(~valid, size)))
+        positions = (np.where(valid, starts, 0)[:, None] + np.arange(size)).ravel()
+        values = values.take(pa.array(positions, mask=np.repeat(~valid, size)))
     return pa.FixedSizeListArray.from_arrays(convert(values, type.value_type), type=type, mask=mask)
 
 
@@ -144,12 +144,12 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
             return array.cast(pa.int32()).cast(type)
         return array.cast(pa.int64()).cast(type)
     pair = (source, type)
-    found = _cast(array, type)
+    result = _cast(array, type)
     narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width
     narrows |= kinds.is_integer(source) and kinds.is_float16(type)
     if narrows or (any(map(kinds.is_floating, pair)) and any(map(kinds.is_decimal, pair))):
-        _require_equal(array, found)
-    return found
+        _require_equal(array, result)
+    return result
 
 
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:

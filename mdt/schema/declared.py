@@ -71,7 +71,7 @@ _INSTEAD = (
     (pa.types.is_struct, "give it a field"),
     (pa.types.is_union, "use a struct with a field for each type"),
     (pa.types.is_interval, "use a duration, or a struct of months, days and nanoseconds"),
-    (is_encoded, "encode flat values, or leave the encoding out"),
+    (is_encoded, "encode only flat values, or remove the encoding"),
 )
 
 
@@ -119,22 +119,22 @@ def stored(schema: pa.Schema) -> pa.Schema:
     """
     _check_names(schema.names, "")
     for name in schema.names:
-        own, avro = name.lower(), names.avro_name(name).lower()
+        lowered, avro = name.lower(), names.avro_name(name).lower()
         for prefix, owner in _RESERVED.items():
-            if own.startswith(prefix) or avro.startswith(prefix):
+            if lowered.startswith(prefix) or avro.startswith(prefix):
                 raise Invalid(
-                    f"column {name!r}: names beginning with {prefix} belong to {owner}",
+                    f"column {name!r}: names that begin with {prefix} are reserved for {owner}",
                     hint="rename it",
                 )
-        if own in _OF_CHANGES:
+        if lowered in _OF_CHANGES:
             raise Invalid(
-                f"column {name!r} has the name of a column that changes of rows have",
+                f"the column name {name!r} is reserved for changes of rows",
                 hint="rename it",
             )
-    found = pa.schema([_field(field, field.name, field.name, 1) for field in schema])
-    if not names.are_avro(found):
-        _refuse_same_paths(found)
-    return found
+    result = pa.schema([_field(field, field.name, field.name, 1) for field in schema])
+    if not names.are_avro(result):
+        _refuse_same_paths(result)
+    return result
 
 
 def _field(field: pa.Field, name: str, path: str, depth: int) -> pa.Field:
@@ -142,7 +142,7 @@ def _field(field: pa.Field, name: str, path: str, depth: int) -> pa.Field:
 
 
 def _check_names(given: Sequence[str], where: str) -> None:
-    seen: dict[str, str] = {}
+    by_folded: dict[str, str] = {}
     in_files: dict[str, str] = {}
     for name in given:
         if why := names.refusal(name):
@@ -150,34 +150,35 @@ def _check_names(given: Sequence[str], where: str) -> None:
                 f"the column name {where}{name[:_SHOWN_CHARACTERS_MAX]!r} {why}", hint="rename it"
             )
         folded, avro = names.folded(name), names.avro_name(name)
-        other = seen.get(folded)
-        if other is not None:
+        previous = by_folded.get(folded)
+        if previous is not None:
             raise Invalid(
-                f"columns {where}{other!r} and {where}{name!r} differ at most in case",
+                f"columns {where}{previous!r} and {where}{name!r} have the same name, ignoring"
+                " case",
                 hint="rename one of them",
             )
-        other = in_files.get(avro.lower())
-        if other is not None:
+        previous = in_files.get(avro.lower())
+        if previous is not None:
             raise Invalid(
-                f"columns {where}{other!r} and {where}{name!r} would both be {avro!r} in Hudi's"
+                f"columns {where}{previous!r} and {where}{name!r} would both be {avro!r} in Hudi's"
                 " files",
                 hint="rename one of them",
             )
-        seen[folded] = in_files[avro.lower()] = name
+        by_folded[folded] = in_files[avro.lower()] = name
 
 
 def _refuse_same_paths(schema: pa.Schema) -> None:
     """Raise Invalid if two fields share a path, e.g. a column ``a.b`` and a struct ``a`` with
     ``b``.
     """
-    seen: set[str] = set()
+    folded_paths: set[str] = set()
     for path in names.paths(schema):
-        if names.folded(path) in seen:
+        if names.folded(path) in folded_paths:
             raise Invalid(
                 f"two columns or fields of structs have the path {path!r}",
                 hint="rename one of them",
             )
-        seen.add(names.folded(path))
+        folded_paths.add(names.folded(path))
 
 
 def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:
@@ -187,16 +188,15 @@ def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:
         )
     kinds = pa.types
     if isinstance(type, pa.BaseExtensionType):
-        hint = f"declare its storage, {type.storage_type}, and convert on the way"
+        hint = f"declare its storage type {type.storage_type}, and convert the values"
         raise Invalid(
             f"column {path!r} has the extension type {type}, which a Hudi table cannot hold",
             hint=hint,
         )
     if kinds.is_dictionary(type) and type.ordered:
-        hint = "use a dictionary without order, or a column of ranks beside it"
+        hint = "use an unordered dictionary, and a second column for the order"
         raise Invalid(
-            f"column {path!r} has the type {type}, whose order stands in the data and would be"
-            " lost",
+            f"column {path!r} has the type {type}, an ordered dictionary whose order would be lost",
             hint=hint,
         )
     if is_encoded(type) and not type.value_type.num_fields and not is_encoded(type.value_type):
@@ -221,7 +221,9 @@ def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
     if kinds.is_struct(type) and type.num_fields:
         _check_names([field.name for field in type], f"{path}.")
         return pa.struct([_field(f, f.name, f"{path}.{f.name}", depth + 1) for f in type])
-    hint = next((hint for kind, hint in _INSTEAD if kind(type)), "cast it to a type that Avro has")
+    hint = next(
+        (hint for kind, hint in _INSTEAD if kind(type)), "cast it to a type that Avro supports"
+    )
     raise Invalid(f"column {path!r} has the type {type}, which a Hudi table cannot hold", hint=hint)
 
 
@@ -253,7 +255,10 @@ def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
 
 def _local_fields(declared: Iterable[pa.Field], stored: Iterable[pa.Field]) -> list[pa.Field]:
     pairs = zip(declared, stored, strict=True)
-    return [kept.with_type(_local(given.type, kept.type)) for given, kept in pairs]
+    return [
+        stored_field.with_type(_local(declared_field.type, stored_field.type))
+        for declared_field, stored_field in pairs
+    ]
 
 
 def _local(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
@@ -306,7 +311,8 @@ class Restoration:
                 chunks = [part for chunk in columns[i].chunks for part in _parts(chunk, field.type)]
             except (ValueError, pa.ArrowException) as error:
                 raise Corrupt(
-                    f"column {field.name!r} holds a value that is no {field.type}: {error}"
+                    f"column {field.name!r} contains a value that is not a valid {field.type}:"
+                    f" {error}"
                 ) from error
             columns[i] = pa.chunked_array(chunks, field.type)
         return pa.table(columns, schema=self.schema)
@@ -318,7 +324,7 @@ def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
     The array is split if it has more distinct values than the dictionary index can count.
     """
     try:
-        found = convert(array, type)
+        converted = convert(array, type)
     except pa.ArrowInvalid:
         if len(array) < 2 or not _has_dictionary(type):
             raise
@@ -326,7 +332,7 @@ def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
         yield from _parts(array.slice(0, half), type)
         yield from _parts(array.slice(half), type)
         return
-    yield found
+    yield converted
 
 
 def _has_dictionary(type: pa.DataType) -> bool:

@@ -164,10 +164,10 @@ class TableDefinition:
 
     def forms(self, names: Iterable[str]) -> tuple[pa.Schema, pa.Schema]:
         """Return the columns ``names`` as two schemas: (declared, stored)."""
-        known = list(names)
+        columns = list(names)
         return (
-            pa.schema(map(self.declared.field, known)),
-            pa.schema(map(self.schema.field, known)),
+            pa.schema(map(self.declared.field, columns)),
+            pa.schema(map(self.schema.field, columns)),
         )
 
     @property
@@ -182,9 +182,9 @@ class TableDefinition:
 
         Raises ValueError if the version cannot follow the current one.
         """
-        found = (*(self.versions or (self.version,)), version)
-        check_succession(found, self.fixed)
-        return replace(self, schema=version.schema, declared=version.declared, versions=found)
+        succession = (*(self.versions or (self.version,)), version)
+        check_succession(succession, self.fixed)
+        return replace(self, schema=version.schema, declared=version.declared, versions=succession)
 
     def without_versions(self, ended: AbstractSet[int]) -> TableDefinition:
         """Return the definition without the schema versions that began with the commits ``ended``.
@@ -198,8 +198,8 @@ class TableDefinition:
 
         Raises Invalid for values that are not allowed together.
         """
-        given = {**self.options, **of_table(changes)}
-        options = {name: text for name, text in given.items() if text is not None}
+        merged = {**self.options, **of_table(changes)}
+        options = {name: text for name, text in merged.items() if text is not None}
         options_of(tuple(options.items()))
         if options == self.options:
             return self
@@ -207,11 +207,13 @@ class TableDefinition:
 
     def at(self, seq: int) -> TableDefinition:
         """Return the definition with the schema of the files written by commit ``seq``."""
-        left = tuple(version for version in self.versions if version.since <= seq)
-        left = left or self.versions[:1]
-        if len(left) == len(self.versions):
+        remaining = tuple(version for version in self.versions if version.since <= seq)
+        remaining = remaining or self.versions[:1]
+        if len(remaining) == len(self.versions):
             return self
-        return replace(self, schema=left[-1].schema, declared=left[-1].declared, versions=left)
+        return replace(
+            self, schema=remaining[-1].schema, declared=remaining[-1].declared, versions=remaining
+        )
 
     def statistics_name(self, path: str) -> str:
         """Return the name under which statistics of the column at ``path`` are stored."""
@@ -227,10 +229,10 @@ class TableDefinition:
         if not self.versions:
             return frozenset()
         names = versions.statistics_names(self.versions)
-        begun = [version.since for version in self.versions]
-        ended = frozenset[str]().union(*(of.values() for of in names))
-        asked = {len(begun) - 1, *(bisect_right(begun, seq) - 1 for seq in states)}
-        return ended.difference(*(names[at].values() for at in asked))
+        starts = [version.since for version in self.versions]
+        ended = frozenset[str]().union(*(mapping.values() for mapping in names))
+        positions = {len(starts) - 1, *(bisect_right(starts, seq) - 1 for seq in states)}
+        return ended.difference(*(names[position].values() for position in positions))
 
     def to_json(self) -> dict[str, Any]:
         """Return the definition as JSON values. Schemas are Arrow IPC schema messages in base64."""
@@ -265,26 +267,26 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     format = value.get("format", _MURMUR_FORMAT)
     if type(format) is not int:
         raise Corrupt(
-            "the table definition has no format",
+            "the table definition has no valid format version",
             path=path,
-            expected="a number",
+            expected="an integer",
             got=repr(format)[:40],
         )
     if format > FORMAT_VERSION:
         raise Unsupported(
-            f"the table has format {format}, this version reads formats {_MURMUR_FORMAT} to"
+            f"the table has format {format}; this version of mdt reads formats {_MURMUR_FORMAT} to"
             f" {FORMAT_VERSION}",
             hint="upgrade the package pyspark-mdt",
         )
     if format < _MURMUR_FORMAT:
         raise Unsupported(
-            f"the table has format {format}, of a version before the first release; this one reads"
+            f"the table has format {format} from before the first release; this version reads"
             f" formats {_MURMUR_FORMAT} to {FORMAT_VERSION}",
             hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
         schema, declared = schemas_of(value["schema"], value.get("declared", value["schema"]))
-        found = TableDefinition(
+        definition = TableDefinition(
             table_id=str(value["table_id"]),
             name=str(value["name"]),
             table_type=str(value["table_type"]),
@@ -304,51 +306,51 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             },
             versions=tuple(map(versions.from_json, value.get("versions", ()))),
         )
-        _check(found, value)
-        found = replace(
-            found, ignored=tuple(sorted(value["options"].keys() - found.options.keys()))
+        _check(definition, value)
+        definition = replace(
+            definition, ignored=tuple(sorted(value["options"].keys() - definition.options.keys()))
         )
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         raise Corrupt(f"the table definition cannot be read: {error!r}"[:300], path=path) from error
-    return found
+    return definition
 
 
 def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
     """Raise ValueError unless a parsed definition is consistent and ``value`` is well typed."""
     for name in ("table_id", "name", "table_type", "key_index", "scope", "schema"):
-        _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is no text")
+        _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is not text")
     for name in ("key", "partition_by", "indexes"):
         _require(
             isinstance(value[name], list) and all(isinstance(item, str) for item in value[name]),
-            f"{name} is no list",
+            f"{name} is not a list of texts",
         )
     for name in ("options", "packages"):
         texts = dict(value.get(name, {}))
         _require(
             all(isinstance(text, str) for pair in texts.items() for text in pair),
-            f"{name} holds other things than text",
+            f"{name} contains a value that is not text",
         )
     _require(
         len(set(found.schema.names)) == len(found.schema.names) > 0,
-        "the schema has columns without names of their own",
+        "the schema has no columns or repeated column names",
     )
     _require(
         bool(found.key) and all(name in found.schema.names for name in found.fixed),
-        "the schema lacks a column that is named",
+        "the schema lacks a key, partition or ordering column",
     )
     _require(
-        found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"no table type {found.table_type}"
+        found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"unknown table type {found.table_type}"
     )
-    _require(found.scope in ("partition", "table"), f"no scope {found.scope}")
-    _require(type(value["hudi_version"]) is int, "no version of Hudi's tables")
+    _require(found.scope in ("partition", "table"), f"unknown scope {found.scope}")
+    _require(type(value["hudi_version"]) is int, "the Hudi table version is not an integer")
     parse_options(found.options)
     for spec in (found.key_index, *found.indexes):
         parse_spec(spec)
     if found.versions:
         newest = found.versions[-1]
-        same = (newest.schema, newest.declared) == (found.schema, found.declared)
+        is_current = (newest.schema, newest.declared) == (found.schema, found.declared)
         is_first = found.versions[0].since == 0 or found.versions[0].given > 0
-        _require(same and is_first, "the last version of the schema is not the schema")
+        _require(is_current and is_first, "the last schema version differs from the schema")
         check_succession(found.versions, found.fixed)
 
 
@@ -360,20 +362,20 @@ def _require(holds: bool, message: str) -> None:
 def _key_hash_json(key_hash: KeyHash, *, has_other_names: bool) -> dict[str, Any]:
     """Return the header fields for the format version and the key hash."""
     if isinstance(key_hash, MurmurHash):
-        told: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
+        header: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
     else:
-        told = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
-    return {**told, "format": FORMAT_VERSION} if has_other_names else told
+        header = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
+    return {**header, "format": FORMAT_VERSION} if has_other_names else header
 
 
 def _key_hash(value: Mapping[str, Any]) -> KeyHash:
     """Parse the key hash of a definition. The text of a ValueError does not contain the secret."""
     if "key_hash" not in value:
-        _require(type(value["hash_seed"]) is int, "the seed of the key hash is not a number")
+        _require(type(value["hash_seed"]) is int, "the seed of the key hash is not an integer")
         return MurmurHash(value["hash_seed"])
     _require(
         is_key_hash(value["key_hash"]),
-        "the key hash is none that is known, or its secret is damaged",
+        "the key hash is unknown, or its secret is damaged",
     )
     return key_hash_of(value["key_hash"])
 

@@ -33,6 +33,6 @@ def require_boolean(type: pa.DataType) -> None:
     """Raise Invalid unless ``type`` is boolean or null, as the delete column must be."""
     if not (pa.types.is_boolean(type) or pa.types.is_null(type)):
         raise Invalid(
-            f"the column {IS_DELETED!r} says which rows are deletes, and is {type}",
-            hint="make it boolean: true deletes the row with this key",
+            f"the column {IS_DELETED!r} must be boolean, but is {type}",
+            hint="true deletes the row with this key",
         )

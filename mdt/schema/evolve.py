@@ -37,11 +37,11 @@ def typed(data: Any, known: pa.Schema | None) -> pa.Table:
         return to_table(data, known)
     data = data if isinstance(data, Mapping) else list(data)
     try:
-        more = {field.name: field.type for field in to_table(data).schema}
+        types = {field.name: field.type for field in to_table(data).schema}
     except Invalid:  # mixed types, which may still fit the known columns
         return to_table(data, known)
     fields = [
-        field.with_type(_with_more(plain(field.type), more.get(field.name, field.type)))
+        field.with_type(_with_more(plain(field.type), types.get(field.name, field.type)))
         for field in known
     ]
     return to_table(data, pa.schema(fields))
@@ -50,10 +50,10 @@ def typed(data: Any, known: pa.Schema | None) -> pa.Table:
 def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
     """Return the type ``known`` with the additional struct fields of ``given``."""
     if pa.types.is_struct(known) and pa.types.is_struct(given):
-        more = {field.name: field for field in given}
-        fields = [f.with_type(_with_more(f.type, more.pop(f.name, f).type)) for f in known]
+        added = {field.name: field for field in given}
+        fields = [f.with_type(_with_more(f.type, added.pop(f.name, f).type)) for f in known]
         return pa.struct(
-            [*fields, *(field for field in more.values() if not pa.types.is_null(field.type))]
+            [*fields, *(field for field in added.values() if not pa.types.is_null(field.type))]
         )
     if is_list(known) and is_list(given):
         element = known.value_field.with_type(_with_more(known.value_type, given.value_type))
@@ -69,13 +69,13 @@ def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
     """
     add: dict[str, pa.Field] = {}
     widen: dict[str, pa.DataType] = {}
-    known = {field.name: field for field in definition.declared}
-    for given in data:
-        if given.name not in known:
-            if not pa.types.is_null(given.type) and given.name != IS_DELETED:
-                add[quoted(given.name)] = _nullable(given)
-        elif given.name not in definition.fixed:
-            for path, field in _differences(given, known[given.name], quoted(given.name)):
+    declared = {field.name: field for field in definition.declared}
+    for column in data:
+        if column.name not in declared:
+            if not pa.types.is_null(column.type) and column.name != IS_DELETED:
+                add[quoted(column.name)] = _nullable(column)
+        elif column.name not in definition.fixed:
+            for path, field in _differences(column, declared[column.name], quoted(column.name)):
                 if field.name:
                     add[path] = _nullable(field)
                 else:
@@ -92,25 +92,25 @@ def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[
 
     An added field keeps its name. A wider type is yielded as a field with an empty name.
     """
-    type, own = given.type, known.type
-    if pa.types.is_struct(type) and pa.types.is_struct(own):
-        inside = {field.name: field for field in own}
+    type, known_type = given.type, known.type
+    if pa.types.is_struct(type) and pa.types.is_struct(known_type):
+        inside = {field.name: field for field in known_type}
         for field in type:
             below = f"{path}.{quoted(field.name)}"
             if field.name in inside:
                 yield from _differences(field, inside[field.name], below)
             elif not pa.types.is_null(field.type):
                 yield below, field
-    elif pa.types.is_map(type) and pa.types.is_map(own):
-        yield from _differences(type.item_field, own.item_field, f"{path}.value")
-    elif is_list(type) and is_list(own):
-        yield from _differences(type.value_field, own.value_field, f"{path}.element")
+    elif pa.types.is_map(type) and pa.types.is_map(known_type):
+        yield from _differences(type.item_field, known_type.item_field, f"{path}.value")
+    elif is_list(type) and is_list(known_type):
+        yield from _differences(type.value_field, known_type.value_field, f"{path}.element")
     else:
         type = type.value_type if is_encoded(type) else type
         if (
-            may_widen(own, type)
-            and not pa.types.is_date(own)
-            and own not in (pa.string(), pa.binary())
+            may_widen(known_type, type)
+            and not pa.types.is_date(known_type)
+            and known_type not in (pa.string(), pa.binary())
         ):
             yield path, pa.field("", type)
 
@@ -120,13 +120,13 @@ def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
 
     Unknown columns of type null are dropped.
     """
-    known = {field.name: field for field in definition.declared}
+    declared = {field.name: field for field in definition.declared}
     columns = {}
     for field, column in zip(data.schema, data.columns, strict=True):
-        if field.name in known:
+        if field.name in declared:
             chunks = column.chunks or [pa.nulls(0, column.type)]
             columns[field.name] = pa.chunked_array(
-                [_completed(chunk, known[field.name].type) for chunk in chunks]
+                [_completed(chunk, declared[field.name].type) for chunk in chunks]
             )
         elif not pa.types.is_null(field.type):
             columns[field.name] = column
@@ -143,21 +143,23 @@ def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) ->
     """
     yield completed(next(pieces), definition)
     for piece in pieces:
-        found = completed(piece, definition)
-        yield found.select([name for name in found.column_names if name in piece.column_names])
+        complete = completed(piece, definition)
+        yield complete.select(
+            [name for name in complete.column_names if name in piece.column_names]
+        )
 
 
 def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:
     """Return a nested array with null in the fields that only ``known`` has."""
     type = array.type
     if pa.types.is_struct(type) and pa.types.is_struct(known):
-        own = {field.name: field.type for field in known}
+        known_types = {field.name: field.type for field in known}
         parts = {
-            field.name: _completed(part, own.get(field.name, field.type))
+            field.name: _completed(part, known_types.get(field.name, field.type))
             for field, part in zip(type, parts_of(array), strict=True)
         }
-        for name in [name for name in own if name not in parts]:
-            parts[name] = pa.nulls(len(array), plain(own[name]))
+        for name in [name for name in known_types if name not in parts]:
+            parts[name] = pa.nulls(len(array), plain(known_types[name]))
         fields = [pa.field(name, part.type) for name, part in parts.items()]
         return put_together(array, list(parts.values()), pa.struct(fields))
     is_alike = (is_list(type) and is_list(known)) or (

@@ -23,7 +23,7 @@ from mdt.schema.nested import is_list
 
 _PANDAS_INDEX = "__index_level_"
 _TAKEN = (
-    "give a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of"
+    "use a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of"
     " tables or batches, a list of dicts, a dict of columns, a pandas, polars or duckdb object, or"
     " a Spark DataFrame"
 )
@@ -81,20 +81,21 @@ def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
     >>> own_names(["ID", "more"], ["id", "fare"])
     ['id', 'more']
     """
-    ours = frozenset(known)
-    if ours.issuperset(given):
+    known_names = frozenset(known)
+    if known_names.issuperset(given):
         return list(given)
-    taken = ours.intersection(given)
-    left = [name for name in known if name not in taken]
-    found = {name: own_spelling(name, left) for name in given if name not in ours}
-    for own in filter(None, found.values()):
-        several = [name for name, meant in found.items() if meant == own]
-        if len(several) > 1:
+    exact = known_names.intersection(given)
+    unmatched = [name for name in known if name not in exact]
+    matches = {name: own_spelling(name, unmatched) for name in given if name not in known_names}
+    for column in filter(None, matches.values()):
+        candidates = [name for name, match in matches.items() if match == column]
+        if len(candidates) > 1:
             raise Invalid(
-                f"the column {own!r} may be any of {', '.join(several)} in the data",
-                hint=f"call one of them {own}",
+                f"the column {column!r} matches several columns of the data:"
+                f" {', '.join(candidates)}",
+                hint=f"rename one of them to {column}",
             )
-    return [found.get(name) or name for name in given]
+    return [matches.get(name) or name for name in given]
 
 
 def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
@@ -144,11 +145,13 @@ def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
     if not is_array and not _is_of(data, "pandas", "Series", "Index"):
         return None
     if data.ndim != 1:
-        raise Invalid(f"an array of {data.ndim} dimensions is no column")
+        raise Invalid(f"an array of {data.ndim} dimensions is not a column")
     try:
         return pa.array(data, from_pandas=not is_array)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise Invalid(f"the values of the {type(data).__name__} are no column: {error}") from error
+        raise Invalid(
+            f"the values of the {type(data).__name__} are not a column: {error}"
+        ) from error
 
 
 def pieces(
@@ -171,10 +174,10 @@ def pieces(
     ... ]
     [3, 1]
     """
-    found = _pieces(data, schema, made)
-    if found is None:
+    tables = _pieces(data, schema, made)
+    if tables is None:
         return None
-    return (in_own_names(piece, schema) for piece in found)
+    return (in_own_names(piece, schema) for piece in tables)
 
 
 def _pieces(
@@ -218,13 +221,13 @@ def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
 
     Chunks are combined unless their dictionaries are too large for one.
     """
-    found = pa.concat_tables([table for table in tables if len(table)] or tables[:1])
+    combined = pa.concat_tables([table for table in tables if len(table)] or tables[:1])
     if len(tables) == 1:
-        return found
+        return combined
     try:
-        return found.combine_chunks()
+        return combined.combine_chunks()
     except pa.ArrowException:
-        return found
+        return combined
 
 
 def tells_columns(data: Any) -> bool:
@@ -252,7 +255,8 @@ def _batches(data: Any, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
             return
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise Invalid(
-                f"data of type {type(data).__name__} broke off: {error}", hint="nothing was written"
+                f"data of type {type(data).__name__} could not be read: {error}",
+                hint="nothing was written",
             ) from error
         yield pa.Table.from_batches([batch])
 
@@ -286,19 +290,19 @@ def to_schema(schema: Any) -> pa.Schema:
         if _is_of(schema, "pandas", "DataFrame"):
             by = "pa.Schema.from_pandas(data, preserve_index=False)"
         raise Invalid(
-            f"the schema is a {kind}, that is data",
-            hint=f"give {by}; write the rows when the table is there",
+            f"the schema is a {kind}, which is data",
+            hint=f"use {by}, and write the rows after the table is created",
         )
     if hasattr(schema, "__arrow_c_schema__"):
         try:
             return pa.schema(schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise Invalid(
-                f"a schema of type {kind} cannot be used: {error}", hint="give a pyarrow.Schema"
+                f"a schema of type {kind} cannot be used: {error}", hint="use a pyarrow.Schema"
             ) from error
     raise Invalid(
-        f"schema is a {kind}",
-        hint="give a pyarrow.Schema, such as table.schema, or that of a polars or Spark frame",
+        f"a {kind} is not a schema",
+        hint="use a pyarrow.Schema, such as table.schema, or the schema of a polars or Spark frame",
     )
 
 
@@ -314,7 +318,7 @@ def _checked(data: Any, read: Any) -> pa.Table:
 def _no_table(data: Any, error: Exception) -> Invalid:
     return Invalid(
         f"data of type {type(data).__name__} is not a table: {error}",
-        hint="make columns of one type each",
+        hint="use one type for each column",
     )
 
 
@@ -361,7 +365,7 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     except (pa.ArrowException, TypeError) as error:
         raise Invalid(
             f"the pieces of the data have different columns: {error}",
-            hint="give all of them one schema",
+            hint="use the same schema for all pieces",
         ) from error
 
 
@@ -369,24 +373,24 @@ def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.
     """Convert rows to columns. Missing values are null."""
     names = dict.fromkeys(name for row in rows for name in row)
     _require_text(names)
-    own = _own_by_name(names, schema)
+    table_names = _own_by_name(names, schema)
     return _table(
-        {name: _typed(own[name], [row.get(name) for row in rows], schema) for name in names}
+        {name: _typed(table_names[name], [row.get(name) for row in rows], schema) for name in names}
     )
 
 
 def _own_by_name(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
     """Return each name -> name of the expected column."""
-    given = own = list(names)
+    given_names = table_names = list(names)
     if schema is not None:
-        own = own_names(given, schema.names)
-    return dict(zip(given, own, strict=True))
+        table_names = own_names(given_names, schema.names)
+    return dict(zip(given_names, table_names, strict=True))
 
 
 def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Table:
     _require_text(columns)
-    own = _own_by_name(columns, schema)
-    found = {}
+    table_names = _own_by_name(columns, schema)
+    arrays = {}
     for name, values in columns.items():
         # A zero-dimensional numpy array is a scalar, although its class is iterable.
         if (
@@ -397,21 +401,21 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
             kind = type(values).__name__
             raise Invalid(
                 f"column {name!r} of a dict is a {kind}, not a list",
-                hint="a row is a list of one dict: [row]",
+                hint="to write one row, use a list of one dict: [row]",
             )
         if not isinstance(values, pa.Array | pa.ChunkedArray):
             if not hasattr(values, "__array__"):
                 values = list(values)
-            values = _typed(own[name], values, schema)
-        found[name] = values
-    return _table(found)
+            values = _typed(table_names[name], values, schema)
+        arrays[name] = values
+    return _table(arrays)
 
 
 def _require_text(names: Iterable[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
             raise Invalid(
-                f"a column is called {name!r}, which is no text", hint="name columns by text"
+                f"the column name {name!r} is not a string", hint="use strings as column names"
             )
 
 
@@ -420,12 +424,12 @@ def _table(columns: Mapping[str, Any]) -> pa.Table:
     if len(set(lengths.values())) > 1:
         raise Invalid(
             f"columns have different lengths: {lengths}",
-            hint="give one value for each row and column",
+            hint="every column needs one value for each row",
         )
     try:
         return pa.table(dict(columns))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise Invalid(f"the columns are no table: {error}") from error
+        raise Invalid(f"the columns cannot be combined into a table: {error}") from error
 
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
@@ -461,9 +465,11 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
 
 
 def _no_value(name: str, values: Any, row: int, type: pa.DataType | None, reason: str) -> Invalid:
-    shown = repr(list(values)[row])[:_SHOWN_CHARACTERS_MAX]
-    wanted = type or "a value of the column"
-    return Invalid(f"column {name!r}: row {row} has {shown}, which is no {wanted}: {reason}")
+    text = repr(list(values)[row])[:_SHOWN_CHARACTERS_MAX]
+    expected = type or "value of the column"
+    return Invalid(
+        f"column {name!r}: row {row} has {text}, which is not a valid {expected}: {reason}"
+    )
 
 
 def _objects(values: Any, type: pa.DataType) -> Sequence[Any]:
@@ -477,11 +483,11 @@ def _objects(values: Any, type: pa.DataType) -> Sequence[Any]:
         if pa.types.is_floating(type):
             return values.tolist()
         return ()
-    found = list(values)
+    objects = list(values)
     if hasattr(values, "isna"):
         for row in np.flatnonzero(values.isna()).tolist():
-            found[row] = None
-    return found
+            objects[row] = None
+    return objects
 
 
 def _is_number(type: pa.DataType) -> bool:
@@ -521,7 +527,7 @@ def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str
             start = middle
         else:
             stop = middle
-    return start, _refused(values[:stop], type) or "values of several types"
+    return start, _refused(values[:stop], type) or "values of different types"
 
 
 def _refused(values: list[Any], type: pa.DataType | None) -> str | None:

@@ -24,7 +24,7 @@ _INFINITE_FROM = {16: 65520.0, 32: float((2 - 2**-24) * 2.0**127)}
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
-CUT = "it would become another value"
+CUT = "the conversion would change it"
 """Reason given for a truncated value."""
 
 
@@ -37,11 +37,11 @@ def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     >>> whole_array([2.0], pa.int64()).to_pylist()
     [2]
     """
-    found = pa.array(values, type)
+    array = pa.array(values, type)
     cut = first_cut(values, type)
     if cut is not None:
         raise ValueError(CUT)
-    return found
+    return array
 
 
 def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
@@ -123,7 +123,7 @@ def _items_of(pairs: Any) -> list[Any]:
 
 def _struct_test(type: pa.DataType) -> _Test:
     names = [field.name for field in type]
-    known = frozenset(names)
+    allowed = frozenset(names)
     tests = {field.name: test for field in type if (test := _test_of(field.type)) is not None}
 
     def is_cut(value: Any) -> bool:
@@ -134,11 +134,11 @@ def _struct_test(type: pa.DataType) -> _Test:
                 value = dict(value)
             except (TypeError, ValueError):
                 return False
-        if not known.issuperset(value):
+        if not allowed.issuperset(value):
             return True
         for name, test in tests.items():
-            one = value.get(name)
-            if one is not None and test(one):
+            item = value.get(name)
+            if item is not None and test(item):
                 return True
         return False
 

@@ -22,7 +22,7 @@ _ESCAPED = re.compile(r"^[0-9]|_(?=[xX])|[^A-Za-z0-9_]")
 """A leading digit, an underscore that looks like the start of an escape, and every character that
 Avro does not allow.
 """
-_REFUSED_KINDS = {"Cc": "a control character", "Cs": "half a character"}
+_REFUSED_KINDS = {"Cc": "a control character", "Cs": "an unpaired surrogate"}
 
 
 def avro_name(name: str) -> str:
@@ -56,7 +56,7 @@ def refusal(name: str) -> str:
     wrong = next((kind for kind in map(unicodedata.category, name) if kind in _REFUSED_KINDS), None)
     if wrong is None:
         return ""
-    return f"holds {_REFUSED_KINDS[wrong]}"
+    return f"contains {_REFUSED_KINDS[wrong]}"
 
 
 def folded(name: str) -> str:
@@ -124,10 +124,15 @@ def by_own_names(files: pa.Schema, declared: pa.Schema) -> pa.Schema:
 
     Raises ValueError if the two schemas do not match, or if a declared name is not allowed.
     """
-    found = pa.schema([_own(kept, given) for kept, given in zip(files, declared, strict=True)])
-    if list(paths(in_files(found))) != list(paths(files)):
-        raise ValueError("the stored columns are not the declared ones")
-    return found
+    renamed = pa.schema(
+        [
+            _own(file_field, declared_field)
+            for file_field, declared_field in zip(files, declared, strict=True)
+        ]
+    )
+    if list(paths(in_files(renamed))) != list(paths(files)):
+        raise ValueError("the stored columns do not match the declared columns")
+    return renamed
 
 
 def _viewed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -158,7 +163,7 @@ def _type_in_files(type: pa.DataType) -> pa.DataType:
 
 def _own(kept: pa.Field, given: pa.Field) -> pa.Field:
     if why := refusal(given.name):
-        raise ValueError(f"the name of a column {why}")
+        raise ValueError(f"a column name {why}")
     return pa.field(given.name, _own_type(kept.type, given.type), kept.nullable)
 
 
@@ -169,5 +174,9 @@ def _own_type(kept: pa.DataType, given: pa.DataType) -> pa.DataType:
     if len(pairs) != len(fields_of(kept)) or not pairs:
         return kept
     return with_fields(
-        kept, [ours.with_type(_own_type(ours.type, own.type)) for ours, own in pairs]
+        kept,
+        [
+            field.with_type(_own_type(field.type, declared_field.type))
+            for field, declared_field in pairs
+        ],
     )

@@ -82,7 +82,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
         first, last = int(array.offsets[0].as_py()), int(array.offsets[-1].as_py())
         return [part.slice(first, last - first) for part in (array.keys, array.items)]
     if not is_list(array.type):
-        raise ValueError(f"{array.type} has nothing inside")
+        raise ValueError(f"{array.type} is not a nested type")
     return [array.flatten()]
 
 
@@ -106,6 +106,6 @@ def put_together(array: pa.Array, parts: Sequence[pa.Array], type: pa.DataType) 
     if kinds.is_large_list(type):
         return pa.LargeListArray.from_arrays(bounds, *parts, type=type, mask=mask)
     if kinds.is_list_view(type):
-        starts, counts = (pa.array(one, pa.int32()) for one in (bounds[:-1], sizes))
+        starts, counts = (pa.array(numbers, pa.int32()) for numbers in (bounds[:-1], sizes))
         return pa.ListViewArray.from_arrays(starts, counts, *parts, type=type, mask=mask)
     return pa.LargeListViewArray.from_arrays(bounds[:-1], sizes, *parts, type=type, mask=mask)

@@ -51,8 +51,8 @@ class Form:
         differ).
         """
         columns = [
-            self._column(table, field, of)
-            for field, of in zip(self.wanted, self.sources, strict=True)
+            self._column(table, field, pair)
+            for field, pair in zip(self.wanted, self.sources, strict=True)
         ]
         return pa.table(columns, schema=self.wanted)
 
@@ -100,12 +100,14 @@ def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema
 def _form(
     source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...], *, of_file: bool
 ) -> Form | None:
-    there = source.columns
+    available = source.columns
     if of_file:
-        there = source.file_columns
-    of_id = {column.id: column for column in there}
-    now = {column.field.name: column for column in target.columns}
-    pairs = [(of_id.get(now[name].id), now[name]) if name in now else None for name in names]
+        available = source.file_columns
+    by_id = {column.id: column for column in available}
+    current = {column.field.name: column for column in target.columns}
+    pairs = [
+        (by_id.get(current[name].id), current[name]) if name in current else None for name in names
+    ]
     if all(pair is None or (pair[0] is not None and _is_same(pair[0], pair[1])) for pair in pairs):
         return None
     meta = [
@@ -113,11 +115,11 @@ def _form(
     ]
     read = [pair[0].field for pair in pairs if pair is not None and pair[0] is not None]
     stored = pa.schema([*meta, *read] or [pa.field(_ALWAYS, pa.string())])
-    wanted = [
+    fields = [
         pa.field(name, pa.string()) if p is None else p[1].field
         for name, p in zip(names, pairs, strict=True)
     ]
-    return Form(stored, pa.schema(wanted), tuple(pairs), target.defaults)
+    return Form(stored, pa.schema(fields), tuple(pairs), target.defaults)
 
 
 def _is_same(source: Column, target: Column) -> bool:
@@ -145,13 +147,13 @@ def converted(array: pa.Array, source: Column, target: Column, defaults: Default
 def _fields(
     array: pa.StructArray, source: Column, target: Column, defaults: Defaults
 ) -> Iterator[pa.Array]:
-    place = {child.id: at for at, child in enumerate(source.children)}
+    positions = {child.id: position for position, child in enumerate(source.children)}
     for child in target.children:
-        at = place.get(child.id)
-        if at is None:
+        position = positions.get(child.id)
+        if position is None:
             yield _absent(child, len(array), defaults)
         else:
-            yield converted(array.field(at), source.children[at], child, defaults)
+            yield converted(array.field(position), source.children[position], child, defaults)
 
 
 def _absent(column: Column, rows: int, defaults: Defaults) -> pa.Array:

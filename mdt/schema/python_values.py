@@ -28,22 +28,22 @@ def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     [{'at': datetime.datetime(1970, 1, 1, 0, 0)}, {'at': np.datetime64('10000-01-01T00:00:00')}]
     """
     try:
-        found: list[dict[str, Any]] = rows.to_pylist()
+        dicts: list[dict[str, Any]] = rows.to_pylist()
     except _UNFIT:
         columns = [_values(rows.column(i)) for i in range(rows.num_columns)]
         return [
             dict(zip(rows.schema.names, values, strict=True))
             for values in zip(*columns, strict=True)
         ]
-    return found
+    return dicts
 
 
 def _values(column: pa.Array | pa.ChunkedArray) -> Sequence[Any]:
     try:
-        found: list[Any] = column.to_pylist()
+        items: list[Any] = column.to_pylist()
     except _UNFIT:
         return [_value(scalar) for scalar in column]
-    return found
+    return items
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -70,5 +70,5 @@ def _value(scalar: pa.Scalar) -> Any:
                 for key, item in zip(entries.field(0), entries.field(1), strict=True)
             ]
         if hasattr(scalar, "values"):
-            return [_value(one) for one in scalar.values]
+            return [_value(element) for element in scalar.values]
         raise

@@ -41,15 +41,15 @@ class TimePath:
 
     def check(self, column: pa.Field) -> None:
         """Raise Invalid if the pattern, the time zone or the type of ``column`` is not usable."""
-        found = _PATTERN.sub("", self.pattern)
+        remainder = _PATTERN.sub("", self.pattern)
         if (
-            found
+            remainder
             or "yyyy" not in self.pattern
             or {"", ".", ".."}.intersection(self.pattern.split("/"))
         ):
             raise Invalid(
-                f"{self.pattern!r} makes no partition path of a time",
-                hint="write it like 'yyyy-MM-dd' or 'yyyy/MM/dd/HH'",
+                f"{self.pattern!r} is not a pattern for time-based partition paths",
+                hint="use a pattern such as 'yyyy-MM-dd' or 'yyyy/MM/dd/HH'",
             )
         self.texts(pa.array([], column.type))
         self.texts(pa.array([0], pa.int64()))  # an empty array does not reveal an unknown time zone
@@ -66,8 +66,8 @@ class TimePath:
             column = column.cast(pa.timestamp("s"))
         elif not kinds.is_timestamp(column.type):
             raise Invalid(
-                f"a column of type {column.type} gives no partition path of a time",
-                hint="partition by a timestamp, a date, or whole numbers since 1970",
+                f"time-based partition paths cannot be made of a column of type {column.type}",
+                hint="partition by a timestamp, a date, or integers since 1970",
             )
         if column.type.unit == "ns":
             column = pc.floor_temporal(column, unit="microsecond").cast(
@@ -84,8 +84,8 @@ class TimePath:
             ).dictionary_encode()
         except pa.ArrowException as error:
             raise Invalid(
-                f"no partition path of a time in {self.zone!r}: {error}",
-                hint="name a zone such as UTC",
+                f"partition paths cannot be made in the time zone {self.zone!r}: {error}",
+                hint="use a time zone such as 'UTC'",
             ) from error
         seconds = begins.dictionary.cast(pa.timestamp("s"))
         texts = pc.strftime(seconds, _PATTERN.sub(_as_strftime, self.pattern))

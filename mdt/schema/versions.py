@@ -56,7 +56,7 @@ class Column:
 
     def is_inside_as(self, other: Column) -> bool:
         """Return True if type and child ids equal those of ``other``."""
-        ids = ([column.id for column in one.walk()] for one in (self, other))
+        ids = ([column.id for column in root.walk()] for root in (self, other))
         return is_same(self.type, other.type) and next(ids) == next(ids)
 
     def walk(self) -> Iterator[Column]:
@@ -118,15 +118,15 @@ class SchemaVersion:
 
     def to_json(self) -> dict[str, Any]:
         """Return the version as JSON values."""
-        told = {
+        fields = {
             "since": self.since,
             **schemas_json(self.schema, self.declared),
             "ids": list(self.ids),
             **present(defaults=_defaults_text(self.defaults)),
         }
         if self.given:
-            told |= {"given": self.given, "names": dict(self.names)}
-        return told
+            fields |= {"given": self.given, "names": dict(self.names)}
+        return fields
 
 
 def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
@@ -136,26 +136,26 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
     version was removed at that time. Equal values share one object, because every checkpoint
     contains all versions of its table. Raises ValueError, TypeError, KeyError or an Arrow error.
     """
-    ids, begun, given, names = value["ids"], since, 0, {}
-    if begun is None:
-        begun, given, names = value["since"], value.get("given", 0), value.get("names", {})
+    ids, start, given, names = value["ids"], since, 0, {}
+    if start is None:
+        start, given, names = value["since"], value.get("given", 0), value.get("names", {})
     if not isinstance(ids, list) or not all(type(id) is int and 0 <= id <= ID_MAX for id in ids):
-        raise ValueError("ids of columns are no numbers")
+        raise ValueError("column ids are not integers")
     if len(set(ids)) != len(ids):
-        raise ValueError("two columns have one id")
-    if type(begun) is not int or begun < 0:
-        raise ValueError("a version of the schema begins nowhere")
+        raise ValueError("two columns have the same id")
+    if type(start) is not int or start < 0:
+        raise ValueError("a schema version has no valid start")
     if type(given) is not int or not (given == 0 or max(ids, default=0) < given <= ID_MAX + 1):
-        raise ValueError("ids of columns that were given before make no sense")
+        raise ValueError("the range of used column ids is not valid")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise ValueError("names of statistics are no texts")
+        raise ValueError("statistics names are not text")
     if not given:
         names = {}
     defaults: tuple[str, ...] = ()
     if "defaults" in value:
         defaults = (value["defaults"],)
-    same = (
-        begun,
+    parts = (
+        start,
         value["schema"],
         value.get("declared", value["schema"]),
         tuple(ids),
@@ -163,10 +163,10 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
         given,
         tuple(names.items()),
     )
-    found = _in_use().get(same)
-    if found is None:
-        found = _in_use().setdefault(same, _parsed(*same))
-    return found
+    version = _in_use().get(parts)
+    if version is None:
+        version = _in_use().setdefault(parts, _parsed(*parts))
+    return version
 
 
 _Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple[str, str], ...]]
@@ -189,19 +189,19 @@ def _parsed(
 ) -> SchemaVersion:
     schema, declared = schemas_of(stored, text)
     if len(set(schema.names)) != len(schema.names) or not schema.names:
-        raise ValueError("the columns have no names of their own")
+        raise ValueError("the schema has no columns or repeated column names")
     defaults = {}
     if values:
         defaults = _defaults_of(values[0])
-    found = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
-    types = {column.id: column.type for column in found.walk()}
+    version = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
+    types = {column.id: column.type for column in version.walk()}
     if any(
         id not in types or not is_same(types[id], default.type) for id, default in defaults.items()
     ):
-        raise ValueError("a default is of no column, or of another type")
-    if names and not {path for path, _ in names} <= {path for path, _ in found.paths()}:
-        raise ValueError("a name of statistics is of no column")
-    return found
+        raise ValueError("a default has no column or another type")
+    if names and not {path for path, _ in names} <= {path for path, _ in version.paths()}:
+        raise ValueError("a statistics name has no column")
+    return version
 
 
 def first_version(schema: pa.Schema, declared: pa.Schema) -> SchemaVersion:
@@ -233,7 +233,7 @@ def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) 
     the new versions).
     """
     if len(versions) > SCHEMA_VERSIONS_MAX:
-        raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} versions of a schema")
+        raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} schema versions")
     _succession.of(versions)
     _unaltered(tuple(fixed)).of(versions)
 
@@ -251,18 +251,18 @@ class _Fold(Generic[Told]):
 
     def of(self, versions: tuple[SchemaVersion, ...]) -> Told:
         """Return the result of the fold for ``versions``."""
-        known = _folded()
-        told: Told | None = known.get((self, versions))
-        if told is None:
-            before: Told | None = known.get((self, versions[:-1]))
+        cache = _folded()
+        result: Told | None = cache.get((self, versions))
+        if result is None:
+            before: Told | None = cache.get((self, versions[:-1]))
             if before is None:
-                told = reduce(self.more, versions, self.none)
+                result = reduce(self.more, versions, self.none)
             else:
-                told = self.more(before, versions[-1])
-            known[self, versions] = told
-            for old in list(known)[:-_TOLD_MAX]:
-                known.pop(old, None)
-        return told
+                result = self.more(before, versions[-1])
+            cache[self, versions] = result
+            for old in list(cache)[:-_TOLD_MAX]:
+                cache.pop(old, None)
+        return result
 
 
 @in_session
@@ -300,13 +300,13 @@ class _Succession:
 def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
     """Add a version to a succession. Raises ValueError if it cannot follow."""
     if before.fields and new.since <= before.since:
-        raise ValueError("a version of the schema begins before the one that it follows")
+        raise ValueError("a schema version begins before its predecessor")
     for parent, column in _with_parents(new):
         if column.id in before.fields:
             _check_follows(column, parent, *before.fields[column.id])
         elif column.id < before.free and not new.given:
             # A removed version may have had this column.
-            raise ValueError("a new column has an id that was given before")
+            raise ValueError("a new column has an id that was used before")
     return _Succession(
         _more_fields(before.fields, new), new.since, max(before.free, free_id((new,)))
     )
@@ -317,12 +317,12 @@ def _unaltered(names: tuple[str, ...]) -> _Fold[Mapping[str, Column]]:
     """Return the fold that requires the columns ``names`` to be the same in all versions."""
 
     def more(before: Mapping[str, Column], version: SchemaVersion) -> Mapping[str, Column]:
-        now = {
+        columns = {
             column.field.name: column for column in version.columns if column.field.name in names
         }
-        if now.keys() != set(names) or (before and now != before):
-            raise ValueError("a column of the key, of the partitions or of the order was altered")
-        return now
+        if columns.keys() != set(names) or (before and columns != before):
+            raise ValueError("a key, partition or ordering column was altered")
+        return columns
 
     return _Fold({}, more)
 
@@ -344,16 +344,24 @@ def without(
     not exist or is the current one.
     """
     if not ended <= {version.since for version in versions[:-1]}:
-        raise ValueError("a version of the schema leaves that is not there, or is the last")
-    given, seen, found = free_id(versions), set[tuple[int, str]](), list[SchemaVersion]()
-    for version, named in zip(versions, statistics_names(tuple(versions)), strict=True):
+        raise ValueError("a schema version to remove does not exist or is the current one")
+    free, named_columns, remaining = (
+        free_id(versions),
+        set[tuple[int, str]](),
+        list[SchemaVersion](),
+    )
+    for version, statistics in zip(versions, statistics_names(tuple(versions)), strict=True):
         if version.since in ended:
             continue
         columns = {path: (column.id, _keys_of(column.type)) for path, column in version.paths()}
-        names = {path: named[path] for path, same in columns.items() if same not in seen}
-        seen.update(columns.values())
-        found.append(replace(version, given=given, names=names))
-    return tuple(found)
+        names = {
+            path: statistics[path]
+            for path, identity in columns.items()
+            if identity not in named_columns
+        }
+        named_columns.update(columns.values())
+        remaining.append(replace(version, given=free, names=names))
+    return tuple(remaining)
 
 
 def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
@@ -365,12 +373,12 @@ def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
 
 def _check_follows(new: Column, parent: int, parent_before: int, before: pa.Field) -> None:
     if parent != parent_before:
-        raise ValueError("a field has moved into another column")
+        raise ValueError("a field has moved to another column")
     nested = new.children or before.type.num_fields
     if not (new.type.id == before.type.id if nested else widens(before.type, new.type)):
         raise ValueError(f"{before.type} cannot be read as {new.type}")
     if before.nullable and not new.field.nullable:
-        raise ValueError("a column that may be null became required")
+        raise ValueError("a nullable column became required")
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -426,29 +434,29 @@ class _Names:
 
 
 def _more_names(told: _Names, version: SchemaVersion) -> _Names:
-    names, taken = dict(told.of), None
+    names, used = dict(told.of), None
     if told.taken is not None and not version.given:
-        taken = set(told.taken)
-    found: dict[str, str] = {}
+        used = set(told.taken)
+    result: dict[str, str] = {}
     for path, column in version.paths():
-        same = (column.id, _keys_of(column.type))
-        if same not in names:
-            own = path
-            if taken is None or path in taken:
-                own = f"{path}@{column.id}.{version.since}"
-                while own in names.values():  # a column may have that name
-                    own += "@"
-            names[same] = version.names.get(path, own)
-            if taken is not None:
-                taken |= {path, names[same]}
-        name = names[same]
+        identity = (column.id, _keys_of(column.type))
+        if identity not in names:
+            new_name = path
+            if used is None or path in used:
+                new_name = f"{path}@{column.id}.{version.since}"
+                while new_name in names.values():  # a column may have that name
+                    new_name += "@"
+            names[identity] = version.names.get(path, new_name)
+            if used is not None:
+                used |= {path, names[identity]}
+        name = names[identity]
         if name == path:
             path = name  # share one string between versions
-        found[path] = name
-    all_taken = None
-    if taken is not None:
-        all_taken = frozenset(taken)
-    return _Names(names, all_taken, (*told.found, found))
+        result[path] = name
+    all_used = None
+    if used is not None:
+        all_used = frozenset(used)
+    return _Names(names, all_used, (*told.found, result))
 
 
 _names = _Fold(_Names({}, frozenset(), ()), _more_names)
@@ -481,11 +489,11 @@ def tree(schema: pa.Schema, ids: Sequence[int]) -> tuple[Column, ...]:
 
     Raises ValueError unless there is one id for each field.
     """
-    left = iter(ids)
-    found = tuple(_column(field, left) for field in schema)
-    if next(left, None) is not None:
+    remaining = iter(ids)
+    columns = tuple(_column(field, remaining) for field in schema)
+    if next(remaining, None) is not None:
         raise ValueError("more ids than columns")
-    return found
+    return columns
 
 
 def _column(field: pa.Field, ids: Iterator[int]) -> Column:
@@ -518,10 +526,10 @@ def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
     The declared schema is included if it differs.
     """
     files = column_names.in_files(schema)
-    found = {"schema": schema_text(files)}
+    texts = {"schema": schema_text(files)}
     if not declared.equals(files, check_metadata=True):
-        found["declared"] = schema_text(declared)
-    return found
+        texts["declared"] = schema_text(declared)
+    return texts
 
 
 def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
@@ -531,12 +539,12 @@ def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
     Raises ValueError or an Arrow error.
     """
     files = schema_of(stored)
-    found = files
+    own_names = files
     if declared != stored:
-        found = schema_of(declared)
-    if files.names == found.names and column_names.are_avro(found):
-        return files, found
-    return column_names.by_own_names(files, found), found
+        own_names = schema_of(declared)
+    if files.names == own_names.names and column_names.are_avro(own_names):
+        return files, own_names
+    return column_names.by_own_names(files, own_names), own_names
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -564,5 +572,7 @@ def _defaults_of(text: str) -> dict[int, pa.Scalar]:
     table = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text, validate=True))).read_all()
     table.validate(full=True)
     if len(table) != 1:
-        raise ValueError(f"{len(table)} rows of defaults")
-    return {int(name): table.column(at)[0] for at, name in enumerate(table.column_names)}
+        raise ValueError(f"defaults have {len(table)} rows, not 1")
+    return {
+        int(name): table.column(position)[0] for position, name in enumerate(table.column_names)
+    }

@@ -54,14 +54,14 @@ def run_due(
     changed, and the names are those of the services that have work.
     """
     scope = everywhere(options, is_dry=is_dry)
-    done, warnings = [], []
+    active, warnings = [], []
     for name, step in STEPS:
         try:
             if step(metadata, metadata.newest(watched=False), options, scope).is_done:
-                done.append(name)
+                active.append(name)
         except MdtError as error:
             warnings.append(_warning(metadata, name, error))
-    return tuple(done), tuple(warnings)
+    return tuple(active), tuple(warnings)
 
 
 def _warning(metadata: Metadata, name: str, error: Exception) -> str:
@@ -126,10 +126,10 @@ class Upkeep:
     def _steps(self, metadata: Metadata, options: Options, seconds: float) -> tuple[str, ...]:
         """Run the steps that fit into ``seconds``, and overdue work."""
         now_us, warnings, is_first = metadata.storage.now_us, list[str](), True
-        begun = now_us()
+        start = now_us()
         self._forget_what_is_not_due(metadata, options)
         for number, (name, _) in enumerate(STEPS):
-            bytes_max = max(0, int(self._speed * (seconds - (now_us() - begun) / 1e6)))
+            bytes_max = max(0, int(self._speed * (seconds - (now_us() - start) / 1e6)))
             if seconds and is_first:
                 bytes_max = max(bytes_max, FREE_BYTES)
             try:

@@ -157,7 +157,7 @@ def mended(key_index, kind, path, way):
     else:
         lost = [one.text for one in report.lost if one.path == path]
         newest = [text for text in lost if "live rows are lost" in text]
-        older = [text for text in lost if "states before the newest one cannot be read" in text]
+        older = [text for text in lost if "older states cannot be read" in text]
         assert lost and len(newest) + len(older) == len(lost), told
         assert newest == [] or path in needed(key_index), told
         assert newest or ours(storage) == STATE == theirs(storage), told

@@ -39,7 +39,7 @@ def test_info_shows_what_the_table_is(path):
 
 def test_show_tells_what_stands_there_and_draws_it(path, tmp_path):
     text = shown("show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1)
-    for part in ("commits 1 to 1", "due: nothing", "rows: 3, and 0 dead ones"):
+    for part in ("commits 1 to 1", "due: nothing", "rows: 3 live, 0 deleted"):
         assert part in text
     assert (tmp_path / "t.svg").read_text(encoding="utf-8").startswith("<svg")
     found = document("show", path)
@@ -213,10 +213,10 @@ def test_alter_takes_its_changes_as_options(path):
     assert document("alter", path, "--drop", "at")["seq"] == 5
     assert document("alter", path, "--reorder", "v")["instant"] == "", "nothing to alter"
     for arguments, message in (
-        ("--drop id", "is of the record key"),
-        ("--add m=number", "'number' is no type"),
+        ("--drop id", "is part of the record key"),
+        ("--add m=number", "'number' is not a type"),
         ("--add m=int32 --default m=x", "--default 'x' is not of type int32"),
-        ("", "nothing is to be altered"),
+        ("", "no alteration was given"),
         ("--rename tip=tips", "--beyond-hudi"),
     ):
         assert message in error_of("alter", path, *arguments.split())
@@ -242,7 +242,7 @@ def test_check_and_repair_fail_when_something_is_wrong_or_lost(path):
     assert shown("repair", path) == "nothing is damaged\n"
     shutil.rmtree(path / ".hoodie/.mdt/attachments")
     text = shown("repair", path)
-    assert "put back, byte for byte" in text and "lost: nothing" in text
+    assert "restored byte for byte" in text and "lost: nothing" in text
     assert "no problems" in shown("check", path)
     file = next(path.glob("city=x/*.parquet"))
     file.unlink()

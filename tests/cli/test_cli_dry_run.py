@@ -221,7 +221,7 @@ def test_a_dry_run_of_a_command_that_would_fail_fails(path):
     for message, command, *arguments in (
         ("no tag", "untag", "none"),
         ("'w'", "alter", "--drop", "w"),
-        ("stands for commit 1", "tag", "kept"),
+        ("already names commit 1", "tag", "kept"),
         ("does not support dry_run", "upsert", path.parent / NEW, "--evolve"),
         ("--watch", "services", "--watch"),
     ):

@@ -87,6 +87,6 @@ def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path):
     file = stored(tmp_path / "old.parquet", old)
     run("create", tmp_path / "t", "--like", file, "--key", "id")
     text = error_of("upsert", tmp_path / "t", file)
-    assert "'day' has days or times of the Julian calendar" in text
+    assert "'day' has dates or times in the Julian calendar" in text
     assert "hint: read the file with Spark" in text
     assert shown("count", tmp_path / "t") == "0\n"

@@ -94,7 +94,7 @@ def test_local_times_keep_their_digits_as_utc():
     [
         (pa.null(), "type"),
         (pa.month_day_nano_interval(), "duration"),
-        (pa.dictionary(pa.int8(), pa.string(), ordered=True), "without order"),
+        (pa.dictionary(pa.int8(), pa.string(), ordered=True), "unordered"),
         (pa.dictionary(pa.int8(), pa.list_(pa.int8())), "flat"),
         (pa.sparse_union([pa.field("a", pa.int8())]), "struct"),
         (pa.uuid(), "fixed_size_binary[16]"),

@@ -147,7 +147,13 @@ def test_hudi_is_told_its_key_generator_and_its_options():
 @pytest.mark.parametrize("pattern", ["EEE", "yyyy//dd", "../yyyy"])
 def test_a_pattern_that_makes_no_path_is_refused(pattern):
     options = {"mdt.partition.time.pattern": pattern}
-    refused("makes no partition path", made, MemoryStorage(), TIME, options=options)
+    refused(
+        "is not a pattern for time-based partition paths",
+        made,
+        MemoryStorage(),
+        TIME,
+        options=options,
+    )
 
 
 @pytest.mark.parametrize(

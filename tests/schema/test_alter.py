@@ -138,7 +138,7 @@ def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_p
         "add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
         "defaults": {"more": 7, "t": datetime(2026, 1, 1)},
     }
-    refused("older rows have null in 'more', not its default", table.alter, **change)
+    refused("older rows have null in 'more' instead of the default", table.alter, **change)
     for row in after(table, **change, beyond_hudi=True):
         assert (row["more"], row["t"]) == (7, datetime(2026, 1, 1))
     extra = {"extra": pa.struct([("y", pa.int8())])}
@@ -170,7 +170,7 @@ def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp
     assert all("note" not in row for row in after(table, drop=["note", "n"]))
     assert_hudi_agrees(table)
     assert not [spec for spec in table.definition.indexes if "note" in spec or "(n)" in spec]
-    said = "older rows have in 'note' what was dropped under that name"
+    said = "older rows have in 'note' the values of the dropped column of that name"
     refused(said, table.alter, add={"note": "string"})
     table.create_index("bitmap(must)")
     table.alter(add={"note": "int64", "n": "string"}, beyond_hudi=True)
@@ -271,53 +271,53 @@ def test_older_states_keep_their_schema(tmp_path):
 
 
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
-    "a key": ({"rename": {"id": "key"}}, "is of the record key"),
+    "a key": ({"rename": {"id": "key"}}, "is part of the record key"),
     "a partition column": (
         {"drop": ["city"]},
-        "is a partition column: its values are names of directories",
+        "is a partition column, whose values are directory names",
     ),
-    "the order": ({"widen": {"ts": "double"}}, "orders writes"),
-    "nothing": ({}, "nothing is to be altered"),
-    "narrower": ({"widen": {"n": "int16"}}, "'n' is int32, which cannot become int16"),
-    "another family": ({"widen": {"note": "int64"}}, "cannot become int64"),
-    "fewer digits": ({"widen": {"d": "decimal(5, 2)"}}, "cannot become decimal128"),
-    "another scale": ({"widen": {"d": "decimal(20, 3)"}}, "cannot become decimal128"),
-    "unsigned": ({"widen": {"n": "uint64"}}, "cannot become uint64"),
-    "a struct": ({"widen": {"s": "int64"}}, "cannot become int64"),
+    "the order": ({"widen": {"ts": "double"}}, "is the ordering field"),
+    "nothing": ({}, "no alteration was given"),
+    "narrower": ({"widen": {"n": "int16"}}, "'n' of type int32 cannot be widened to int16"),
+    "another family": ({"widen": {"note": "int64"}}, "cannot be widened to int64"),
+    "fewer digits": ({"widen": {"d": "decimal(5, 2)"}}, "cannot be widened to decimal128"),
+    "another scale": ({"widen": {"d": "decimal(20, 3)"}}, "cannot be widened to decimal128"),
+    "unsigned": ({"widen": {"n": "uint64"}}, "cannot be widened to uint64"),
+    "a struct": ({"widen": {"s": "int64"}}, "cannot be widened to int64"),
     "no column": ({"drop": ["nope"]}, "no column 'nope'"),
     "no field": ({"drop": ["s.nope"]}, "no column 's.nope'"),
-    "an element": ({"drop": ["l.element"]}, "is no column of the table or field of a struct"),
-    "no struct": ({"add": {"n.x": "int32"}}, "is no column of the table or field of a struct"),
-    "a name that is there": ({"add": {"note": "int32"}}, "differ at most in case"),
-    "a name but for its case": ({"rename": {"n": "NOTE"}}, "differ at most in case"),
+    "an element": ({"drop": ["l.element"]}, "is not a column of the table or a field of a struct"),
+    "no struct": ({"add": {"n.x": "int32"}}, "is not a column of the table or a field of a struct"),
+    "a name that is there": ({"add": {"note": "int32"}}, "have the same name, ignoring case"),
+    "a name but for its case": ({"rename": {"n": "NOTE"}}, "have the same name, ignoring case"),
     "no name": ({"rename": {"n": ""}}, "is empty"),
-    "a reserved name": ({"add": {"_hoodie_x": "int32"}}, "belong to Hudi"),
-    "a name of ours": ({"add": {"__mdt_kind": "int32"}}, "belong to mdt"),
+    "a reserved name": ({"add": {"_hoodie_x": "int32"}}, "reserved for Hudi"),
+    "a name of ours": ({"add": {"__mdt_kind": "int32"}}, "reserved for mdt"),
     "required": (
         {"add": {"x": pa.field("x", pa.int32(), nullable=False)}},
-        "older rows have no value",
+        "existing rows have no value",
     ),
     "a default of nothing": (
         {"add": {"x": "int32"}, "defaults": {"y": 1}},
-        "default of 'y', which is not added",
+        "'y' has a default, but is not added",
     ),
     "another default": (
         {"add": {"x": "int32"}, "defaults": {"x": "seven"}},
-        "default of 'x' is no int32",
+        "default of 'x' is not a valid int32",
     ),
-    "no type": ({"add": {"x": "integer"}}, "'integer' is no type"),
+    "no type": ({"add": {"x": "integer"}}, "'integer' is not a type"),
     "no such type here": ({"add": {"x": pa.null()}}, "which a Hudi table cannot hold"),
-    "an order of strangers": ({"reorder": ["nope"]}, "reorder names"),
-    "twice": ({"reorder": ["n", "n"]}, "reorder names"),
-    "all of a struct": ({"drop": ["s.a", "s.b"]}, "is the last field of 's'"),
-    "no text": ({"rename": {"n": 3}}, "is no name of a column"),
+    "an order of strangers": ({"reorder": ["nope"]}, "must name distinct columns"),
+    "twice": ({"reorder": ["n", "n"]}, "must name distinct columns"),
+    "all of a struct": ({"drop": ["s.a", "s.b"]}, "is the only field of 's'"),
+    "no text": ({"rename": {"n": 3}}, "is not a column name"),
     "inside, where log files are": (
         {"add": {"s.c": "int32"}},
         "there are log files in which 's' is struct<a: int32",
     ),
     "wider inside": (
         {"widen": {"s.a": "int64"}},
-        "they fail where a log file has another type of 's'",
+        "they fail if the type of 's' differs",
     ),
     "dates": ({"widen": {"day": "timestamp[us]"}}, "cannot read the dates"),
 }
@@ -435,7 +435,7 @@ def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_i
         lambda: table.restore(before),
         lambda: table.upsert([{"id": "q", "v": 1}], evolve=True),
     ):
-        refused("keeps 4 versions of its schema", act)
+        refused("keeps at most 4 versions", act)
     assert mdt.open(tmp_path).snapshot().seq == newest and table.check().ok
     table.upsert(table.scan("id = 'a'").to_arrow())
 
@@ -452,9 +452,9 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
     newest = table.snapshot().seq
     for name in "yz":
         table.alter(add={name: "int64"})
-    said = "the versions of the schema, 4 until now, would take … bytes"
+    said = "the 4 schema versions and a new one would take … bytes"
     refused(said, table.alter, add={"u": "int64"})
-    refused("the versions of the schema", table.upsert, [{"id": "q", "v": 1}], evolve=True)
+    refused("schema versions and a new one", table.upsert, [{"id": "q", "v": 1}], evolve=True)
     assert mdt.open(tmp_path).snapshot().seq == newest + 2 and table.check().ok
     table.upsert(table.scan("id = 'a'").to_arrow())
 

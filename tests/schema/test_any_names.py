@@ -182,24 +182,24 @@ def test_columns_of_any_names_come_back(given_names, field):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (["a", "A"], "differ at most in case"),
-        (["_HOODIE_x"], "belong to Hudi"),
+        (["a", "A"], "have the same name, ignoring case"),
+        (["_HOODIE_x"], "reserved for Hudi"),
         ([""], "is empty"),
-        (["a\0b"], "holds a control character"),
-        (["a\nb"], "holds a control character"),
+        (["a\0b"], "contains a control character"),
+        (["a\nb"], "contains a control character"),
         (["ä" * 256], "has 256 characters, more than 255"),
         (["fare amount", "fare_x20_amount"], "would both be 'fare_x20_amount' in Hudi's files"),
-        (["Größe", "größe"], "differ at most in case"),
-        (["gr\u00f6sse", "gro\u0308sse"], "differ at most in case"),
-        (["_hoodie_file name"], "belong to Hudi"),
-        (["_hoodie x"], "belong to Hudi"),
-        (["__mdt_ x"], "belong to mdt"),
+        (["Größe", "größe"], "have the same name, ignoring case"),
+        (["gr\u00f6sse", "gro\u0308sse"], "have the same name, ignoring case"),
+        (["_hoodie_file name"], "reserved for Hudi"),
+        (["_hoodie x"], "reserved for Hudi"),
+        (["__mdt_ x"], "reserved for mdt"),
     ],
 )
 def test_what_no_column_can_be_called_is_refused(columns, said):
     fields = [(name, pa.int64()) for name in columns]
     refused(said, stored, pa.schema(fields))
-    if "belong to" not in said:
+    if "reserved for" not in said:
         refused(said, stored, pa.schema([("s", pa.struct(fields))]))
 
 
@@ -223,13 +223,13 @@ def test_a_definition_holds_both_names_and_its_own_format(table):
     def forged(said, kind=Corrupt, **changed):
         refused(said, from_json, {**told, **changed}, path="x", kind=kind)
 
-    forged("the stored columns are not the declared ones", schema=told["declared"])
+    forged("the stored columns do not match the declared columns", schema=told["declared"])
     hostile, kept = (
         one.set(9, pa.field("pl\nain", pa.int64()))
         for one in (table.definition.declared, table.definition.schema)
     )
     texts = {"declared": schema_text(hostile), "schema": schema_text(names.in_files(kept))}
-    forged("holds a control character", **texts)
+    forged("contains a control character", **texts)
     forged("format 6", Unsupported, format=6)
 
 

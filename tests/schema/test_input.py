@@ -151,7 +151,7 @@ def test_what_an_iterable_raises_is_the_callers_own_and_a_reader_that_breaks_off
     with pytest.raises(KeyError, match="mine"):
         table.upsert(_broken(KeyError("mine")))
     reader = pa.RecordBatchReader.from_batches(SCHEMA, _broken(RuntimeError("the line is dead")))
-    said = "data of type RecordBatchReader broke off: … the line is dead"
+    said = "data of type RecordBatchReader could not be read: … the line is dead"
     assert "columns" not in str(refused(said, table.upsert, reader))
     assert table.snapshot().seq == 0
 
@@ -345,7 +345,7 @@ def test_a_schema_comes_from_polars_and_from_a_struct():
 )
 def test_data_in_the_place_of_a_schema_is_refused_with_what_to_write(form):
     data = FORMS[form]()
-    refused("that is data … hint: … chema", mdt.create, MemoryStorage(), data, ["id"])
+    refused("which is data … hint: … chema", mdt.create, MemoryStorage(), data, ["id"])
 
 
 def test_no_package_of_frames_is_imported_to_tell_what_data_is(tmp_path):
@@ -400,7 +400,7 @@ def test_days_of_the_old_calendar_are_refused_however_they_come(tmp_path, days, 
     rows = pa.table({"id": [1, 2], "at": days})
     table = mdt.create(MemoryStorage(), rows.schema, ["id"])
     pq.write_table(rows.replace_schema_metadata(told), tmp_path / "old.parquet")
-    said = "'at' has days or times of the Julian calendar … hint: read the file with Spark"
+    said = "'at' has dates or times in the Julian calendar … hint: read the file with Spark"
     refused(said, table.upsert, read(tmp_path / "old.parquet"))
     assert table.scan().count() == 0
     assert table.upsert(rows).inserted == 2

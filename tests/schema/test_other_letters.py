@@ -95,7 +95,7 @@ def test_names_that_may_be_several_columns_are_refused_with_the_candidates(
     table,
 ):
     rows = pa.table({"ID": [1], "id": [2], "City": ["Oslo"], "Fare": [1.0], "at": [{"Lat": 1}]})
-    refused("the column 'Id' may be any of ID, id in the data", table.upsert, rows)
+    refused("the column 'Id' matches several columns of the data: ID, id", table.upsert, rows)
     twice = {"fare": "1.0", "FARE": "2.0"}
     refused("names the column 'Fare' twice", table.update_where, twice, "id = 1")
     assert table.scan().count() == 2

@@ -50,16 +50,19 @@ def chain_of(count):
 
 
 WRONG: dict[str, tuple[SchemaVersion, str]] = {
-    "no later": (version(0, range(5), ID, N, S), "begins before the one"),
+    "no later": (version(0, range(5), ID, N, S), "begins before its predecessor"),
     "narrower": (version(1, (0, 1), ID, ("n", pa.bool_())), "int32 cannot be read as bool"),
     "other digits": (version(1, (0, 1), ID, ("n", pa.decimal128(9, 0))), "cannot be read as"),
     "a struct": (version(1, (0, 1, 5, 6), ID, ("n", STRUCT)), "cannot be read as"),
     "no struct": (version(1, (0, 2), ID, ("s", pa.int32())), "cannot be read as"),
-    "moved out": (version(1, (0, 3), ID, ("a", pa.int32())), "moved into another column"),
-    "moved in": (version(1, (0, 2, 1, 4), ID, S), "moved into another column"),
+    "moved out": (version(1, (0, 3), ID, ("a", pa.int32())), "moved to another column"),
+    "moved in": (version(1, (0, 2, 1, 4), ID, S), "moved to another column"),
     "required": (version(1, (0, 1), ID, REQUIRED), "became required"),
-    "another key": (version(1, (1, 0, 2, 3, 4), N, ("key", pa.string()), S), "of the key"),
-    "a key of another id": (version(1, (5,), ID), "of the key"),
+    "another key": (
+        version(1, (1, 0, 2, 3, 4), N, ("key", pa.string()), S),
+        "key, partition or ordering column",
+    ),
+    "a key of another id": (version(1, (5,), ID), "key, partition or ordering column"),
 }
 
 
@@ -73,7 +76,7 @@ def test_a_version_that_cannot_follow_is_refused(name):
 def test_a_table_may_have_all_the_versions_that_it_keeps():
     chain = chain_of(SCHEMA_VERSIONS_MAX + 1)
     check_succession(chain[:-1], ("id",))
-    with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} versions"):
+    with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} schema versions"):
         check_succession(chain, ("id",))
 
 
@@ -104,7 +107,7 @@ def test_ids_of_dropped_columns_are_never_given_again():
         check_succession((FIRST, dropped, other), ("id",))
     gap = version(1, (0, 2, 3, 4, 9), ID, S, N)
     reused = version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))
-    with pytest.raises(ValueError, match="given before"):
+    with pytest.raises(ValueError, match="used before"):
         check_succession((FIRST, gap, reused), ("id",))
 
 

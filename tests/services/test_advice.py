@@ -83,8 +83,8 @@ def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(
     assert found.keys() == {("drop", "bitmap(fare)"), ("drop", "bloom(id)")}
     assert found["drop", "bitmap(fare)"].saved < found["drop", "bitmap(fare)"].bytes
     assert (
-        "10 asked it" in found["drop", "bitmap(fare)"].reason
-        and "0 asked it" in found["drop", "bloom(id)"].reason
+        "10 used it" in found["drop", "bitmap(fare)"].reason
+        and "0 used it" in found["drop", "bloom(id)"].reason
     )
 
 

@@ -55,7 +55,7 @@ def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record():
     problems = mdt.open(storage).check().problems
     assert {problem.kind for problem in problems} == {Kind.RECORD, Kind.ROWS}
     (missing,) = [problem for problem in problems if problem.kind == Kind.ROWS]
-    assert missing.path == first.path and "after commit 1, which has a tag" in missing.text
+    assert missing.path == first.path and "the tagged state after commit 1" in missing.text
 
 
 def test_a_damaged_key_map_is_named_beside_its_damaged_file():
@@ -144,7 +144,7 @@ def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(told, 
         patch.setattr(transaction, "fresh_table", forged)
         table.upsert(world_rows([4], 2, 2.0))
     (problem,) = table.check().problems
-    assert "its commit record names other rows as new" in problem.text
+    assert "the new rows in its commit record differ" in problem.text
     before = sorted(table.scan().to_arrow().to_pylist(), key=repr)
     assert table.repair().ok and table.check().ok
     assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == before

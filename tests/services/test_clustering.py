@@ -250,7 +250,7 @@ def test_auto_takes_the_columns_that_queries_filter_on():
     "by, more, message",
     [
         (["nothing"], {}, "there is no column 'nothing'"),
-        (["at"], {}, "cannot be put in order"),
+        (["at"], {}, "cannot be sorted by"),
         ([], {}, "0 columns"),
         (["a"], {"curve": "peano"}, "curve='peano'"),
         (7, {}, "by takes text"),

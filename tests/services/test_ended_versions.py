@@ -163,10 +163,10 @@ def test_what_versions_leave_behind_keeps_ids_and_names_apart():
         "flag and flag@2.5 were names of others"
     )
     assert free_id(fresh[:1]) == 3
-    with pytest.raises(ValueError, match="given before"):
+    with pytest.raises(ValueError, match="used before"):
         check_succession((*fresh[:1], version(9, (0, 2), ID, FLAG)), ("id",))
     for wrong in ({7}, {4}):
-        with pytest.raises(ValueError, match="is not there, or is the last"):
+        with pytest.raises(ValueError, match="does not exist or is the current one"):
             without(chain, wrong)
 
 
@@ -189,8 +189,8 @@ def test_a_version_of_a_live_file_and_the_newest_do_not_leave():
     snapshot = table.metadata.newest()
     for ended, why in (
         (0, "of a live file"),
-        (snapshot.seq, "or is the last"),
-        (99, "is not there"),
+        (snapshot.seq, "or is the current one"),
+        (99, "does not exist"),
     ):
         with pytest.raises(Corrupt, match=why):
             apply(snapshot, record_of(table, ended_versions=[ended]))

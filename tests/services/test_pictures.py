@@ -79,7 +79,7 @@ def test_what_is_due_is_told_until_it_is_done():
     table.create_index("bitmap(city)", mode="async")
     logs, states, index = table.show().summary.due
     assert logs == "compaction of 1 file groups with 2 or more log files"
-    assert states.startswith("cleaning of ") and index == "building of bitmap(city)"
+    assert states.startswith("cleaning of ") and index == "build of bitmap(city)"
     table.compact()
     table.clean()
     table.build_indexes()
@@ -163,7 +163,7 @@ def test_columns_that_cannot_be_drawn_and_states_that_cannot_be_read_are_refused
     table.clean(retain_commits=1)
     with pytest.raises(Expired):
         table.show(before=1)
-    assert any("cannot be read any more" in text for text in texts(table.show().svg()))
+    assert any("no longer readable" in text for text in texts(table.show().svg()))
     assert (
         mdt.open(table.storage, as_of=table.snapshot().seq).show().summary.seq
         == table.snapshot().seq

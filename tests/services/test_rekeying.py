@@ -145,7 +145,7 @@ def test_remembered_deletes_must_be_forgotten(forget):
     table.upsert(rows(range(10), "one", 5))
     table.delete([{"id": "k001", "ts": 9}])
     if not forget:
-        with pytest.raises(mdt.Invalid, match="remembers 1 deletes"):
+        with pytest.raises(mdt.Invalid, match="keeps 1 deletes"):
             table.rekey()
         return
     table.rekey(forget_deletes=True)

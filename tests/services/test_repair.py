@@ -78,7 +78,7 @@ def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit():
         report.damaged
     )
     assert storage.read(stored.path) == whole and mdt.open(storage).snapshot().seq == seq
-    assert "put back, byte for byte" in str(report)
+    assert "restored byte for byte" in str(report)
 
 
 def test_a_key_index_that_is_kept_outside_the_table_is_left_to_build_itself_again() -> None:
@@ -117,7 +117,7 @@ def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone():
     table.storage.delete(gone)
     assert [(one.path, one.kind) for one in table.check().problems] == [(gone, Kind.ROWS)]
     (lost,) = table.repair().lost
-    assert lost.path == gone and "before the newest" in lost.text
+    assert lost.path == gone and "older states" in lost.text
     assert table.scan().count() == 400
 
 
@@ -207,8 +207,10 @@ def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_th
     report = mdt.repair(table.storage)
     table = mdt.open(table.storage)
     assert not report.ok and table.check().ok and table.scan().count() == 400
-    assert f"the states after commits 0 to {seq - 1} cannot be read any more" in str(report)
-    assert "the tag 'late' is gone" in str(report) and set(table.snapshot().tags.seqs) == {"early"}
+    assert f"the states after commits 0 to {seq - 1} are no longer readable" in str(report)
+    assert "the tag 'late' was dropped" in str(report) and set(table.snapshot().tags.seqs) == {
+        "early"
+    }
     assert table.scan(as_of="early").count() == 400
     assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert table.history()["operation"].to_pylist()[:3] == ["create", "bulk_insert", "upsert"]
@@ -224,7 +226,7 @@ def test_a_process_that_had_read_a_record_writes_what_it_knew():
         mdt.open(table.storage)
     assert not mdt.repair(table.storage).rebuilt
     report = table.repair()
-    assert "made of what this process had read" in str(report)
+    assert "rebuilt from records that this process had read before" in str(report)
     assert mdt.open(table.storage).check().ok and table.scan().count() == 400
 
 
@@ -252,7 +254,7 @@ def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended():
     )
     report = mdt.repair(storage)
     assert [one.kind for one in report.lost] == [Kind.ROWS] * len(report.lost)
-    assert "320 live rows are lost with it, unless a copy of the file is put back" in str(report)
+    assert "320 live rows are lost with it, unless a copy of the file is restored" in str(report)
     assert any(one.kind == Kind.TIMELINE for one in report.rebuilt)
 
 
@@ -263,7 +265,7 @@ def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file():
     flipped(table.storage, log.path, 10)
     assert not table.check().ok
     report = mdt.repair(table.storage)
-    assert report.ok and "written anew" in str(report) and left(table)
+    assert report.ok and "rewritten" in str(report) and left(table)
 
 
 @pytest.mark.parametrize("way", ["flip", "delete"])
@@ -328,7 +330,7 @@ def test_history_that_nothing_knows_keeps_its_place(monkeypatch):
         history["seq"].to_pylist() == list(range(len(history)))
         and mdt.open(table.storage).check().ok
     )
-    assert report.ok or "no row depends on it" in str(report)
+    assert report.ok or "no rows are affected" in str(report)
     assert (history["operation"].to_pylist()[0] == "unknown") == (not report.ok)
 
 

@@ -83,7 +83,7 @@ UPSERTS: dict[str, tuple[Any, str]] = {
         rows(zz=pa.array([1, 2])),
         "'zz' is not in the table … hint: … fare double",
     ),
-    "a column given twice": (TWICE, "occur twice: ['id']"),
+    "a column given twice": (TWICE, "repeated column names: ['id']"),
     "a null ordering value": (rows(ts=[1, None]), "ordering field is null … [1] … hint: … fill"),
     "an integer that overflows": (
         rows(n=pa.array([1, 2**40])),
@@ -111,11 +111,11 @@ UPSERTS: dict[str, tuple[Any, str]] = {
     ),
     "a name that is nearly right": (
         [{**ROW, "fair": 1.0}],
-        "column 'fair' is not in the table (is it 'fare'?) … hint: … fare double",
+        "column 'fair' is not in the table (did you mean 'fare'?) … hint: … fare double",
     ),
     "a column under another name": (
         MISNAMED,
-        "column 'fare' is missing (is it 'fair'?) … column 'fair' is not in the table (is it 'fare",
+        "column 'fare' is missing (did you mean 'fair'?) … column 'fair' is not in the table (did you mean 'fare",
     ),
     "nothing at all": (None, "type NoneType … hint: … pyarrow Table"),
     "a path": ("rows.parquet", "type str … hint: … read it first"),
@@ -124,25 +124,25 @@ UPSERTS: dict[str, tuple[Any, str]] = {
     "a list of values": (["a"], "type list with an item of type str … hint: … list of dicts"),
     "batches of different columns": (
         [rows(), rows(n=pa.array(["a", "b"]))],
-        "the pieces of the data have different columns … hint: … one schema",
+        "the pieces of the data have different columns … hint: … same schema",
     ),
     "a dict of one row": (ROW, "column 'id' of a dict is a str, not a list … hint: … [row]"),
     "columns of different lengths": (
         {**GOOD, "ts": [1]},
-        "different lengths … 'ts': 1 … hint: … each row",
+        "different lengths … 'ts': 1 … hint: … for each row",
     ),
-    "a name that is no text": ([{5: 1}], "column is called 5 … hint: … text"),
+    "a name that is no text": ([{5: 1}], "the column name 5 is not a string … hint: … strings"),
     "text among numbers": (
         [ROW, {**ROW, "ts": "x"}],
-        "column 'ts': row 1 has 'x', which is no int64",
+        "column 'ts': row 1 has 'x', which is not a valid int64",
     ),
     "an array without dimensions for a column": (
         SCALARS,
-        "column 'id' of a dict is a ndarray, not a list … a row is a list of one dict: [row]",
+        "column 'id' of a dict is a ndarray, not a list … use a list of one dict: [row]",
     ),
     "true among numbers": (
         [ROW, {**ROW, "ts": True}],
-        "column 'ts': row 1 has True, which is no int64",
+        "column 'ts': row 1 has True, which is not a valid int64",
     ),
     "true for a number": ([{**ROW, "n": True}], "'n' is bool, the table has int32 … n int32"),
     "text for a number": ([{**ROW, "n": "1"}], "'n' is string, the table has int32 … n int32"),
@@ -173,7 +173,7 @@ UPSERTS: dict[str, tuple[Any, str]] = {
     ),
 }
 CALLS: dict[str, tuple[Callable[[mdt.Table], object], str]] = {
-    "delete of a column given twice": (lambda t: t.delete(TWICE), "occur twice: ['id']"),
+    "delete of a column given twice": (lambda t: t.delete(TWICE), "repeated column names: ['id']"),
     "insert of keys that occur twice": (
         lambda t: t.insert(rows(id=["q", "q"], city=["x", "x"])),
         "1 rows repeat a key … 'q' … hint: … upsert",

@@ -39,7 +39,7 @@ def test_check_names_two_keys_with_one_hash(tmp_path):
     assert (
         repr(A) in str(problem)
         and repr(B) in str(problem)
-        and "have one hash; rekey()" in str(problem)
+        and "have the same hash; rekey()" in str(problem)
     )
 
 

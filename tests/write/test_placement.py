@@ -117,7 +117,7 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
         table.bulk_insert(rows("a"))
     monkeypatch.undo()
     report = table.check()
-    assert report.ok and "compact() mends it" in str(report.warnings[0])
+    assert report.ok and "compact() fixes it" in str(report.warnings[0])
     assert "warning: p=x" in str(report)
     table.upsert(rows("a", v=2))
     assert table.scan("id = 'a'").count() == 1

@@ -81,8 +81,8 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path):
         ([1, {"id": 2}], "data of type list with an item of type int"),
         ([None], "data of type list with an item of type NoneType"),
         (object(), "data of type object"),
-        (pd.Series([1, "a"]), "the values of the Series are no column"),
-        (np.array([[1]]), "an array of 2 dimensions is no column"),
+        (pd.Series([1, "a"]), "the values of the Series are not a column"),
+        (np.array([[1]]), "an array of 2 dimensions is not a column"),
     ],
 )
 def test_what_is_no_key_is_not_deleted(keys, refusal, tmp_path):

@@ -34,7 +34,7 @@ def read_verified(storage: Storage, stored: ObjectRange) -> bytes:
     """Read a range from storage, bypassing caches. Raises Corrupt if its CRC is wrong."""
     data = storage.read(stored.path, stored.offset, stored.length)
     if zlib.crc32(data) != stored.crc:
-        text = f"{stored.length} bytes beside the data files are damaged"
+        text = f"{stored.length} bytes of metadata are damaged"
         raise Corrupt(text, path=stored.path, offset=stored.offset)
     return data
 
@@ -93,18 +93,18 @@ def _page_maps_of(segment: Segment, data: bytes) -> Iterator[bytes]:
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Write damaged key maps and page maps back if their data files are readable."""
-    state, others = repair.state(), set[str]()
+    state, rewritten = repair.state(), set[str]()
     history = state.snapshot.history
     seqs = dict(zip(history["instant"].to_pylist(), history["seq"].to_pylist(), strict=True))
     for path in sorted({problem.path for problem in problems}):
         instant, _ = names.stored_of(path) or ("", 0)
         count = 0
         for past in _states(state, seqs.get(instant, 0)):
-            count += _put_back(past, path, others)
+            count += _put_back(past, path, rewritten)
         if count:
-            repair.note(path, f"{count} key maps and page maps put back, byte for byte")
+            repair.note(path, f"{count} key maps and page maps restored byte for byte")
     repair.begin_again()
-    repair.rewrite(others)
+    repair.rewrite(rewritten)
 
 
 def _states(state: TableState, seq: int) -> Iterator[TableState]:
@@ -135,8 +135,8 @@ def _put_back(state: TableState, path: str, others: set[str]) -> int:
     except Missing:
         data = bytearray()
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        made = pool.map(partial(_made_again, state), segments)
-        for segment, maps in zip(segments, made, strict=True):
+        rebuilt = pool.map(partial(_made_again, state), segments)
+        for segment, maps in zip(segments, rebuilt, strict=True):
             for stored, content in maps:
                 if len(content) != stored.length or zlib.crc32(content) != stored.crc:
                     others.add(segment.file_id)

@@ -85,10 +85,10 @@ def _attempt(
 
     The newest snapshot is checked instead if metadata of the given one was deleted meanwhile.
     """
-    given = [snapshot]
+    pending = [snapshot]
 
     def work() -> tuple[Snapshot, CheckReport]:
-        checked = given.pop() if given else metadata.newest()
+        checked = pending.pop() if pending else metadata.newest()
         return checked, _report(checked, walk(TableState(metadata, checked), progress))
 
     return retry_missing(work)

@@ -64,7 +64,7 @@ def check(
         data = state.storage.read_whole(path, segment.size)
         crc = zlib.crc32(data)
         if crc != segment.crc:
-            text = f"crc is {crc:08x}, was written as {segment.crc:08x}"
+            text = f"crc is {crc:08x}, expected {segment.crc:08x}"
             problems.append(Problem(path, -1, text, Kind.ROWS))
         table = with_meta(state.definition.schema).empty_table()
         if segment.rows:
@@ -100,7 +100,7 @@ def _check_rows(file: DataFile) -> Iterator[str]:
         yield "record keys differ from the key columns"
     codes, names = definition_paths(table, definition)
     if definition.partition_by and {names[code] for code in np.unique(codes)} != {partition}:
-        yield "rows of another partition"
+        yield "contains rows of another partition"
     if set(table[PARTITION_PATH].unique().to_pylist()) - {partition}:
         yield "the column _hoodie_partition_path differs from the directory"
 
@@ -112,14 +112,14 @@ def _check_new_rows(file: DataFile) -> Iterator[str]:
     """
     segment = file.segment
     if file.record is not None:
-        fresh = file.record.table("fresh")
-        is_mine = pc.equal(fresh["segment"], segment.id % SEGMENTS_PER_COMMIT_MAX)
+        new_rows = file.record.table("fresh")
+        is_mine = pc.equal(new_rows["segment"], segment.id % SEGMENTS_PER_COMMIT_MAX)
         expected = BitMap(range(segment.rows))
-        for data in fresh["positions"].filter(is_mine).to_pylist():
+        for data in new_rows["positions"].filter(is_mine).to_pylist():
             expected = positions(data, segment.rows, path=paths.commit(segment.seq))
         is_new = flags(pc.equal(file.table[COMMIT_TIME], segment.instant).fill_null(False))
         if BitMap(np.flatnonzero(is_new).astype(np.uint32)) != expected:
-            yield "its commit record names other rows as new than have its commit time"
+            yield "the new rows in its commit record differ from the rows with its commit time"
 
 
 def _check_statistics(file: DataFile) -> Iterator[str]:
@@ -132,16 +132,16 @@ def _check_statistics(file: DataFile) -> Iterator[str]:
     definition = state.definition.at(segment.seq)
     if definition is not state.definition:
         table = read_columns(state.storage, definition, segment, definition.schema)
-    made = summarize_columns(definition, Options(), table, segment.row_groups)
-    if made is not None:
+    expected = summarize_columns(definition, Options(), table, segment.row_groups)
+    if expected is not None:
         # The in-memory size depends on how the rows were built.
         stored = state.snapshot.segment_stats(file.number).drop_columns(["segment", "bytes"])
         ended = pa.array(sorted(state.definition.statistics_ended()), pa.string())
         stored = stored.filter(pc.invert(pc.is_in(stored["column"], ended)))
-        made = made.select(stored.column_names).cast(stored.schema)
-        made = made.filter(pc.is_in(made["column"], stored["column"].combine_chunks()))
+        expected = expected.select(stored.column_names).cast(stored.schema)
+        expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
         order = [("column", "ascending"), ("row_group", "ascending")]
-        if not made.sort_by(order).equals(stored.sort_by(order)):
+        if not expected.sort_by(order).equals(stored.sort_by(order)):
             yield "column statistics differ from the rows"
 
 
@@ -164,7 +164,7 @@ def _check_blocks(file: DataFile) -> Iterator[str]:
             keys = file.table[RECORD_KEY].combine_chunks()
             place = (block.content_offset, block.content_length)
             if place != (segment.block_offset, segment.block_length):
-                yield "the data block is not where the metadata have it"
+                yield "the data block is not at its position in the metadata"
         else:
             keys = log_file.decode_delete_block(block.content)["key"].combine_chunks()
             count += len(keys)
@@ -173,7 +173,7 @@ def _check_blocks(file: DataFile) -> Iterator[str]:
         else:
             yield from _compare_block(file, block, keys)
     if count != segment.deletes:
-        yield f"delete blocks have {count} keys, the metadata {segment.deletes}"
+        yield f"delete blocks have {count} keys, the metadata have {segment.deletes}"
 
 
 def _compare_block(file: DataFile, block: log_file.Block, keys: pa.Array) -> Iterator[str]:
@@ -191,11 +191,11 @@ def _compare_block(file: DataFile, block: log_file.Block, keys: pa.Array) -> Ite
         expected = log_file.delete_block(keys, segment.partition, **shared)
     stored = file.data[start : start + block.length]
     if stored != expected:
-        at = 0
-        while stored[at : at + 1] == expected[at : at + 1]:
-            at += 1
-        text = f"the log block at byte {start} differs from the one that its rows give"
-        yield f"{text}, first at byte {start + at}"
+        position = 0
+        while stored[position : position + 1] == expected[position : position + 1]:
+            position += 1
+        text = f"the log block at byte {start} differs from the block expected for its rows"
+        yield f"{text}, first at byte {start + position}"
 
 
 def _positions(file: DataFile, keys: pa.Array) -> BitMap | None:
@@ -230,19 +230,19 @@ def check_past(state: TableState) -> Iterator[Problem]:
     Their bytes are not read. O(files and objects).
     """
     snapshot = state.snapshot
-    there = {info.path for info in state.storage.list("")}
+    existing = {info.path for info in state.storage.list("")}
     live = snapshot.files.take(["partition", "name", "key_map_path"], snapshot.live_numbers)
-    there.update(references.file_paths(live).to_pylist(), live["key_map_path"].to_pylist())
-    named = set[str]()
-    for problem in _check_tagged(state, there):
-        named.add(problem.path)
+    existing.update(references.file_paths(live).to_pylist(), live["key_map_path"].to_pylist())
+    reported = set[str]()
+    for problem in _check_tagged(state, existing):
+        reported.add(problem.path)
         yield problem
     needed = _referred(state.metadata)
-    gone = needed - there - named
-    if gone:  # a concurrent cleaning may have deleted them
-        gone &= _referred(state.metadata)
-    for path in sorted(gone):
-        text = "is gone, and states before the newest one cannot be read without it"
+    missing = needed - existing - reported
+    if missing:  # a concurrent cleaning may have deleted them
+        missing &= _referred(state.metadata)
+    for path in sorted(missing):
+        text = "is missing, and older states cannot be read without it"
         yield Problem(path, -1, text, kind_of(path))
 
 
@@ -258,10 +258,10 @@ def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Proble
         with suppress(Corrupt):  # reported by the check of the log
             files = state.metadata.state(seq, listed).listing()
             needed = {*references.file_paths(files).to_pylist(), *files["key_map_path"].to_pylist()}
-            gone = needed - there - {None}
-            if gone and seq in state.metadata.newest().tags.before(horizon):
-                text = f"is missing; the state after commit {seq}, which has a tag, needs it"
-                yield from (Problem(path, -1, text, kind_of(path)) for path in sorted(gone))
+            missing = needed - there - {None}
+            if missing and seq in state.metadata.newest().tags.before(horizon):
+                text = f"is missing; the tagged state after commit {seq} needs it"
+                yield from (Problem(path, -1, text, kind_of(path)) for path in sorted(missing))
 
 
 def _referred(metadata: Metadata) -> set[str]:
@@ -287,12 +287,12 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
             data = _compacted_again(state, segment)
         if len(data) == segment.size and zlib.crc32(data) == segment.crc:
             repair.storage.replace(segment.path, data)
-            repair.note(segment.path, "compacted again, and put back byte for byte")
+            repair.note(segment.path, "compacted again, and restored byte for byte")
             restored.add(segment.path)
     repair.begin_again()
-    left = state.files_of(problem for problem in problems if problem.path not in restored)
+    remaining = state.files_of(problem for problem in problems if problem.path not in restored)
     groups = state.snapshot.file_groups
-    repair.rewrite(groups.names(groups.of_files(left).tolist()))
+    repair.rewrite(groups.names(groups.of_files(remaining).tolist()))
 
 
 class _Capture:
@@ -320,14 +320,14 @@ def _compacted_again(state: TableState, segment: Segment) -> bytes:
     if record is None or record.action != "compaction" or name is None or record.token is None:
         return b""
     task, _, attempt = map(int, name.token.split("-"))
-    then = state.metadata.state(record.header["begun_at"])
-    (group,) = then.file_groups.number([segment.file_id]).tolist()
+    old_snapshot = state.metadata.state(record.header["begun_at"])
+    (group,) = old_snapshot.file_groups.number([segment.file_id]).tolist()
     if group < 0:
         return b""
-    capture, beside = _Capture(state.storage), copy.copy(state.metadata)
-    beside.storage = cast("Storage", capture)
+    capture, metadata = _Capture(state.storage), copy.copy(state.metadata)
+    metadata.storage = cast("Storage", capture)
     claim = Claim(record.txn, record.instant, record.token, attempt)
-    job = WriteJob.of(beside, then, state.options, claim)
+    job = WriteJob.of(metadata, old_snapshot, state.options, claim)
     job.run(task, Slice(segment.partition, group))
     job.uploaded()
     return capture.created.get(segment.path, b"")

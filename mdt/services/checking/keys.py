@@ -113,9 +113,11 @@ def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Itera
         names = [_name(state, rows, row) for row in first[is_same][:_NAMED].tolist()]
         text = f"{is_same.sum()} keys are live more than once in their scope, such as {names!r}"
         yield Problem(state.storage.url, -1, text)
-    for at in np.flatnonzero(~is_same)[:_NAMED].tolist():
-        one, other = _name(state, rows, first[at]), _name(state, rows, second[at])
-        text = f"the keys {one!r} and {other!r} have one hash; rekey() tells them apart"
+    for pair in np.flatnonzero(~is_same)[:_NAMED].tolist():
+        first_key, second_key = _name(state, rows, first[pair]), _name(state, rows, second[pair])
+        text = (
+            f"the keys {first_key!r} and {second_key!r} have the same hash; rekey() separates them"
+        )
         yield Problem(state.storage.url, -1, text)
 
 
@@ -124,7 +126,7 @@ def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterat
     metadata, snapshot, url = state.metadata, state.snapshot, state.storage.url
     unusable = metadata.key_index_problem(snapshot)
     if unusable is not None:
-        text = f"whether the key index finds the keys cannot be checked: {unusable.message}"
+        text = f"the key index cannot be checked: {unusable.message}"
         yield Problem(url, -1, text, Kind.KEY_INDEX)
         return
     try:
@@ -193,7 +195,7 @@ def check_placement(state: TableState) -> Iterator[Problem]:
     for code, count in zip(*np.unique(moved, return_counts=True), strict=True):
         text = (
             f"{count} deleted keys were inserted again into another file group: a Hudi writer would"
-            " find the deleted row; compact() mends it"
+            " find the deleted row; compact() fixes it"
         )
         yield Problem(str(names[code]) or state.storage.url, -1, text, Kind.PLACEMENT)
 
@@ -218,7 +220,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
             plan = repair.commit(KeyBuild(metadata, state.options, batch)).plan
             count += len(plan.footprint.groups)
     if count:
-        text = f"key index of {count} file groups built again"
+        text = f"key index of {count} file groups rebuilt"
         repair.note(paths.attachments_dir(), text, Kind.KEY_INDEX)
 
 

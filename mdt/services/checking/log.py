@@ -59,7 +59,7 @@ def check(state: TableState) -> Iterator[Problem]:
         for names in record.replaced.values():
             for group in snapshot.file_groups.with_files(names):
                 name = snapshot.file_groups.name(group)
-                text = f"file group {name} was replaced, and has live files: Hudi hides them"
+                text = f"file group {name} was replaced, but has live files, which Hudi hides"
                 yield Problem(paths.commit(record.seq), -1, text)
 
 
@@ -71,7 +71,7 @@ def _check_history(state: TableState) -> Iterator[Problem]:
         yield Problem.from_error(error, kind=Kind.ARCHIVE)
         return
     if seqs != list(range(state.snapshot.seq + 1)):
-        text = "the history does not have every commit once"
+        text = "the history does not contain every commit exactly once"
         yield Problem(paths.archive_dir(), -1, text, Kind.ARCHIVE)
 
 
@@ -149,11 +149,11 @@ def rebuild_checkpoints(repair: Repair, doubtful: Collection[int | None] = ()) -
         try:
             metadata.write_checkpoint(metadata.rebuild_checkpoint(seq), replacing=True)
             has_newer = True
-            repair.note(path, "made again from the log")
+            repair.note(path, "rebuilt from the log")
         except Corrupt:
             if has_newer and error is not None:
                 repair.storage.delete(path)
-                repair.note(path, "removed: neither a checkpoint nor the log leads there")
+                repair.note(path, "removed: it cannot be rebuilt from a checkpoint or the log")
     point_hint(repair)
 
 
@@ -214,9 +214,9 @@ def shorten_log(repair: Repair) -> None:
     retention = Retention(horizon, start + 1, instant)
     repair.commit(Beginning(state.options.clean_policy, retention))
     if horizon > old.horizon:
-        text = f"the states after commits {old.horizon} to {horizon - 1} cannot be read any more"
+        text = f"the states after commits {old.horizon} to {horizon - 1} are no longer readable"
         repair.lose(paths.log_dir(), text)
-    repair.note(paths.commit(start + 1), f"the log begins here, after checkpoint {start}")
+    repair.note(paths.commit(start + 1), f"the log now begins here, after checkpoint {start}")
     rebuild_archive(repair)
     sweep(repair.metadata)
     archiving.archive(repair.metadata)
@@ -243,7 +243,7 @@ def _restore_tags(repair: Repair, snapshot: Snapshot, horizon: int) -> None:
                 metadata.write_checkpoint(metadata.rebuild_checkpoint(seq), replacing=True)
             except Corrupt:
                 repair.commit(DropTag(name))
-                text = f"the tag {name!r} is gone: its state cannot be made any more"
+                text = f"the tag {name!r} was dropped: its state cannot be rebuilt"
                 repair.lose(paths.commit(seq), text)
 
 
@@ -254,17 +254,17 @@ def rebuild_archive(repair: Repair) -> None:
     with suppress(Corrupt):
         if len(archive.read(storage)) == last + 1:
             return
-    known = _known_history(repair.metadata, snapshot, last)
-    missing = np.setdiff1d(np.arange(last + 1), numbers(known["seq"])).tolist()
+    history = _known_history(repair.metadata, snapshot, last)
+    missing = np.setdiff1d(np.arange(last + 1), numbers(history["seq"])).tolist()
     unknown: dict[str, Any] = {"instant": "", "action": UNKNOWN, "operation": UNKNOWN, "txn": ""}
     unknown |= {"rolled_back": [], "dead_instants": [], "dead_tokens": []}
     rows = pa.Table.from_pylist([{"seq": seq, **unknown} for seq in missing], schema=HISTORY)
-    archive.rewrite(storage, pa.concat_tables([known, rows]).sort_by("seq"))
+    archive.rewrite(storage, pa.concat_tables([history, rows]).sort_by("seq"))
     path = paths.archive(0, last)
-    repair.note(path, "put together from checkpoints and records")
+    repair.note(path, "rebuilt from checkpoints and records")
     if missing:
         text = f"the history of {len(missing)} commits up to {missing[-1]} is lost"
-        repair.lose(path, f"{text}; no row depends on it")
+        repair.lose(path, f"{text}; no rows are affected")
 
 
 def _known_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Table:
@@ -284,5 +284,5 @@ def _known_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Tabl
             if isinstance(record, CommitRecord):
                 tables.append(pa.Table.from_pylist([history_row(record)], schema=HISTORY))
     history = pa.concat_tables(tables)
-    seqs, at = np.unique(numbers(history["seq"]), return_index=True)
-    return history.take(pa.array(at)).filter(mask(seqs <= last))
+    seqs, positions = np.unique(numbers(history["seq"]), return_index=True)
+    return history.take(pa.array(positions)).filter(mask(seqs <= last))

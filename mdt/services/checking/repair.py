@@ -69,10 +69,10 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     for _ in range(ROUNDS_MAX):
         results = len(job.rebuilt) + len(job.lost)
         for kinds, remedy in REMEDIES:
-            mine = [problem for problem in problems if problem.kind in kinds]
-            if mine:
+            matching = [problem for problem in problems if problem.kind in kinds]
+            if matching:
                 with suppress(Corrupt):  # the problem is reported as lost
-                    remedy(job, mine)
+                    remedy(job, matching)
         if len(job.rebuilt) + len(job.lost) == results:
             break
         problems = _check(job.begin_again(), progress)
@@ -127,14 +127,14 @@ def _from_memory(job: Repair) -> None:
     seq = paths.seq_of(job.damaged[-1].path)
     if seq is not None and job.state().snapshot.seq >= seq:
         path = paths.checkpoint_manifest(job.metadata.compact().seq)
-        job.note(path, "made of what this process had read")
+        job.note(path, "rebuilt from records that this process had read before")
 
 
 def _unopened(error: Corrupt) -> Problem:
     text = (
-        f"the table cannot be opened: {error.message}. Put back a copy of the object; without one,"
-        " Hudi's readers still see the rows that were published: read them with one, and load them"
-        " into a new table, mdt.create(new_path, schema, key=...).bulk_insert(rows)"
+        f"the table cannot be opened: {error.message}. Restore a copy of the object. Without a"
+        " copy, read the published rows with a Hudi reader, and load them into a new table:"
+        " mdt.create(new_path, schema, key=...).bulk_insert(rows)"
     )
     return Problem(error.path, error.offset, text, Kind.RECORD)
 
@@ -145,5 +145,5 @@ def _with_rows(state: TableState, problem: Problem) -> Problem:
     if problem.kind != Kind.ROWS or not len(files):
         return problem
     rows = int((state.snapshot.rows - state.snapshot.dead_rows)[files].sum())
-    text = f"{rows:,} live rows are lost with it, unless a copy of the file is put back"
+    text = f"{rows:,} live rows are lost with it, unless a copy of the file is restored"
     return replace(problem, text=f"{problem.text}; {text}")

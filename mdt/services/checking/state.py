@@ -76,8 +76,8 @@ class TableState:
         """Return the numbers of the live data files with problems (int64[n], distinct)."""
         live = self.snapshot.live_numbers
         listing = file_paths(self.snapshot.files.take(["partition", "name"], live))
-        wanted = pa.array([problem.path for problem in problems], pa.string())
-        return live[flags(pc.is_in(listing, wanted))]
+        damaged = pa.array([problem.path for problem in problems], pa.string())
+        return live[flags(pc.is_in(listing, damaged))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +164,5 @@ class Repair:
             with suppress(Corrupt):
                 record = self.commit(operation).record
                 if record is not None:
-                    text = f"file group {name} written anew"
+                    text = f"file group {name} rewritten"
                     self.note(paths.commit(record.seq), text, Kind.DERIVED)

@@ -74,8 +74,8 @@ def _wrong_in_shard(state: TableState, shard: int) -> list[_Wrong]:
     files = files[snapshot.rows[files] > 0]
     expected = dict[str, bytes]()
     with suppress(Corrupt, Invalid):  # then files are compared one by one
-        work = UncoveredShard(shard, tuple(files.tolist()), tuple(stored))
-        expected = summaries_of(state.metadata, snapshot, work)
+        uncovered = UncoveredShard(shard, tuple(files.tolist()), tuple(stored))
+        expected = summaries_of(state.metadata, snapshot, uncovered)
     doubtful = {spec: Parsed(data) for spec, data in stored.items() if expected.get(spec) != data}
     columns = top_levels(state.definition.schema, doubtful).names
     for segment in snapshot.files.segments(files) if doubtful else ():
@@ -108,7 +108,7 @@ def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> b
         if parts is not None:
             stored = Parts(joint).within(first, first + segment.rows, len(parts))
             pairs = zip(stored, parts, strict=True)
-            return all(bytes(whole(part)) == made for part, (_, made) in pairs)
+            return all(bytes(whole(part)) == expected for part, (_, expected) in pairs)
     except ValueError:
         return False
     except Exception:  # noqa: BLE001 - foreign code may fail in any way, which proves nothing
@@ -152,10 +152,10 @@ def _leaves(index: SkippingIndex, values: pa.Array) -> Iterator[Leaf]:
     """Yield predicates that ``index`` can answer: on words or else on values, and on null."""
     distinct = pc.unique(values).drop_null()
     step = max(1, -(-len(distinct) // VALUES_ASKED))
-    some = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()
+    sample = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()
     for operator in ("match", "="):
         count = 0
-        for value in some:
+        for value in sample:
             leaf = Leaf(_COLUMN, operator, value)
             is_possible = operator == "=" or isinstance(value, str)
             if is_possible and index.can_test(leaf, values.type):
@@ -177,6 +177,6 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
         specs.add(key[0])
     if wrong:
         with suppress(Unsupported):  # if an index fails, the shard stays uncovered
-            done = build(repair.metadata, state.options, sorted(specs), distrusted=wrong)
-            text = f"{done.summaries} summaries of {', '.join(sorted(specs))} made again"
+            result = build(repair.metadata, state.options, sorted(specs), distrusted=wrong)
+            text = f"{result.summaries} summaries of {', '.join(sorted(specs))} rebuilt"
             repair.note(paths.attachments_dir(), text, Kind.SUMMARY)

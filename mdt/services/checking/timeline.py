@@ -40,16 +40,16 @@ def check(state: TableState) -> Iterator[Problem]:
         if isinstance(depth, Corrupt):
             yield Problem.from_error(depth, path, Kind.TIMELINE)
         elif depth != properties.decode(content).get(_DEPTH):
-            yield Problem(path, -1, f"says depth {depth!r}", Kind.TIMELINE)
-    known = {record.instant for record in state.records}
-    instants, asked = tee(_instants(state))
-    contents = storage.each(partial(storage.read_if_exists, told[0][0]) for _, told in asked)
+            yield Problem(path, -1, f"has depth {depth!r}", Kind.TIMELINE)
+    times = {record.instant for record in state.records}
+    instants, lookups = tee(_instants(state))
+    contents = storage.each(partial(storage.read_if_exists, group[0][0]) for _, group in lookups)
     for (record, objects), stored in zip(instants, contents, strict=True):
         path, content = objects[0]
         if stored is None:
             instant = layout.instant_at(path)
             # Instants of older records have been archived.
-            if instant is None or instant.time in known:
+            if instant is None or instant.time in times:
                 yield from _check_unpublished(state, record, path)
         elif stored != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
@@ -61,8 +61,8 @@ def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
     for record in state.records:
         dropped.update(publish.of_indexing(record, definition)[1])
     for record in state.records:
-        made, _ = publish.of_indexing(record, definition)
-        for path, content in (*made, *publish.of_restore(record, definition)):
+        requested, _ = publish.of_indexing(record, definition)
+        for path, content in (*requested, *publish.of_restore(record, definition)):
             if path not in dropped:
                 yield record, [(path, content)]
         if record.action not in publish.NO_INSTANTS:
@@ -94,7 +94,7 @@ def _properties_problem(state: TableState) -> str:
     """
     data, definition = state.storage.read_if_exists(paths.properties()), state.definition
     if data is None:
-        return "is missing; the next writer makes it"
+        return "is missing; the next writer creates it"
     try:
         stored = properties.decode(data)
         properties.verify(stored)
@@ -102,11 +102,11 @@ def _properties_problem(state: TableState) -> str:
         return str(error)
     allowed = set[tuple[str, str | None]]()
     for seq in {0, *(version.since for version in definition.versions)}:
-        made = layout_of(definition).properties(definition.at(seq))
-        allowed.update((name, made.get(name)) for name in properties.DECISIVE)
+        expected = layout_of(definition).properties(definition.at(seq))
+        allowed.update((name, expected.get(name)) for name in properties.DECISIVE)
     for name in properties.DECISIVE:
         if (name, stored.get(name)) not in allowed:
-            return f"{name} is not what the table was created with"
+            return f"{name} differs from its value when the table was created"
     return ""
 
 
@@ -138,11 +138,11 @@ def _depth(storage: Storage, path: str) -> str | None | Corrupt:
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Rewrite the objects with problems."""
     rebuild_properties(repair)
-    state, wanted = repair.state(), {problem.path for problem in problems}
+    state, damaged = repair.state(), {problem.path for problem in problems}
     for marker in _markers(state):
-        _write(repair, wanted, [marker])
+        _write(repair, damaged, [marker])
     for _, objects in _instants(state):
-        _write(repair, wanted, objects)
+        _write(repair, damaged, objects)
 
 
 def _write(repair: Repair, wanted: set[str], objects: Objects) -> None:
@@ -150,7 +150,7 @@ def _write(repair: Repair, wanted: set[str], objects: Objects) -> None:
     for path, content in objects if objects[0][0] in wanted else ():
         if repair.storage.read_if_exists(path) != content:
             repair.storage.replace(path, content)
-            repair.note(path, "written again", Kind.TIMELINE)
+            repair.note(path, "rewritten", Kind.TIMELINE)
 
 
 def rebuild_properties(repair: Repair) -> None:

@@ -24,24 +24,24 @@ def check(state: TableState) -> Iterator[Problem]:
     errors = sensible(state.metadata)[1]
     if errors:
         # A running writer withdraws a claim at once if its instant is already in use.
-        again = {error.path for error in sensible(state.metadata)[1]}
+        persistent = {error.path for error in sensible(state.metadata)[1]}
         for error in errors:
-            if error.path in again:
+            if error.path in persistent:
                 yield Problem.from_error(error, kind=Kind.CLAIM)
 
 
 def _check_files(state: TableState) -> Iterator[Problem]:
     try:
-        left = leftovers.find(state.metadata)
+        garbage = leftovers.find(state.metadata)
     except Corrupt:
         return  # already reported, and the owners of files are unknown
-    for path in left.files:
-        if path not in left.waiting:
+    for path in garbage.files:
+        if path not in garbage.waiting:
             remedy = "t.abort() removes it"
-            if left.foreign and leftovers.token_of(path) in left.unknown:
+            if garbage.foreign and leftovers.token_of(path) in garbage.unknown:
                 remedy = "it may be another writer's, so nothing removes it"
             yield Problem(path, -1, f"belongs to no commit; {remedy}", Kind.LEFT_OVER)
-    for path in left.instants:
+    for path in garbage.instants:
         text = "belongs to a transaction that was rolled back; t.abort() removes it"
         yield Problem(path, -1, text, Kind.LEFT_OVER)
 
@@ -62,4 +62,4 @@ def remove_claims(repair: Repair, problems: Sequence[Problem]) -> None:
         name = error.path.rpartition("/")[2]
         if not names.is_instant(name) or timeline.instant_us(name) <= oldest:
             repair.storage.delete(error.path)
-            repair.note(error.path, "a claim that makes no sense removed")
+            repair.note(error.path, "removed an unreadable claim")

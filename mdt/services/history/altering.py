@@ -55,10 +55,10 @@ class Alter(Operation[AlterPlan]):
         """Return the next version. Raises Invalid with a reason if that is not possible."""
         definition = snapshot.definition
         options = self.options if definition.with_options(self.options) is not definition else {}
-        wanted = self.wanted(definition)
-        if not wanted:
+        alteration = self.wanted(definition)
+        if not alteration:
             return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
-        version = altered(definition, wanted, snapshot.seq + 1)
+        version = altered(definition, alteration, snapshot.seq + 1)
         if not self.beyond_hudi:
             _refuse("answer differently", list(beyond_hudi(definition, version)), "")
             _refuse("fail", list(_in_log_files(snapshot, version)), "compact() first; or ")
@@ -104,11 +104,11 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
             and not _only_added_inside(column, older[column.id])
         ):
             yield (
-                f"they fail where a log file has another type of {column.field.name!r} than its"
-                " base file"
+                f"they fail if the type of {column.field.name!r} differs between a log file and"
+                " its base file"
             )
     paths = {column.id: path for path, column in definition.version.all_paths()}
-    taken = {
+    ids_by_path = {
         path: column.id
         for v in definition.versions or (definition.version,)
         for path, column in v.all_paths()
@@ -116,9 +116,9 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
     for path, column in new.all_paths():
         before = older.get(column.id)
         if before is None and column.id in new.defaults:
-            yield f"older rows have null in {path!r}, not its default"
-        if before is None and taken.get(path, column.id) != column.id:
-            yield f"older rows have in {path!r} what was dropped under that name"
+            yield f"older rows have null in {path!r} instead of the default"
+        if before is None and ids_by_path.get(path, column.id) != column.id:
+            yield f"older rows have in {path!r} the values of the dropped column of that name"
         if (
             before is not None
             and pa.types.is_date(before.type)
@@ -150,7 +150,7 @@ def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
     They treat rows without all columns as partial updates, do not widen these, and do not add
     struct fields to log files.
     """
-    now = {column.field.name: column.type for column in new.columns}
+    current_types = {column.field.name: column.type for column in new.columns}
     versions = snapshot.definition.versions or (snapshot.definition.version,)
     logs = snapshot.segment_ids[(snapshot.kind == LOG) & (snapshot.rows > 0)].tolist()
     for version in dict.fromkeys(version_of(versions, segment) for segment in logs):
@@ -164,13 +164,15 @@ def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
                 yield (
                     f"there are log files in which {column.field.name!r} is {older[column.id].type}"
                 )
-        then = {column.field.name: column.type for column in version.columns}
-        added = [name for name in now if name not in then]
-        widened = [name for name, type in now.items() if then.get(name, type) != type]
-        if added and widened:
+        old_types = {column.field.name: column.type for column in version.columns}
+        added_names = [name for name in current_types if name not in old_types]
+        widened_names = [
+            name for name, type in current_types.items() if old_types.get(name, type) != type
+        ]
+        if added_names and widened_names:
             yield (
-                f"there are log files that lack {added[0]!r}, and in which {widened[0]!r} is"
-                f" {then[widened[0]]}"
+                f"there are log files that lack {added_names[0]!r}, and in which"
+                f" {widened_names[0]!r} is {old_types[widened_names[0]]}"
             )
 
 
@@ -183,8 +185,8 @@ def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
         raise Invalid(
             f"Hudi's readers would {would}: " + "; ".join(reasons),
             hint=(
-                f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt"
-                " reads it right, on Arrow and on Spark"
+                f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table anyway; mdt reads it"
+                " correctly, with Arrow and with Spark"
             ),
         )
 
@@ -199,36 +201,36 @@ def _same_inside(new: Column, old: Column) -> bool:
 
 def _only_added_inside(new: Column, old: Column) -> bool:
     """Return True if fields were added to a nested column and nothing else changed."""
-    known = {c.id for c in old.walk()}
-    return [told for told in _inside(new) if told[0] in known] == _inside(old)
+    ids = {c.id for c in old.walk()}
+    return [item for item in _inside(new) if item[0] in ids] == _inside(old)
 
 
 def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, list[str]]:
     """Return the effect on the table's indexes as header fields: add, drop and forget."""
     before = {path: column for path, column in definition.version.paths()}
     after = {column.id: (path, column) for path, column in new.paths()}
-    found: dict[str, list[str]] = {"add": [], "drop": [], "forget": []}
+    changes: dict[str, list[str]] = {"add": [], "drop": [], "forget": []}
     for text in definition.indexes:
         spec = registry.parse_spec(text)
         columns = [before[path] for path in spec.columns if path in before]
-        now = [after[column.id] for column in columns if column.id in after]
-        if len(now) < len(spec.columns):
-            found["drop"].append(text)
+        current = [after[column.id] for column in columns if column.id in after]
+        if len(current) < len(spec.columns):
+            changes["drop"].append(text)
             continue
-        named = replace(spec, columns=tuple(path for path, _ in now))
+        named = replace(spec, columns=tuple(path for path, _ in current))
         same_types = all(
-            column.type == then.type for (_, column), then in zip(now, columns, strict=True)
+            column.type == old.type for (_, column), old in zip(current, columns, strict=True)
         )
         if named == spec and same_types:
             continue
         try:
-            fresh = named_spec(str(named), new.schema)
+            new_text = named_spec(str(named), new.schema)
         except Invalid:  # the index does not support the wider type
-            found["drop"].append(text)
+            changes["drop"].append(text)
             continue
-        if fresh == text:
-            found["forget"].append(text)
+        if new_text == text:
+            changes["forget"].append(text)
         else:
-            found["drop"].append(text)
-            found["add"].append(fresh)
-    return present(**found)
+            changes["drop"].append(text)
+            changes["add"].append(new_text)
+    return present(**changes)

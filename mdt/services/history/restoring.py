@@ -88,8 +88,8 @@ class Restore(Operation[RestorePlan]):
         seq = self.state(snapshot)
         if snapshot.definition.keys_repeat:
             raise Unsupported(
-                "rows come back by their keys, and in this table a key may live more than once",
-                hint="read that state with as_of, and write what is wanted of it",
+                "a table whose keys may repeat (mdt.keys.repeat=true) cannot be restored",
+                hint="read the old state with as_of, and write the rows that you need",
             )
         old = self.metadata.at(seq)
         version = _version_again(snapshot, old)
@@ -125,13 +125,13 @@ class Restore(Operation[RestorePlan]):
         located = locate_batch(self.metadata, snapshot, batch)
         is_back, moved = np.arange(len(batch)) < came_back, np.zeros(len(batch), np.bool_)
         if snapshot.definition.is_global and len(snapshot):
-            there = snapshot.file_groups.partitions(located.group)
-            moved = is_back & located.is_live & np.asarray(there != partition_names(batch))
-        fresh, returning = new_here(located, ~is_back, moved)
+            partitions = snapshot.file_groups.partitions(located.group)
+            moved = is_back & located.is_live & np.asarray(partitions != partition_names(batch))
+        inserts, returning = new_here(located, ~is_back, moved)
         return Outcome(
             batch,
             located,
-            fresh,
+            inserts,
             returning,
             updates=np.flatnonzero(is_back & located.is_live & ~moved),
             moves=np.flatnonzero(moved),
@@ -142,15 +142,15 @@ class Restore(Operation[RestorePlan]):
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
         """Return (restored rows, deleted rows) from the commit records since ``old``."""
         schema = snapshot.definition.schema
-        of = history_range(self.metadata, old.seq, snapshot.seq)
+        history = history_range(self.metadata, old.seq, snapshot.seq)
         reader = ChangedRows(
-            self.metadata, of, True, schema.names, None, self.options.threads("reader")
+            self.metadata, history, True, schema.names, None, self.options.threads("reader")
         )
-        back, gone = [schema.empty_table()], [schema.empty_table()]
+        restored, deleted = [schema.empty_table()], [schema.empty_table()]
         for changed, rows in reader.tables():
-            for kinds, found in (((DELETE, UPDATE_BEFORE), back), ((INSERT,), gone)):
-                found.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(schema))
-        return pa.concat_tables(back), pa.concat_tables(gone)
+            for kinds, tables in (((DELETE, UPDATE_BEFORE), restored), ((INSERT,), deleted)):
+                tables.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(schema))
+        return pa.concat_tables(restored), pa.concat_tables(deleted)
 
     def _compared(
         self, snapshot: Snapshot, old: Snapshot, is_whole: bool
@@ -164,31 +164,33 @@ class Restore(Operation[RestorePlan]):
         definition, threads = snapshot.definition, self.options.threads("reader")
         states = ((old, None), (snapshot, None)) if is_whole else ((old, snapshot), (snapshot, old))
         columns = old.definition.schema.names, definition.fixed
-        back, gone = (
+        restored, deleted = (
             rows_at(
                 self.metadata,
                 state,
-                KeyRows(*rows_beside(state, other)),
+                KeyRows(*rows_beside(state, reference)),
                 [*names, *_KEY],
                 threads=threads,
             )
-            for (state, other), names in zip(states, columns, strict=True)
+            for (state, reference), names in zip(states, columns, strict=True)
         )
         scope = _KEY[:1] if definition.is_global else _KEY
-        left = gone.append_column(_AT, pa.array(np.arange(len(gone)))).select([*scope, _AT])
-        left = left.join(back.select(scope), scope, join_type="left anti")
-        gone = gone.take(pa.array(np.sort(left[_AT].to_numpy())))
-        back = back.select(old.definition.schema.names)
+        remaining = deleted.append_column(_AT, pa.array(np.arange(len(deleted)))).select(
+            [*scope, _AT]
+        )
+        remaining = remaining.join(restored.select(scope), scope, join_type="left anti")
+        deleted = deleted.take(pa.array(np.sort(remaining[_AT].to_numpy())))
+        restored = restored.select(old.definition.schema.names)
         form = form_between(old.definition.version, definition.version, definition.schema)
         if form is not None:
-            back = form.converted(back)
+            restored = form.converted(restored)
         # deletes need only key and partition columns
-        return back, with_nulls(gone, definition.schema)
+        return restored, with_nulls(deleted, definition.schema)
 
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of the plan."""
-        seen = _with_version(snapshot, plan.version)
-        job = WriteJob.of(self.metadata, seen, self.options, claim)
+        target = _with_version(snapshot, plan.version)
+        job = WriteJob.of(self.metadata, target, self.options, claim)
         changes = write_rows(job, plan.work, plan.rows.grouped, self.progress)
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
         if plan.version is not None:
@@ -207,10 +209,10 @@ def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, i
 
 def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
     """Return the schema version that restores the columns of ``old``, or None if none differ."""
-    definition, then = snapshot.definition, old.definition.version
+    definition, old_version = snapshot.definition, old.definition.version
     if definition.at(old.seq) is definition:
         return None
-    version = altered_back(definition, then, snapshot.seq + 1)
+    version = altered_back(definition, old_version, snapshot.seq + 1)
     return None if is_unaltered(definition, version) else version
 
 

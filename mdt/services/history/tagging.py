@@ -54,34 +54,34 @@ class AddTag(Operation[WritePlan]):
         """
         if not is_tag(self.tag):
             raise Invalid(
-                f"{shown(self.tag)} cannot name a tag",
-                hint="give a printable text that is no number and no time",
+                f"{shown(self.tag)} is not a valid tag name",
+                hint="use printable text that is not a number or a time",
             )
         if len(self.comment or "") > NAME_BYTES_MAX:
             raise Invalid(
-                f"the comment has {len(self.comment or ''):,} characters, at most"
-                f" {NAME_BYTES_MAX:,} are kept",
-                hint="say it in fewer words",
+                f"the comment has {len(self.comment or ''):,} characters, more than"
+                f" {NAME_BYTES_MAX:,}",
+                hint="use a shorter comment",
             )
         self.metadata.at(self.seq)
-        known = snapshot.tags.seqs.get(self.tag)
-        if known is not None:
+        existing = snapshot.tags.seqs.get(self.tag)
+        if existing is not None:
             raise Invalid(
-                f"the tag {self.tag!r} stands for commit {known}",
-                hint="untag it first, or take another name",
+                f"the tag {self.tag!r} already names commit {existing}",
+                hint="untag it first, or use another name",
             )
         if (
             self.comment is not None
-            and (other := _saved_at(snapshot, commit_time(self.metadata, self.seq))) is not None
+            and (savepoint := _saved_at(snapshot, commit_time(self.metadata, self.seq))) is not None
         ):
             raise Invalid(
-                f"the savepoint {other!r} keeps that commit already",
-                hint="one savepoint a commit is enough",
+                f"the savepoint {savepoint!r} already names that commit",
+                hint="a commit can have only one savepoint",
             )
         # these tags may be the only reason why the state is kept
-        beside = {name for name, seq in snapshot.tags.seqs.items() if seq == self.seq}
+        same_state = {name for name, seq in snapshot.tags.seqs.items() if seq == self.seq}
         return WritePlan(
-            Footprint(txn, tags=frozenset({self.tag, *beside}), needs=self._needs(snapshot))
+            Footprint(txn, tags=frozenset({self.tag, *same_state}), needs=self._needs(snapshot))
         )
 
     def _needs(self, snapshot: Snapshot) -> int | None:
@@ -89,14 +89,17 @@ class AddTag(Operation[WritePlan]):
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Return the record's fields. Writes no files."""
-        told = {"tags": {"add": {self.tag: self.seq}}}
+        fields = {"tags": {"add": {self.tag: self.seq}}}
         if self.comment is None:
-            return Changes(extra=told)
+            return Changes(extra=fields)
         time = commit_time(self.metadata, self.seq)
         files = self.metadata.at(self.seq).listing().select(["partition", "name"]).to_pylist()
         saved = [paths.partition_file(file["partition"], file["name"]) for file in files]
         return Changes(
-            extra={**told, "savepoint": {"name": self.tag, "time": time, "comment": self.comment}},
+            extra={
+                **fields,
+                "savepoint": {"name": self.tag, "time": time, "comment": self.comment},
+            },
             saved=saved,
         )
 
@@ -112,8 +115,8 @@ class DropTag(Operation[WritePlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
         """Return the plan. Raises Invalid if the tag does not exist."""
         if self.tag not in snapshot.tags.seqs:
-            known = ", ".join(sorted(snapshot.tags.seqs)) or "none"
-            raise Invalid(f"there is no tag {shown(self.tag)}", hint=f"tags: {known}")
+            names = ", ".join(sorted(snapshot.tags.seqs)) or "none"
+            raise Invalid(f"there is no tag {shown(self.tag)}", hint=f"tags: {names}")
         return WritePlan(Footprint(txn, tags=frozenset({self.tag})))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
@@ -124,15 +127,15 @@ class DropTag(Operation[WritePlan]):
 
 def commit_time(metadata: Metadata, seq: int) -> str:
     """Return the instant of the newest commit up to ``seq`` that Hudi knows as a commit."""
-    found = _commits_up_to(metadata.newest().history, seq)
-    if not len(found):
-        found = _commits_up_to(metadata.history(), seq)
-    return str(found["instant"][-1].as_py())
+    commits = _commits_up_to(metadata.newest().history, seq)
+    if not len(commits):
+        commits = _commits_up_to(metadata.history(), seq)
+    return str(commits["instant"][-1].as_py())
 
 
 def _commits_up_to(history: pa.Table, seq: int) -> pa.Table:
-    known = pc.is_in(history["action"], pa.array(_COMMITS))
-    return history.filter(pc.and_(pc.less_equal(history["seq"], seq), known))
+    is_commit = pc.is_in(history["action"], pa.array(_COMMITS))
+    return history.filter(pc.and_(pc.less_equal(history["seq"], seq), is_commit))
 
 
 def _saved_at(snapshot: Snapshot, time: str) -> str | None:
@@ -144,7 +147,7 @@ def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
     history = metadata.history(since=min(snapshot.tags.states, default=0) - 1)
     instants = dict(zip(history["seq"].to_pylist(), history["instant"].to_pylist(), strict=True))
     tags = snapshot.tags
-    found = [
+    rows = [
         {
             "name": name,
             "seq": seq,
@@ -153,4 +156,4 @@ def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
         }
         for name, seq in sorted(tags.seqs.items(), key=lambda one: (one[1], one[0]))
     ]
-    return pa.Table.from_pylist(found, schema=TAGS)
+    return pa.Table.from_pylist(rows, schema=TAGS)

@@ -60,8 +60,8 @@ class IndexChange(Operation[WritePlan]):
         """Return a plan, which is not needed if the table is already as requested."""
         indexes = snapshot.definition.indexes
         new = [spec for spec in self.added if spec not in indexes]
-        gone = [spec for spec in self.dropped if spec in indexes]
-        return WritePlan(Footprint(txn), is_needed=bool(new or gone or self.forgotten))
+        removed = [spec for spec in self.dropped if spec in indexes]
+        return WritePlan(Footprint(txn), is_needed=bool(new or removed or self.forgotten))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Return the change and, for added and reset indexes, the build plan with the number of
@@ -74,18 +74,20 @@ class IndexChange(Operation[WritePlan]):
             forget=list(self.forgotten),
             packages=packages_of(self.added),
         )
-        wanted = [*self.added, *self.forgotten]
-        left = [
+        to_build = [*self.added, *self.forgotten]
+        remaining = [
             spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped
         ]
         plans = dict(open_plans(self.metadata, snapshot))
-        if wanted:
-            plans[claim.instant] = wanted
+        if to_build:
+            plans[claim.instant] = to_build
         lacking = uncovered_specs(snapshot, plans)
         if files:
-            lacking += wanted
-        told = {**ended(plans, left, lacking), **present(plan=wanted)}
-        return Changes(extra={"indexes": {**indexes, "files": files}, **present(indexing=told)})
+            lacking += to_build
+        plan_fields = {**ended(plans, remaining, lacking), **present(plan=to_build)}
+        return Changes(
+            extra={"indexes": {**indexes, "files": files}, **present(indexing=plan_fields)}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,37 +181,37 @@ class IndexBuild(Operation[_Batch]):
         todo = np.flatnonzero(any_lacks)
         rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
         files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
-        work = []
-        taken = todo[np.cumsum(rows) - rows < INDEX_COMMIT_ROWS]
-        for shard in taken.tolist():
+        next_shards = []
+        chosen = todo[np.cumsum(rows) - rows < INDEX_COMMIT_ROWS]
+        for shard in chosen.tolist():
             members = shards.members(shard)
             members = members[snapshot.rows[members] > 0]
             specs = tuple(spec for spec, shards_of in lacking.items() if shards_of[shard])
-            work.append(UncoveredShard(shard, tuple(members.tolist()), specs))
+            next_shards.append(UncoveredShard(shard, tuple(members.tolist()), specs))
         plans = open_plans(self.metadata, snapshot)
-        left = snapshot.definition.indexes
-        short_of = set(uncovered_specs(snapshot, plans))
-        if len(taken) == len(todo):
-            short_of -= lacking.keys()
-        short_of |= {spec for spec, _ in self.failed}
-        is_needed = bool(work or ended(plans, left, sorted(short_of)))
+        installed = snapshot.definition.indexes
+        incomplete = set(uncovered_specs(snapshot, plans))
+        if len(chosen) == len(todo):
+            incomplete -= lacking.keys()
+        incomplete |= {spec for spec, _ in self.failed}
+        is_needed = bool(next_shards or ended(plans, installed, sorted(incomplete)))
         total = int(files.sum())
         return _Batch(
             Footprint(txn),
             is_needed=is_needed,
-            work=work,
+            work=next_shards,
             total=total,
             plans=plans,
-            lacking=sorted(short_of),
+            lacking=sorted(incomplete),
         )
 
     def _damaged(self, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
         """Yield (specification, shard) of the distrusted summaries that can be rebuilt."""
-        given = [
+        pairs = [
             (spec, number) for spec, number in self.distrusted if (spec, number) not in self.failed
         ]
-        of = np.searchsorted(snapshot.shards.number, [number for _, number in given])
-        for (spec, number), shard in zip(given, of.tolist(), strict=True):
+        positions = np.searchsorted(snapshot.shards.number, [number for _, number in pairs])
+        for (spec, number), shard in zip(pairs, positions.tolist(), strict=True):
             if shard >= len(snapshot.shards) or snapshot.shards.number[shard] != number:
                 continue
             (summary,) = snapshot.index_summaries(spec, np.array([shard]))
@@ -221,19 +223,19 @@ class IndexBuild(Operation[_Batch]):
         covers: list[tuple[str, int, SummaryRef]] = []
         total = plan.total + self.done
         runner = self.runner or summarize_here
-        for work, found in runner(self.metadata, self.options, snapshot, plan.work, claim):
-            number = int(snapshot.shards.number[work.shard])
-            covers += [(spec, number, data) for spec, data in found.items()]
-            self.failed |= {(spec, number) for spec in set(work.specs).difference(found)}
-            self.bytes += sum(map(summary_length, found.values()))
-            self.done += len(work.files)
+        for shard, summaries in runner(self.metadata, self.options, snapshot, plan.work, claim):
+            number = int(snapshot.shards.number[shard.shard])
+            covers += [(spec, number, data) for spec, data in summaries.items()]
+            self.failed |= {(spec, number) for spec in set(shard.specs).difference(summaries)}
+            self.bytes += sum(map(summary_length, summaries.values()))
+            self.done += len(shard.files)
             if self.progress is not None:
                 self.progress(self.done, total)
         lacking = {*plan.lacking, *(spec for spec, _ in self.failed)}
-        told = ended(plan.plans, snapshot.definition.indexes, sorted(lacking))
-        if not covers and not told:
+        plan_fields = ended(plan.plans, snapshot.definition.indexes, sorted(lacking))
+        if not covers and not plan_fields:
             raise _NothingSummarized("none of the files can be summarized")
-        return Changes(covers=covers, extra=present(indexing=told))
+        return Changes(covers=covers, extra=present(indexing=plan_fields))
 
 
 Found = Mapping[str, SummaryRef]
@@ -258,9 +260,9 @@ def summarize_here(
     """Summarize shards on threads of this process (a :data:`Runner`)."""
     objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
     with ThreadPoolExecutor(options.threads("writer")) as pool:
-        found = pool.map(partial(summaries_of, metadata, snapshot), work)
-        for one, summaries in zip(work, found, strict=True):
-            yield one, {spec: placed(objects, data) for spec, data in summaries.items()}
+        results = pool.map(partial(summaries_of, metadata, snapshot), work)
+        for shard, summaries in zip(work, results, strict=True):
+            yield shard, {spec: placed(objects, data) for spec, data in summaries.items()}
     objects.write(metadata.storage)
 
 
@@ -283,9 +285,9 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
 
 def _with_rows(snapshot: Snapshot) -> BoolArray:
     """Return the mask of shards with live rows (bool[shards])."""
-    found: BoolArray = np.zeros(len(snapshot.shards), np.bool_)
-    found[snapshot.shards.of_file[snapshot.has_rows]] = True
-    return found
+    mask: BoolArray = np.zeros(len(snapshot.shards), np.bool_)
+    mask[snapshot.shards.of_file[snapshot.has_rows]] = True
+    return mask
 
 
 def uncovered(
@@ -300,12 +302,14 @@ def uncovered(
     Unusable indexes are omitted. O(shards × indexes).
     """
     shards, has_rows = snapshot.shards, _with_rows(snapshot)
-    found = {}
+    masks = {}
     for spec in snapshot.definition.indexes:
         if (specs is None or spec in specs) and not isinstance(index_of(spec)[1], str):
-            lost = np.array([number for name, number in failed if name == spec], np.int64)
-            found[spec] = has_rows & ~snapshot.covered_shards(spec) & ~np.isin(shards.number, lost)
-    return found
+            failed_numbers = np.array([number for name, number in failed if name == spec], np.int64)
+            masks[spec] = (
+                has_rows & ~snapshot.covered_shards(spec) & ~np.isin(shards.number, failed_numbers)
+            )
+    return masks
 
 
 def uncovered_specs(snapshot: Snapshot, plans: Plans) -> list[str]:
@@ -314,9 +318,9 @@ def uncovered_specs(snapshot: Snapshot, plans: Plans) -> list[str]:
     Includes indexes that this process cannot use. O(shards × indexes in plans).
     """
     planned = {spec for specs in plans.values() for spec in specs}
-    asked = [spec for spec in snapshot.definition.indexes if spec in planned]
-    lacking = uncovered(snapshot, asked)
-    return [spec for spec in asked if spec not in lacking or bool(lacking[spec].any())]
+    candidates = [spec for spec in snapshot.definition.indexes if spec in planned]
+    lacking = uncovered(snapshot, candidates)
+    return [spec for spec in candidates if spec not in lacking or bool(lacking[spec].any())]
 
 
 def build(
@@ -334,21 +338,23 @@ def build(
     in :class:`IndexBuild`. Raises as any transaction does. At the end raises Unsupported if an
     index could not summarize a file; every query then reads this file.
     """
-    wanted = None if specs is None else tuple(specs)
-    operation = IndexBuild(metadata, options, wanted, progress, runner, distrusted=distrusted or {})
+    selected = None if specs is None else tuple(specs)
+    operation = IndexBuild(
+        metadata, options, selected, progress, runner, distrusted=distrusted or {}
+    )
     summaries = commits = 0
     with logs.service(
         metadata.storage, metadata.newest().definition.name, "build_indexes"
     ) as facts:
         while True:
             try:
-                done = run(metadata, operation, attempts=options.commit_attempts)
+                result = run(metadata, operation, attempts=options.commit_attempts)
             except _NothingSummarized:
                 continue
-            if done.record is None:
+            if result.record is None:
                 break
             commits += 1
-            summaries += len(done.record.table("covers"))
+            summaries += len(result.record.table("covers"))
         facts.update(
             summaries=summaries,
             bytes=operation.bytes,
@@ -359,7 +365,7 @@ def build(
         broken = ", ".join(sorted({short(spec) for spec, _ in operation.failed}))
         raise Unsupported(
             f"{broken}: {len(operation.failed)} summaries could not be made",
-            hint="queries read these files; drop the index, or repair its package and build again",
+            hint="queries read these files; drop the index, or fix its package and build it again",
         )
     return BuildResult(summaries, commits, operation.bytes)
 
@@ -369,9 +375,9 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
 
     The table need not have the indexes ``specs`` yet. With ``anew`` existing coverage is ignored.
     """
-    known = {} if anew else uncovered(snapshot, specs)
+    masks = {} if anew else uncovered(snapshot, specs)
     shards, has_rows = snapshot.shards, _with_rows(snapshot)
-    lacking = [known.get(spec, has_rows) for spec in specs]
+    lacking = [masks.get(spec, has_rows) for spec in specs]
     if not has_rows.any() or not lacking:
         return BuildResult()
     rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[np.any(lacking, axis=0)]
@@ -380,8 +386,8 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
 
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
     """Return new specifications in their stored form. Raises Invalid as :func:`named_spec` does."""
-    wanted = texts("specs", given, "'bitmap(status)', or a list of such")
-    return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in wanted))
+    requested = texts("specs", given, "'bitmap(status)', or a list of such")
+    return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in requested))
 
 
 def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -389,20 +395,20 @@ def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[
 
     None means all. Raises Invalid for a name without an index.
     """
-    have = snapshot.definition.indexes
+    installed = snapshot.definition.indexes
     if given is None:
-        return have
-    found: list[str] = []
+        return installed
+    matches: list[str] = []
     for text in texts("specs", given, "'bitmap(status)', or a list of such"):
-        said = {text, _as_kept(text)}
-        mine = [spec for spec in have if said & _names(spec)]
-        if not mine:
+        spellings = {text, _as_kept(text)}
+        named = [spec for spec in installed if spellings & _names(spec)]
+        if not named:
             raise Invalid(
                 f"the table has no index {text!r}",
-                hint=f"it has {', '.join(map(short, have)) or 'none'}",
+                hint=f"it has {', '.join(map(short, installed)) or 'none'}",
             )
-        found += mine
-    return tuple(dict.fromkeys(found))
+        matches += named
+    return tuple(dict.fromkeys(matches))
 
 
 def _names(spec: str) -> set[str]:

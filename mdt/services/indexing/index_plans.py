@@ -26,7 +26,7 @@ def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
     Returns nothing if a record is damaged, because Hudi's view must not prevent a build.
     """
     history = snapshot.history
-    found: dict[str, Sequence[str]] = {}
+    plans: dict[str, Sequence[str]] = {}
     for seq, action in zip(history["seq"].to_pylist(), history["action"].to_pylist(), strict=True):
         if action != "index":
             continue
@@ -36,12 +36,12 @@ def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
             return {}
         if record is None:
             continue
-        told = record.header.get("indexing", {})
-        if told.get("plan"):
-            found[record.instant] = told["plan"]
-        for instant in (*told.get("done", {}), *told.get("dropped", ())):
-            found.pop(instant, None)
-    return found
+        fields = record.header.get("indexing", {})
+        if fields.get("plan"):
+            plans[record.instant] = fields["plan"]
+        for instant in (*fields.get("done", {}), *fields.get("dropped", ())):
+            plans.pop(instant, None)
+    return plans
 
 
 def ended(plans: Plans, left: Sequence[str], lacking: Sequence[str]) -> dict[str, Any]:
@@ -51,9 +51,13 @@ def ended(plans: Plans, left: Sequence[str], lacking: Sequence[str]) -> dict[str
         left: The table's indexes after the record.
         lacking: Indexes that do not cover all files of the plans then.
     """
-    mine = {instant: [spec for spec in specs if spec in left] for instant, specs in plans.items()}
-    done = {
-        instant: specs for instant, specs in mine.items() if specs and not set(specs) & set(lacking)
+    current = {
+        instant: [spec for spec in specs if spec in left] for instant, specs in plans.items()
     }
-    dropped = [instant for instant, specs in mine.items() if not specs]
-    return present(done=done, dropped=dropped)
+    completed = {
+        instant: specs
+        for instant, specs in current.items()
+        if specs and not set(specs) & set(lacking)
+    }
+    dropped = [instant for instant, specs in current.items() if not specs]
+    return present(done=completed, dropped=dropped)

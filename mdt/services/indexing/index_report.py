@@ -97,7 +97,7 @@ def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
     parsed, index = index_of(spec)
     covered, rows = coverage(snapshot, spec)
-    found: dict[str, object] = {
+    row: dict[str, object] = {
         "index": short(spec),
         "kind": parsed.kind,
         "column": ", ".join(parsed.columns),
@@ -106,21 +106,21 @@ def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
         "bytes": snapshot.index_bytes(spec),
     }
     if len(rows):
-        found["coverage"] = 100.0 * float(covered.sum()) / float(rows.sum())
+        row["coverage"] = 100.0 * float(covered.sum()) / float(rows.sum())
     if isinstance(index, str):
-        found["problem"] = explained(snapshot.definition, spec, index)
-    return found | _uses(counts, spec)
+        row["problem"] = explained(snapshot.definition, spec, index)
+    return row | _uses(counts, spec)
 
 
 def _uses(counts: Counts, spec: str) -> dict[str, object]:
     """Return the counted use of an index; missing fields are null."""
     use = counts.indexes.get(spec, IndexUse())
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if counts.queries:
-        found = {"queries": use.asked, "pruned": use.pruned}
+        fields = {"queries": use.asked, "pruned": use.pruned}
     if use.last_us:
-        found["last_used"] = _moment(use.last_us)
-    return found
+        fields["last_used"] = _moment(use.last_us)
+    return fields
 
 
 def _moment(us: int) -> datetime:
@@ -152,15 +152,15 @@ def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
             "table_stats"
         ):
             continue  # optimizers use them, queries do not
-        asked, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
+        uses, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
         if use.asked and saved >= size // 2:
             continue
         reason = (
-            f"of {use.queries} queries since it was created {use.asked} asked it; in"
-            f" {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, and it has {size:,} and costs"
-            " time at every write"
+            f"of {use.queries} queries since it was created, {use.asked} used it; in"
+            f" {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, but it takes {size:,} bytes and"
+            " time in every write"
         )
-        yield Advice("drop", short(spec), reason, size, queries=asked, saved=saved)
+        yield Advice("drop", short(spec), reason, size, queries=uses, saved=saved)
 
 
 def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
@@ -196,7 +196,7 @@ def _create(
     tested, read = (number * ADVICE_QUERIES // queries for number in (test.queries, test.read))
     rows = test.rows // test.queries
     reason = (
-        f"{test.queries} of {queries} queries test it and match {rows:,} rows in the mean; in"
+        f"{test.queries} of {queries} queries test it and match {rows:,} rows on average; in"
         f" {ADVICE_QUERIES:,} queries it saves {saved:,} of {read:,} bytes, and it takes about"
         f" {size:,} bytes and {seconds:.1f} s to build"
     )

@@ -98,11 +98,11 @@ class Rekey(Operation[RekeyPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RekeyPlan:
         """Choose a secret. Raises Invalid if the table has tombstones that must be kept."""
-        kept = len(in_force(snapshot)) if has_tombstones(snapshot) else 0
-        if kept and not self.forgets_deletes:
+        tombstones = len(in_force(snapshot)) if has_tombstones(snapshot) else 0
+        if tombstones and not self.forgets_deletes:
             raise Invalid(
-                f"the table remembers {kept} deletes by the hashes of their keys, which cannot be"
-                " hashed anew",
+                f"the table keeps {tombstones} deletes by the hashes of their keys, which cannot be"
+                " computed again",
                 hint=(
                     "rekey after mdt.delete.keeps.ordering.hours"
                     f" ({snapshot.definition.tombstone_hours}), or forget them:"
@@ -133,26 +133,28 @@ class Rekey(Operation[RekeyPlan]):
         ):
             return None
         if theirs.seq > plan.done.seq:
-            more = self._made(self.metadata.newest(), plan)
-            maps = pa.concat_tables([changes.maps, more.maps])
-            changes = replace(changes, maps=maps, key_parts=[*changes.key_parts, *more.key_parts])
+            added = self._made(self.metadata.newest(), plan)
+            maps = pa.concat_tables([changes.maps, added.maps])
+            changes = replace(changes, maps=maps, key_parts=[*changes.key_parts, *added.key_parts])
         return plan, changes
 
     def _made(self, snapshot: Snapshot, plan: RekeyPlan) -> Changes:
         """Write the missing maps of live files, and key parts of their file groups."""
-        done, groups = plan.done, snapshot.file_groups
-        assert done.claim is not None and plan.key_hash is not None, "it is being written"
+        state, groups = plan.done, snapshot.file_groups
+        assert state.claim is not None and plan.key_hash is not None, "it is being written"
         live = snapshot.live_numbers[snapshot.has_key_map[snapshot.live_numbers]]
-        live = live[~np.isin(snapshot.segment_ids[live], np.array(sorted(done.segments), np.int64))]
+        live = live[
+            ~np.isin(snapshot.segment_ids[live], np.array(sorted(state.segments), np.int64))
+        ]
         numbers = np.unique(groups.of_files(live)).tolist()
         storage = self.metadata.storage
-        path = paths.attachment(done.claim.instant, f"{done.claim.token}-{done.objects}")
+        path = paths.attachment(state.claim.instant, f"{state.claim.token}-{state.objects}")
         objects = AttachmentWriter(path, lambda path, parts: storage.create(path, parts))
         rows, parts = list[dict[str, object]](), list[KeyPart]()
         with ThreadPoolExecutor(self.options.threads("writer")) as pool:
             for first in range(0, len(numbers), _GROUPS_MAX):
-                some = numbers[first : first + _GROUPS_MAX]
-                made = []
+                batch = numbers[first : first + _GROUPS_MAX]
+                finished = []
                 for group in pool.map(
                     partial(
                         keys_of_group,
@@ -161,19 +163,19 @@ class Rekey(Operation[RekeyPlan]):
                         plan.key_hash,
                         frozenset(live.tolist()),
                     ),
-                    some,
+                    batch,
                 ):
                     rows += [
                         _row(objects, segment, keys, pages) for segment, keys, pages in group.maps
                     ]
-                    made.append(replace(group, maps=()))
+                    finished.append(replace(group, maps=()))
                     objects.settle()
                     if self.progress is not None:
                         self.progress(len(rows), len(live))
-                parts += joined_key_parts(self.metadata.key_index(snapshot), objects, made)
+                parts += joined_key_parts(self.metadata.key_index(snapshot), objects, finished)
         objects.write(storage)
-        done.segments.update(snapshot.segment_ids[live].tolist())
-        done.seq, done.objects = snapshot.seq, done.objects + 1
+        state.segments.update(snapshot.segment_ids[live].tolist())
+        state.seq, state.objects = snapshot.seq, state.objects + 1
         return Changes(maps=pa.Table.from_pylist(rows, schema=MAPS), key_parts=parts)
 
 
@@ -201,16 +203,16 @@ def keys_of_group(
     definition, index = snapshot.definition, metadata.key_index(snapshot)
     schema = with_meta(definition.schema)
     ordering = () if definition.ordering is None else (definition.ordering,)
-    wanted = pa.schema(
+    columns = pa.schema(
         [schema.field(n) for n in dict.fromkeys((RECORD_KEY, *definition.key, *ordering))]
     )
-    maps, tables = [], [wanted.empty_table()]
+    maps, tables = [], [columns.empty_table()]
     hashes = [key_hash.hash(tables[0][RECORD_KEY].combine_chunks())]
     for number in snapshot.file_groups.members(group).tolist():
         segment = snapshot.segment(number)
         if segment.key_map is None:
             continue
-        tables.append(read_columns(metadata.storage, definition, segment, wanted))
+        tables.append(read_columns(metadata.storage, definition, segment, columns))
         hashes.append(key_hash.hash(tables[-1][RECORD_KEY].combine_chunks()))
         if number in files:
             words = key_map.ordering_words(tables[-1][ordering[0]]) if ordering else None

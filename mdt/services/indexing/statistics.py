@@ -75,12 +75,12 @@ def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 
 
 def _counts(snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
-    found = snapshot.column_stats(snapshot.definition.statistics_name(path))
+    stats = snapshot.column_stats(snapshot.definition.statistics_name(path))
     live = snapshot.has_rows
-    if found is None or not live.any():
+    if stats is None or not live.any():
         return {}
-    known = found.filter(pa.array(live & np.asarray(found["values"].is_valid())))
-    total = column_stats.merge(column_stats.from_table(known))
+    usable = stats.filter(pa.array(live & np.asarray(stats["values"].is_valid())))
+    total = column_stats.merge(column_stats.from_table(usable))
     return {
         "rows": total.values,
         "nulls": total.nulls,
@@ -100,14 +100,16 @@ def _text(key: bytes | None, type: pa.DataType) -> str | None:
 def _distinct(
     metadata: Metadata, snapshot: Snapshot, path: str, type: pa.DataType
 ) -> dict[str, Any]:
-    found = summary(metadata, snapshot, path)
-    if found is None:
+    column_summary = summary(metadata, snapshot, path)
+    if column_summary is None:
         return {}
-    common = [{"value": str(c.value), "count": c.count, "error": c.error} for c in found.common]
+    common = [
+        {"value": str(c.value), "count": c.count, "error": c.error} for c in column_summary.common
+    ]
     return {
-        "distinct": found.distinct,
-        "distinct_low": found.distinct_low,
-        "distinct_high": found.distinct_high,
+        "distinct": column_summary.distinct,
+        "distinct_low": column_summary.distinct_low,
+        "distinct_high": column_summary.distinct_high,
         "common": common,
     }
 

@@ -68,8 +68,8 @@ class Arrangement:
 
 def members(snapshot: Snapshot, unit: Unit) -> list[int]:
     """Return the numbers of a unit's files with live rows, group by group, oldest first."""
-    found = np.concatenate([snapshot.file_groups.members(group) for group in unit.groups])
-    return [int(i) for i in found if snapshot.has_rows[i]]
+    numbers = np.concatenate([snapshot.file_groups.members(group) for group in unit.groups])
+    return [int(i) for i in numbers if snapshot.has_rows[i]]
 
 
 def arrangement(
@@ -96,10 +96,10 @@ def arrangement(
         ranked = [ranks(column) for column in columns]
         order = order_along(curve, ranked)
     ends = _ends(len(rows), _bytes(snapshot, files), options.max_file_bytes, len(unit.groups))
-    stood = _starts([rows for _, rows in parts])
-    stand = _new_starts(ends, options.row_group_rows)
-    before = [_share(one, stood, one) for one in ranked]
-    after = [_share(one[order], stand, one) for one in ranked]
+    old_starts = _starts([rows for _, rows in parts])
+    new_starts = _new_starts(ends, options.row_group_rows)
+    before = [_share(column_ranks, old_starts, column_ranks) for column_ranks in ranked]
+    after = [_share(column_ranks[order], new_starts, column_ranks) for column_ranks in ranked]
     return Arrangement(order, ends, float(np.mean(before)), float(np.mean(after)))
 
 
@@ -123,14 +123,16 @@ def carried(
     for i in range(len(columns)):
         columns[i] = _movable(columns[i])
     key, record_key = snapshot.definition.key, schema.get_field_index(RECORD_KEY)
-    same = schema.get_field_index(key[0]) if len(key) == 1 else record_key
-    if columns[same].equals(columns[record_key]):
-        columns[record_key] = columns[same]
+    key_position = schema.get_field_index(key[0]) if len(key) == 1 else record_key
+    if columns[key_position].equals(columns[record_key]):
+        columns[record_key] = columns[key_position]
     for ends in _pieces(found.ends, _MOVED_BYTES // row_bytes):
         indices = pa.array(found.order[ends[0] : ends[-1]])
         # gather columns that share memory once
-        of = dict(zip(map(id, columns), columns, strict=True))
-        parts = dict(zip(of, pool.map(partial(_taken, indices), of.values()), strict=True))
+        distinct = dict(zip(map(id, columns), columns, strict=True))
+        parts = dict(
+            zip(distinct, pool.map(partial(_taken, indices), distinct.values()), strict=True)
+        )
         moved = pa.table([parts[id(column)] for column in columns], schema=schema)
         yield [_giving(moved.slice(start - ends[0], end - start)) for start, end in pairwise(ends)]
 
@@ -152,8 +154,8 @@ def _taken(indices: pa.Array, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     parquet-cpp takes twice as long to compute bounds of a dictionary.
     """
-    found = column.take(indices)
-    return found.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else found
+    values = column.take(indices)
+    return values.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else values
 
 
 def _pieces(ends: Int64Array, rows: int) -> Iterator[list[int]]:

@@ -113,10 +113,10 @@ def affordable(
     due = np.flatnonzero(need >= 1)
     order = due[np.argsort(-need[due], kind="stable")]
     bytes_max = max(scope.bytes_max, int(costs[need >= OVERDUE].sum()) // OVERDUE_SHARE)
-    taken, used = list[int](), 0
-    for at in order.tolist():
-        is_first = not taken and (scope.takes_any or need[at] >= OVERDUE)
-        if is_first or used + costs[at] <= bytes_max:
-            taken.append(at)
-            used += int(costs[at])
-    return taken
+    chosen, total = list[int](), 0
+    for position in order.tolist():
+        is_first = not chosen and (scope.takes_any or need[position] >= OVERDUE)
+        if is_first or total + costs[position] <= bytes_max:
+            chosen.append(position)
+            total += int(costs[position])
+    return chosen

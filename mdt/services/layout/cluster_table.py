@@ -89,9 +89,9 @@ def cluster(
     start, counts = metadata.newest(), metadata.usage.total()
     if has_buckets(start.definition.key_index):
         raise Unsupported(
-            "rows of a table with buckets stand in the file groups of their keys, so they cannot be"
-            " put in another order",
-            hint="take another key index for a new table, or skipping indexes for this one",
+            "a table with a bucket key index cannot be clustered, because each row belongs to the"
+            " file group of its bucket",
+            hint="use skipping indexes, or another key index for a new table",
         )
     chosen = select(start, partitions)
     if curve is not None:
@@ -105,22 +105,22 @@ def cluster(
     with logs.service(metadata.storage, start.definition.name, "cluster") as facts:
         operation = Clustering(metadata, options, columns, curve, chosen, progress, runner)
         try:
-            done = commit(operation)
+            committed = commit(operation)
         except NothingGained:
-            done = None
-        record = None if done is None else done.record
-        if done is None or record is None:
-            same = {name: (before[name], before[name]) for name in columns}
-            found = ClusterResult(
+            committed = None
+        record = None if committed is None else committed.record
+        if committed is None or record is None:
+            overlap = {name: (before[name], before[name]) for name in columns}
+            unchanged = ClusterResult(
                 start.seq,
                 "",
                 columns,
                 curve,
-                overlap=same,
+                overlap=overlap,
                 files_read=_read(counted, before, before),
             )
-            return found if done is None else _planned(found, done, options)
-        after = overlaps(done.snapshot, list(watched), chosen)
+            return unchanged if committed is None else _planned(unchanged, committed, options)
+        after = overlaps(committed.snapshot, list(watched), chosen)
         files = record.table("files")
         replaced = sum(map(len, record.replaced.values()))
         rows = sum(files["rows"].to_pylist())
@@ -137,8 +137,8 @@ def cluster(
             rows,
             {name: (before[name], after[name]) for name in columns},
             _read(counted, before, after),
-            done.attempts,
-            done.warnings,
+            committed.attempts,
+            committed.warnings,
             written_by(record).bytes,
         )
 
@@ -154,10 +154,10 @@ def _planned(
         sum(snapshot.file_groups.group(group).bytes for group in unit.groups)
         for unit in done.plan.units
     ]
-    made = sum(max(1, -(-size // options.max_file_bytes)) for size in sizes)
+    file_count = sum(max(1, -(-size // options.max_file_bytes)) for size in sizes)
     size = estimated(snapshot, done.plan).bytes
     return replace(
-        found, groups_replaced=len(groups), groups_made=made, rows=rows, bytes_written=size
+        found, groups_replaced=len(groups), groups_made=file_count, rows=rows, bytes_written=size
     )
 
 
@@ -172,31 +172,31 @@ def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
     Raises Invalid for unknown columns, types without an order, and too many columns.
     """
     schema = snapshot.definition.schema
-    found = tuple(
+    columns = tuple(
         dict.fromkeys(column_name(name, schema) for name in texts("by", by, "['city', 'ts']"))
     )
-    unknown = [name for name in found if name not in _known(snapshot, found)]
+    unknown = [name for name in columns if name not in _known(snapshot, columns)]
     if unknown:
         names = ", ".join(schema.names)
         raise Invalid(
-            f"rows cannot be put in order by {unknown[0]!r}",
-            hint=f"name columns of scalar types: {names}",
+            f"rows cannot be sorted by {unknown[0]!r}",
+            hint=f"use columns of scalar types: {names}",
         )
-    if not 0 < len(found) <= COLUMNS_MAX:
+    if not 0 < len(columns) <= COLUMNS_MAX:
         raise Invalid(
-            f"{len(found)} columns to cluster by",
-            hint=f"name 1 to {COLUMNS_MAX}, the most used first",
+            f"a table cannot be clustered by {len(columns)} columns",
+            hint=f"use 1 to {COLUMNS_MAX} columns, the most used first",
         )
-    return found
+    return columns
 
 
 def _known(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     """Return the ``names`` of existing columns whose values have an order."""
     schema = snapshot.definition.schema
-    found = {name: column_paths.field_at(schema, name) for name in names}
+    fields = {name: column_paths.field_at(schema, name) for name in names}
     return [
         name
-        for name, column in found.items()
+        for name, column in fields.items()
         if column is not None and values.supports(column.type)
     ]
 
@@ -211,20 +211,20 @@ def auto_columns(
     counted.
     """
     uses = {name: queries for name, queries in _counted(counts).items() if queries}
-    known = [
+    candidates = [
         name
         for name in _known(snapshot, list(uses))
         if name not in snapshot.definition.partition_by
     ]
-    if not known:
+    if not candidates:
         raise Invalid(
-            f"which columns to cluster by is not known: {NOT_COUNTED}",
-            hint="name them: by=['city', 'ts']",
+            f"no columns to cluster by can be chosen: {NOT_COUNTED}",
+            hint="name the columns: by=['city', 'ts']",
         )
-    overlap = overlaps(snapshot, known, partitions)
-    worth = {name: uses[name] * max(overlap[name] - 1.0, 0.0) for name in known}
+    overlap = overlaps(snapshot, candidates, partitions)
+    worth = {name: uses[name] * max(overlap[name] - 1.0, 0.0) for name in candidates}
     best = max(worth.values())
-    order = sorted(known, key=lambda name: (-worth[name], -uses[name], name))
+    order = sorted(candidates, key=lambda name: (-worth[name], -uses[name], name))
     return tuple(name for name in order if worth[name] >= _AUTO_SHARE_MIN * best)[
         :_AUTO_COLUMNS_MAX
     ]
@@ -237,8 +237,8 @@ def _read(
     total = sum(n for name, n in uses.items() if name in before)
     if not total:
         return None
-    found = [
-        sum(n * at[name] for name, n in uses.items() if name in at) / total
-        for at in (before, after)
+    means = [
+        sum(n * overlap[name] for name, n in uses.items() if name in overlap) / total
+        for overlap in (before, after)
     ]
-    return found[0], found[1]
+    return means[0], means[1]

@@ -79,25 +79,25 @@ class Clustering(Operation[ClusteringPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
         """Return the plan."""
-        found = self._units(snapshot)
-        groups = [group for unit in found for group in unit.groups]
+        chosen = self._units(snapshot)
+        groups = [group for unit in chosen for group in unit.groups]
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(groups)))
-        partitions = sorted({unit.partition for unit in found})
-        return ClusteringPlan(footprint, partitions, is_needed=bool(found), units=found)
+        partitions = sorted({unit.partition for unit in chosen})
+        return ClusteringPlan(footprint, partitions, is_needed=bool(chosen), units=chosen)
 
     def _units(self, snapshot: Snapshot) -> list[Unit]:
         """Return the units with overlapping ranges."""
-        found = units(snapshot, self.options, self.by, self.curve, self.partitions)
-        return apart(self.metadata, snapshot, found)
+        candidates = units(snapshot, self.options, self.by, self.curve, self.partitions)
+        return apart(self.metadata, snapshot, candidates)
 
     def write(self, snapshot: Snapshot, plan: ClusteringPlan, claim: Claim) -> Changes:
         """Rewrite the units that improve. Raises NothingGained if there are none."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         changes = self.runner(shared, self._rewrite(), plan.units, self.progress)
-        told = changes.extra.get("clustering_plan")
-        if not told:
+        entries = changes.extra.get("clustering_plan")
+        if not entries:
             raise NothingGained
-        return replace(changes, extra={"clustering_plan": told, "replaced": _replaced(told)})
+        return replace(changes, extra={"clustering_plan": entries, "replaced": _replaced(entries)})
 
     def _rewrite(self) -> Rewrite[Unit]:
         return partial(clustered, self.by, self.curve)
@@ -109,17 +109,19 @@ class Clustering(Operation[ClusteringPlan]):
 
         Returns None if nothing is left, or for another kind of conflict.
         """
-        lost = plan.footprint.groups & theirs.changed_groups
-        if not lost or plan.footprint.txn in theirs.rolled_back:
+        conflicting = plan.footprint.groups & theirs.changed_groups
+        if not conflicting or plan.footprint.txn in theirs.rolled_back:
             return None
-        told = changes.extra["clustering_plan"]
-        kept = [
-            unit for unit in told if not lost.intersection(one["fileId"] for one in unit["slices"])
+        entries = changes.extra["clustering_plan"]
+        remaining = [
+            unit
+            for unit in entries
+            if not conflicting.intersection(entry["fileId"] for entry in unit["slices"])
         ]
-        if not kept:
+        if not remaining:
             return None
-        footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
-        return replace(plan, footprint=footprint), _without(snapshot, changes, kept)
+        footprint = replace(plan.footprint, groups=plan.footprint.groups - conflicting)
+        return replace(plan, footprint=footprint), _without(snapshot, changes, remaining)
 
 
 Made = list[tuple[Unit, int]]
@@ -142,8 +144,8 @@ def clustered(
     """
 
     def arranged(job: WriteJob, unit: Unit) -> Arrangement | None:
-        found = arrangement(job.metadata, job.snapshot, job.options, unit, by, curve)
-        return found if found.pays(len(unit.groups)) else None
+        candidate = arrangement(job.metadata, job.snapshot, job.options, unit, by, curve)
+        return candidate if candidate.pays(len(unit.groups)) else None
 
     return rearranged(arranged, shared, work, part, progress)
 
@@ -155,10 +157,10 @@ def rearranged(
 
     Returns new files, removed files, and Hudi's plan.
     """
-    made: Made = []
-    written = _written(arranged, shared, work, made, progress)
+    rewritten: Made = []
+    written = _written(arranged, shared, work, rewritten, progress)
     changes = collect(shared, written, threads=shared.options.threads("writer"), part=part)
-    return _told(shared.snapshot, changes, made)
+    return _told(shared.snapshot, changes, rewritten)
 
 
 def _written(
@@ -172,12 +174,13 @@ def _written(
     task = 0
     with ThreadPoolExecutor(shared.options.threads("writer")) as pool:
         for number, unit in enumerate(work, 1):
-            found = arranged(shared, unit)
-            if found is not None:
-                made.append((unit, len(found.ends)))
-                for rows in carried(shared.metadata, shared.snapshot, unit, found, pool):
+            new_order = arranged(shared, unit)
+            if new_order is not None:
+                made.append((unit, len(new_order.ends)))
+                for rows in carried(shared.metadata, shared.snapshot, unit, new_order, pool):
                     slices = [
-                        Slice(unit.partition, _home(shared, unit, of), carried=of) for of in rows
+                        Slice(unit.partition, _home(shared, unit, file_rows), carried=file_rows)
+                        for file_rows in rows
                     ]
                     shared.marked.mark(enumerate(slices, task))
                     yield from pool.map(shared.run, range(task, task + len(slices)), slices)
@@ -203,10 +206,10 @@ def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
 
 def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:
     """Add the removed files and Hudi's plan to ``changes``. Files are in the order of the units."""
-    plan, removed, at = [], list(changes.removed), 0
+    plan, removed, start = [], list(changes.removed), 0
     for unit, count in made:
-        outputs = [file.file_id for file in changes.files[at : at + count]]
-        at += count
+        outputs = [file.file_id for file in changes.files[start : start + count]]
+        start += count
         slices = [_slice(snapshot, group) for group in unit.groups]
         plan.append({"slices": slices, "outputs": outputs})
         for group in unit.groups:
@@ -227,11 +230,11 @@ def _slice(snapshot: Snapshot, group: int) -> dict[str, Any]:
 
 def _replaced(plan: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return partition path -> ids of the replaced file groups."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for unit in plan:
-        for one in unit["slices"]:
-            found.setdefault(one["partitionPath"], []).append(one["fileId"])
-    return found
+        for entry in unit["slices"]:
+            groups.setdefault(entry["partitionPath"], []).append(entry["fileId"])
+    return groups
 
 
 def _without(snapshot: Snapshot, changes: Changes, kept: Sequence[Mapping[str, Any]]) -> Changes:
@@ -240,12 +243,12 @@ def _without(snapshot: Snapshot, changes: Changes, kept: Sequence[Mapping[str, A
     files = [file for file in changes.files if file.file_id in outputs]
     replaced = _replaced(kept)
     numbers = snapshot.file_groups.number([name for names in replaced.values() for name in names])
-    gone = {
+    segments = {
         int(s)
         for group in numbers.tolist()
         for s in snapshot.segment_ids[snapshot.file_groups.members(group)]
     }
-    removed = [segment for segment in changes.removed if segment in gone]
+    removed = [segment for segment in changes.removed if segment in segments]
     extra = {
         "clustering_plan": list(kept),
         "replaced": replaced,

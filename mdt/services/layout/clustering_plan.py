@@ -52,24 +52,29 @@ def units(
     """
     groups, places = partitioned(snapshot, partitions)
     size = _bytes(snapshot, groups)
-    known = {column: ranges(snapshot, groups, column) for column in by} if len(groups) else {}
-    found = []
-    for partition, here in places.items():
-        taken = _taken(
-            {column: one.of(here) for column, one in known.items()}, size[here], options, curve
+    column_ranges = (
+        {column: ranges(snapshot, groups, column) for column in by} if len(groups) else {}
+    )
+    chosen = []
+    for partition, positions in places.items():
+        selected = _taken(
+            {column: bounds.of(positions) for column, bounds in column_ranges.items()},
+            size[positions],
+            options,
+            curve,
         )
-        for part in taken:
-            found.append(Unit(partition, tuple(groups[here[part]].tolist())))
-    return found
+        for part in selected:
+            chosen.append(Unit(partition, tuple(groups[positions[part]].tolist())))
+    return chosen
 
 
 def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
     """Return the total file size of each group (int64[groups])."""
     files = snapshot.live_numbers
     of_file = snapshot.file_groups.of_files(files)
-    wanted = np.isin(of_file, groups)
-    sizes = snapshot.files.numpy("size")[files[wanted]]
-    total = np.bincount(np.searchsorted(groups, of_file[wanted]), sizes, len(groups))
+    is_selected = np.isin(of_file, groups)
+    sizes = snapshot.files.numpy("size")[files[is_selected]]
+    total = np.bincount(np.searchsorted(groups, of_file[is_selected]), sizes, len(groups))
     return total.astype(np.int64)
 
 
@@ -85,7 +90,7 @@ def _taken(
     chosen = np.flatnonzero(
         ((width > 1) & (width >= _WIDE_SHARE * width.max(initial=0))) | is_small
     )
-    meets = _width({column: one.of(chosen) for column, one in known.items()}, curve) > 1
+    meets = _width({column: bounds.of(chosen) for column, bounds in known.items()}, curve) > 1
     chosen = chosen[meets | is_small[chosen]]
     if len(chosen) < 2:
         return []
@@ -100,9 +105,9 @@ def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
 
     A sort uses the first column that separates groups, a curve the mean of all columns.
     """
-    met = [one.met() for one in known.values()]
+    met = [column.met() for column in known.values()]
     if curve == SORT:
-        return next((one for one in met if one.min(initial=0) < len(one)), met[0])
+        return next((column for column in met if column.min(initial=0) < len(column)), met[0])
     return np.ceil(np.mean(met, axis=0)).astype(np.int64)
 
 
@@ -117,11 +122,12 @@ def _ends(first: Ranges, size: Int64Array, options: Options, *, may_cut: bool) -
     if may_cut:
         gap[1:] = first.low[1:] > np.maximum.accumulate(first.high)[:-1]
     ends, total = [], 0
-    for i, (is_gap, one) in enumerate(zip(gap.tolist(), size.tolist(), strict=True)):
+    for i, (is_gap, group_bytes) in enumerate(zip(gap.tolist(), size.tolist(), strict=True)):
         if total and (
-            total + one > options.cluster_unit_bytes or (is_gap and total >= options.max_file_bytes)
+            total + group_bytes > options.cluster_unit_bytes
+            or (is_gap and total >= options.max_file_bytes)
         ):
             ends.append(i)
             total = 0
-        total += one
+        total += group_bytes
     return np.array(ends, np.int64)

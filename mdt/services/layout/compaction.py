@@ -96,25 +96,25 @@ class Compaction(Operation[CompactionPlan]):
 
         Returns None if nothing is left, or for another kind of conflict.
         """
-        lost = plan.footprint.groups & theirs.changed_groups
-        kept = [f for f in changes.files if f.file_id not in lost]
-        if not lost or not kept or plan.footprint.txn in theirs.rolled_back:
+        conflicting = plan.footprint.groups & theirs.changed_groups
+        remaining = [f for f in changes.files if f.file_id not in conflicting]
+        if not conflicting or not remaining or plan.footprint.txn in theirs.rolled_back:
             return None
-        numbers = set(snapshot.file_groups.number(sorted(lost)).tolist())
-        gone: set[int] = set()
+        numbers = set(snapshot.file_groups.number(sorted(conflicting)).tolist())
+        segments: set[int] = set()
         for group in numbers:
-            gone.update(snapshot.segment_ids[snapshot.file_groups.members(group)].tolist())
-        extra = {**changes.extra, "left_out": left_out(changes, kept)}
+            segments.update(snapshot.segment_ids[snapshot.file_groups.members(group)].tolist())
+        extra = {**changes.extra, "left_out": left_out(changes, remaining)}
         if "compaction_plan" in extra:
             extra["compaction_plan"] = [
-                one for one in extra["compaction_plan"] if one["fileId"] not in lost
+                entry for entry in extra["compaction_plan"] if entry["fileId"] not in conflicting
             ]
-        footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
+        footprint = replace(plan.footprint, groups=plan.footprint.groups - conflicting)
         groups = [g for g in plan.groups if g not in numbers]
-        removed = [s for s in changes.removed if s not in gone]
+        removed = [s for s in changes.removed if s not in segments]
         return (
             replace(plan, footprint=footprint, groups=groups),
-            replace(changes, files=kept, removed=removed, extra=extra),
+            replace(changes, files=remaining, removed=removed, extra=extra),
         )
 
 

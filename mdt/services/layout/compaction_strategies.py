@@ -110,17 +110,19 @@ def chosen(
     Raises Invalid for an unknown strategy, or if a strategy does not return a number for each
     group.
     """
-    found = dirty(snapshot)
+    candidates = dirty(snapshot)
     if partitions is not None:
-        found = found.taken(np.flatnonzero(np.isin(found.partition.astype(str), list(partitions))))
-    priority = _priority(strategy, found)
-    kept = np.flatnonzero(priority >= 0)
-    found = found.taken(kept[np.argsort(-priority[kept], kind="stable")])
+        candidates = candidates.taken(
+            np.flatnonzero(np.isin(candidates.partition.astype(str), list(partitions)))
+        )
+    priority = _priority(strategy, candidates)
+    eligible = np.flatnonzero(priority >= 0)
+    candidates = candidates.taken(eligible[np.argsort(-priority[eligible], kind="stable")])
     if budget_bytes is None:
-        return found.group.tolist()
-    within = np.cumsum(found.bytes) <= budget_bytes
+        return candidates.group.tolist()
+    within = np.cumsum(candidates.bytes) <= budget_bytes
     within[:1] = True
-    return found.group[np.logical_and.accumulate(within)].tolist()
+    return candidates.group[np.logical_and.accumulate(within)].tolist()
 
 
 def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
@@ -134,9 +136,9 @@ def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
     of_file = snapshot.file_groups.of_files(files)
     is_log, dead = snapshot.kind[files] != BASE, snapshot.dead_rows[files]
     group = np.unique(of_file[is_log | (dead > 0)])
-    here = np.isin(of_file, group)
-    files, is_log, dead = files[here], is_log[here], dead[here]
-    place = np.searchsorted(group, of_file[here])
+    is_selected = np.isin(of_file, group)
+    files, is_log, dead = files[is_selected], is_log[is_selected], dead[is_selected]
+    place = np.searchsorted(group, of_file[is_selected])
     size = snapshot.files.numpy("size")[files]
     begun, commits = np.full(len(group), np.iinfo(np.int64).max), np.zeros(len(group), np.int64)
     np.minimum.at(begun, place, snapshot.segment_ids[files] >> 20)
@@ -162,13 +164,13 @@ def _priority(strategy: str | Strategy, found: Dirty) -> Float64Array:
     rank = STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if not callable(rank):
         raise Invalid(
-            f"strategy={strategy!r} is not possible",
-            hint=f"give one of {', '.join(STRATEGIES)}, or a function",
+            f"unknown strategy {strategy!r}",
+            hint=f"use one of {', '.join(STRATEGIES)}, or a function",
         )
     priority = np.asarray(rank(found))
     if priority.shape != found.group.shape or not np.issubdtype(priority.dtype, np.number):
         raise Invalid(
             "a strategy must return a number for each file group",
-            hint=f"there are {len(found.group)}",
+            hint=f"there are {len(found.group)} file groups",
         )
     return priority.astype(np.float64)

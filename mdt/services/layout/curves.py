@@ -84,10 +84,10 @@ def ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:
         pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     ):
         return _sampled_ranks(column)
-    found = numbers(pc.rank(column, tiebreaker="min")).astype(np.int64) - 1
+    ranked = numbers(pc.rank(column, tiebreaker="min")).astype(np.int64) - 1
     if column.null_count:  # pyarrow 24 gives NaN and null the same rank
-        found[flags(pc.is_null(column))] = len(column) - column.null_count
-    return found
+        ranked[flags(pc.is_null(column))] = len(column) - column.null_count
+    return ranked
 
 
 def _sampled_ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:
@@ -96,13 +96,13 @@ def _sampled_ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:
     is_null = flags(pc.is_null(column))
     values = numbers(pc.fill_null(column, pa.scalar(0).cast(column.type)))
     # evenly spread, and not aligned with periods of the rows
-    at = (np.arange(_RANKED_ROWS_MAX) * _GOLDEN % 1.0 * n).astype(np.int64)
-    bounds = np.sort(values[at[~is_null[at]]])[:: _RANKED_ROWS_MAX // _CELLS]
-    found = (
+    sample = (np.arange(_RANKED_ROWS_MAX) * _GOLDEN % 1.0 * n).astype(np.int64)
+    bounds = np.sort(values[sample[~is_null[sample]]])[:: _RANKED_ROWS_MAX // _CELLS]
+    ranked = (
         np.searchsorted(bounds, values).astype(np.int64) * (n - nulls - 1) // max(1, len(bounds))
     )
-    found[is_null] = n - nulls
-    return found
+    ranked[is_null] = n - nulls
+    return ranked
 
 
 def codes(ranked: Sequence[Int64Array], curve: str) -> UInt64Array:
@@ -113,13 +113,13 @@ def codes(ranked: Sequence[Int64Array], curve: str) -> UInt64Array:
     n, d = len(ranked[0]), len(ranked)
     assert 2 <= d <= COLUMNS_MAX, "fewer columns need no curve, more have no use of one"
     bits = min(_CODE_BITS // d, -(-(max(n, 1).bit_length() + _CELLS_PER_ROW_BITS) // d))
-    found = np.empty(n, np.uint64)
+    positions = np.empty(n, np.uint64)
     for start in range(0, n, _BLOCK_ROWS):
-        block = [_scaled(one[start : start + _BLOCK_ROWS], n, bits) for one in ranked]
+        block = [_scaled(axis[start : start + _BLOCK_ROWS], n, bits) for axis in ranked]
         if curve == HILBERT:
             _to_hilbert(block, bits)
-        found[start : start + _BLOCK_ROWS] = _interleaved(block, bits)
-    return found
+        positions[start : start + _BLOCK_ROWS] = _interleaved(block, bits)
+    return positions
 
 
 def _scaled(ranked: Int64Array, n: int, bits: int) -> UInt32Array:
@@ -129,13 +129,13 @@ def _scaled(ranked: Int64Array, n: int, bits: int) -> UInt32Array:
 
 def _interleaved(axes: Sequence[UInt32Array], bits: int) -> UInt64Array:
     """Interleave the bits of ``axes``, beginning with the highest bit of the first axis."""
-    found = np.zeros(len(axes[0]), np.uint64)
+    interleaved = np.zeros(len(axes[0]), np.uint64)
     one = np.uint64(1)
     for bit in range(bits - 1, -1, -1):
         for axis in axes:
-            found <<= one
-            found |= (axis >> np.uint32(bit)) & np.uint32(1)
-    return found
+            interleaved <<= one
+            interleaved |= (axis >> np.uint32(bit)) & np.uint32(1)
+    return interleaved
 
 
 def _to_hilbert(axes: Sequence[UInt32Array], bits: int) -> None:

@@ -64,13 +64,17 @@ def _movable(
     snapshot: Snapshot, numbers: Sequence[int], files: Sequence[Segment]
 ) -> list[tuple[int, Segment]]:
     """Return (number, file) of the log files whose rows may be moved, oldest first."""
-    deletes = [at for at, file in enumerate(files) if file.deletes]
+    deletes = [position for position, file in enumerate(files) if file.deletes]
     settled = deletes[-1] if deletes else -1
-    found = []
-    for at, (number, file) in enumerate(zip(numbers, files, strict=True)):
-        if file.kind != BASE and not file.deletes and (at > settled or not snapshot.vector(number)):
-            found.append((number, file))
-    return found
+    movable = []
+    for position, (number, file) in enumerate(zip(numbers, files, strict=True)):
+        if (
+            file.kind != BASE
+            and not file.deletes
+            and (position > settled or not snapshot.vector(number))
+        ):
+            movable.append((number, file))
+    return movable
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +98,10 @@ class LogCompaction(Compaction):
     def prepare(self, snapshot: Snapshot, txn: str) -> LogCompactionPlan:
         """Return a plan with the log files to merge."""
         numbers = snapshot.file_groups.number(self.names or ())
-        found = {
+        logs_by_group = {
             group: joined(snapshot, group, self.least) for group in numbers[numbers >= 0].tolist()
         }
-        files = {group: logs for group, logs in found.items() if logs}
+        files = {group: logs for group, logs in logs_by_group.items() if logs}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(list(files))))
         partitions = sorted({snapshot.file_groups.partition(group) for group in files})
         return LogCompactionPlan(
@@ -108,10 +112,10 @@ class LogCompaction(Compaction):
         """Write one log file for each file group."""
         assert isinstance(plan, LogCompactionPlan)
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        work = []
+        slices = []
         for group, logs in sorted(plan.files.items()):
             carried = partial(self._live, snapshot, logs)
-            work.append(
+            slices.append(
                 Slice(
                     snapshot.file_groups.partition(group),
                     group,
@@ -120,7 +124,7 @@ class LogCompaction(Compaction):
                     replaced=logs,
                 )
             )
-        return write_slices(shared, work, lambda one: one, self.progress, read=sorted(plan.files))
+        return write_slices(shared, slices, lambda one: one, self.progress, read=sorted(plan.files))
 
     def _live(self, snapshot: Snapshot, logs: Sequence[int]) -> list[pa.Table]:
         return [live_rows(self.metadata, snapshot, number) for number in logs]

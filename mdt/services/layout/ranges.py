@@ -37,9 +37,9 @@ class Ranges:
 
         O(n log n).
         """
-        begun = np.searchsorted(np.sort(self.low), self.high, side="right")
+        started = np.searchsorted(np.sort(self.low), self.high, side="right")
         ended = np.searchsorted(np.sort(self.high), self.low, side="left")
-        return (begun - ended).astype(np.int64)
+        return (started - ended).astype(np.int64)
 
     def depth(self, points: Int64Array | None = None) -> float:
         """Return the mean number of ranges that contain a point, 0.0 without points.
@@ -50,9 +50,9 @@ class Ranges:
             points = (self.low + self.high) // 2
         if not len(points):
             return 0.0
-        begun = np.searchsorted(np.sort(self.low), points, side="right")
+        started = np.searchsorted(np.sort(self.low), points, side="right")
         ended = np.searchsorted(np.sort(self.high), points, side="left")
-        return float((begun - ended).mean())
+        return float((started - ended).mean())
 
 
 def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
@@ -62,8 +62,8 @@ def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
     """
     files = np.flatnonzero(snapshot.has_rows)
     of_file = snapshot.file_groups.of_files(files)
-    wanted = np.isin(of_file, groups)
-    files, group = files[wanted], np.searchsorted(groups, of_file[wanted])
+    is_selected = np.isin(of_file, groups)
+    files, group = files[is_selected], np.searchsorted(groups, of_file[is_selected])
     low, high = _bounds(snapshot.column_stats(snapshot.definition.statistics_name(column)), files)
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), -1)
     np.minimum.at(first, group, low)
@@ -102,9 +102,9 @@ def overlaps(
     for all.
     """
     groups, places = partitioned(snapshot, partitions)
-    found = {}
+    overlap = {}
     for column in columns:
         whole = ranges(snapshot, groups, column)
         depths = [whole.of(places_).depth() * len(places_) for places_ in places.values()]
-        found[column] = sum(depths) / len(groups) if len(groups) else 0.0
-    return found
+        overlap[column] = sum(depths) / len(groups) if len(groups) else 0.0
+    return overlap

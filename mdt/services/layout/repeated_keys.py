@@ -24,29 +24,29 @@ def apart(metadata: Metadata, snapshot: Snapshot, units: Sequence[Unit]) -> list
     """
     if not snapshot.definition.keys_repeat:
         return list(units)
-    return [kept for unit in units if (kept := _apart(metadata, snapshot, unit)).groups]
+    return [remaining for unit in units if (remaining := _apart(metadata, snapshot, unit)).groups]
 
 
 def _apart(metadata: Metadata, snapshot: Snapshot, unit: Unit) -> Unit:
-    known, kept = np.empty(0, np.uint64), []
+    seen_hashes, groups = np.empty(0, np.uint64), []
     for group in unit.groups:
         hashes = _live_hashes(metadata, snapshot, group)
-        if not np.isin(hashes, known).any():
-            known = np.concatenate([known, hashes])
-            kept.append(group)
-    if len(kept) < min(len(unit.groups), 2):
-        kept = []  # joining needs two groups
-    return Unit(unit.partition, tuple(kept))
+        if not np.isin(hashes, seen_hashes).any():
+            seen_hashes = np.concatenate([seen_hashes, hashes])
+            groups.append(group)
+    if len(groups) < min(len(unit.groups), 2):
+        groups = []  # joining needs two groups
+    return Unit(unit.partition, tuple(groups))
 
 
 def _live_hashes(metadata: Metadata, snapshot: Snapshot, group: int) -> UInt64Array:
     """Return the high words of the key hashes of a group's live rows (uint64[rows])."""
-    found = [np.empty(0, np.uint64)]
+    hashes = [np.empty(0, np.uint64)]
     for number in snapshot.file_groups.members(group).tolist():
         stored = snapshot.segment(number).key_map
         if stored is not None:
             keys = metadata.objects.key_map(stored).verify_all()
-            found.append(
+            hashes.append(
                 keys.hi[is_live(snapshot, number, np.asarray(keys.position).astype(np.int64))]
             )
-    return np.concatenate(found)
+    return np.concatenate(hashes)

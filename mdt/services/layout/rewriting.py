@@ -38,22 +38,22 @@ def left_out(changes: Changes, kept: Sequence[NewFile]) -> list[str]:
     Includes data files and attachments.
     """
     names = {file.name for file in kept}
-    lost = [file for file in changes.files if file.name not in names]
-    found = list(changes.extra.get("left_out", ()))
-    found += [paths.partition_file(file.partition, file.name) for file in lost]
-    return found + sorted(_attachments(lost) - _attachments(kept))
+    dropped = [file for file in changes.files if file.name not in names]
+    garbage = list(changes.extra.get("left_out", ()))
+    garbage += [paths.partition_file(file.partition, file.name) for file in dropped]
+    return garbage + sorted(_attachments(dropped) - _attachments(kept))
 
 
 def _attachments(files: Sequence[NewFile]) -> set[str]:
-    found = set[str]()
+    attached = set[str]()
     for file in files:
         summaries = [summary for _, summary in file.shard.summaries]
-        found.update(
-            one.path
-            for one in (file.key_map, file.page_map, *summaries)
-            if isinstance(one, ObjectRange)
+        attached.update(
+            stored.path
+            for stored in (file.key_map, file.page_map, *summaries)
+            if isinstance(stored, ObjectRange)
         )
-    return found
+    return attached
 
 
 def in_process(

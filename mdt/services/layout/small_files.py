@@ -90,23 +90,26 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Sco
     groups = _with_many_logs(snapshot, options, scope.names)
     if not groups:
         return NOTHING
-    found = dirty(snapshot, groups)
-    need, cost = compaction_need(found, options), found.bytes + FILE_BYTES * found.log_files
-    taken = affordable(need, cost, scope)
-    if not taken:
+    candidates = dirty(snapshot, groups)
+    need, cost = (
+        compaction_need(candidates, options),
+        candidates.bytes + FILE_BYTES * candidates.log_files,
+    )
+    chosen = affordable(need, cost, scope)
+    if not chosen:
         return Outcome(is_left=bool((need >= 1).any()))
-    count = _parts(snapshot, found)
-    if count[taken[0]] > 1:
-        taken = taken[:1]
+    count = _parts(snapshot, candidates)
+    if count[chosen[0]] > 1:
+        chosen = chosen[:1]
         operation: Operation[Any] = _cutting(
-            metadata, snapshot, options, found, taken[0], int(count[taken[0]])
+            metadata, snapshot, options, candidates, chosen[0], int(count[chosen[0]])
         )
     else:
-        taken = [at for at in taken if count[at] == 1]
-        names = snapshot.file_groups.names(found.group[taken].tolist())
+        chosen = [position for position in chosen if count[position] == 1]
+        names = snapshot.file_groups.names(candidates.group[chosen].tolist())
         operation = Compaction(metadata, options, names=names)
     is_done = carried_out(metadata, operation, options, scope)
-    return Outcome(is_done, int((need >= 1).sum()) > len(taken), int(cost[taken].sum()))
+    return Outcome(is_done, int((need >= 1).sum()) > len(chosen), int(cost[chosen].sum()))
 
 
 def compaction_need(found: Dirty, options: Options) -> npt.NDArray[np.float64]:
@@ -154,13 +157,15 @@ def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, scope
     cost = [total + FILE_BYTES * len(files) for total, files in zip(log_bytes, logs, strict=True)]
     need = np.array([len(files) / max(least, 2) for files in logs])
     need[np.array(log_bytes) * JOINED_SHARE_MIN >= np.array(bytes)] = 0
-    taken = affordable(need, cost, scope)
-    if not taken:
+    chosen = affordable(need, cost, scope)
+    if not chosen:
         return Outcome(is_left=bool((need >= 1).any()))
-    names = snapshot.file_groups.names([groups[at] for at in taken])
+    names = snapshot.file_groups.names([groups[position] for position in chosen])
     operation = LogCompaction(metadata, options, names=names, least=least)
     is_done = carried_out(metadata, operation, options, scope)
-    return Outcome(is_done, int((need >= 1).sum()) > len(taken), sum(cost[at] for at in taken))
+    return Outcome(
+        is_done, int((need >= 1).sum()) > len(chosen), sum(cost[position] for position in chosen)
+    )
 
 
 def with_many_logs(snapshot: Snapshot, options: Options, names: AbstractSet[str]) -> set[str]:
@@ -178,8 +183,8 @@ def _with_many_logs(
     if not snapshot.definition.is_mor:
         return []
     if names is None:
-        found = dirty(snapshot)
-        return found.group[found.log_files >= options.compact_log_files].tolist()
+        candidates = dirty(snapshot)
+        return candidates.group[candidates.log_files >= options.compact_log_files].tolist()
     numbers = snapshot.file_groups.number(sorted(names))
     groups = numbers[numbers >= 0].tolist()
     return [
@@ -203,8 +208,8 @@ class Joining(Clustering):
 
     def _units(self, snapshot: Snapshot) -> list[Unit]:
         """Return the groups of a size class of each partition."""
-        found, _, _ = joinable(snapshot, self.options, self.scope or everywhere(self.options))
-        return apart(self.metadata, snapshot, found)
+        units, _, _ = joinable(snapshot, self.options, self.scope or everywhere(self.options))
+        return apart(self.metadata, snapshot, units)
 
 
 def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
@@ -228,13 +233,15 @@ def joinable(snapshot: Snapshot, options: Options, scope: Scope) -> tuple[list[U
     O(small groups).
     """
     partitions = live_paths(snapshot) if scope.partitions is None else sorted(scope.partitions)
-    found = [one for name in partitions for one in _small_units(snapshot, options, name)]
-    need, cost = np.array([need for _, need, _ in found]), [cost for _, _, cost in found]
-    taken = affordable(need, cost, scope)
+    candidates = [
+        candidate for name in partitions for candidate in _small_units(snapshot, options, name)
+    ]
+    need, cost = np.array([need for _, need, _ in candidates]), [cost for _, _, cost in candidates]
+    chosen = affordable(need, cost, scope)
     return (
-        [found[at][0] for at in taken],
-        sum(cost[at] for at in taken),
-        int((need >= 1).sum()) > len(taken),
+        [candidates[position][0] for position in chosen],
+        sum(cost[position] for position in chosen),
+        int((need >= 1).sum()) > len(chosen),
     )
 
 
@@ -248,7 +255,7 @@ def _small_units(
     by_size: dict[int, list[Small]] = {}
     for small in snapshot.file_groups.small(partition, small_bytes(options)):
         by_size.setdefault(size_of(small.bytes), []).append(small)
-    found = []
+    units = []
     for groups in by_size.values():
         total = np.cumsum([small.bytes + FILE_BYTES for small in groups])
         count = max(
@@ -256,8 +263,8 @@ def _small_units(
             int(np.searchsorted(total, min(PART_BYTES, step_bytes(options)), side="right")),
         )
         unit = Unit(partition, tuple(small.group for small in groups[:count]))
-        found.append((unit, len(groups) / JOINED_MIN, int(total[:count][-1])))
-    return found
+        units.append((unit, len(groups) / JOINED_MIN, int(total[:count][-1])))
+    return units
 
 
 def small_bytes(options: Options) -> int:

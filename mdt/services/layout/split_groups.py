@@ -72,9 +72,11 @@ def _arranged(by: Sequence[str], job: WriteJob, unit: Unit) -> Arrangement:
     They keep their order if the base file is not in key order.
     """
     snapshot = job.snapshot
-    found = arrangement(job.metadata, snapshot, job.options, unit, by, SORT)
+    new_order = arrangement(job.metadata, snapshot, job.options, unit, by, SORT)
     base = members(snapshot, unit)[:1]
-    settled = found.order[found.order < int((snapshot.rows - snapshot.dead_rows)[base].sum())]
+    settled = new_order.order[
+        new_order.order < int((snapshot.rows - snapshot.dead_rows)[base].sum())
+    ]
     if bool((np.diff(settled) < 0).any()):
-        return replace(found, order=np.arange(len(found.order)))
-    return found
+        return replace(new_order, order=np.arange(len(new_order.order)))
+    return new_order

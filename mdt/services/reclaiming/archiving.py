@@ -42,7 +42,7 @@ def verified_before(
     Returns None if there are fewer, or if fewer than ``records`` records would leave the log.
     Checkpoints are read only if enough records might.
     """
-    found: list[Snapshot] = []
+    intact: list[Snapshot] = []
     for seq in metadata.checkpoints.listed():
         if seq > horizon:
             continue
@@ -50,11 +50,11 @@ def verified_before(
             return None
         try:
             metadata.check_checkpoint(seq)
-            found.append(metadata.checkpoints.open(seq).snapshot)
+            intact.append(metadata.checkpoints.open(seq).snapshot)
         except Corrupt:
             continue
-        if len(found) == CHECKPOINTS_KEPT:
-            return found[-1]
+        if len(intact) == CHECKPOINTS_KEPT:
+            return intact[-1]
     return None
 
 
@@ -75,18 +75,18 @@ def _archived(metadata: Metadata) -> int:
         return 0
     storage = metadata.storage
     last = archived.last_archived(storage)
-    gone = before(metadata, oldest)
-    if gone or last < oldest - 1:
+    released = before(metadata, oldest)
+    if released or last < oldest - 1:
         _require_checkpoint(metadata, snapshot)
     if last < oldest - 1:
         archived.add(storage, metadata.history_of(last + 1, oldest - 1))
     # Both delete in order, oldest first. They run concurrently because neither needs the other's
     # objects.
     storage.together(
-        partial(_archive_timeline, metadata, snapshot), partial(_delete_in_order, storage, gone)
+        partial(_archive_timeline, metadata, snapshot), partial(_delete_in_order, storage, released)
     )
     _remove_checkpoints(metadata, snapshot)
-    return len(gone)
+    return len(released)
 
 
 def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
@@ -99,7 +99,7 @@ def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
     instant = metadata.checkpoints.open(seq).snapshot.last_instant
     if instant != snapshot.retention.instant:
         raise Corrupt(
-            "a cleaning names another instant than the checkpoint that the log is to begin after",
+            "a cleaning and the checkpoint before the new start of the log have different instants",
             path=paths.checkpoint_manifest(seq),
             expected=instant,
             got=snapshot.retention.instant,
@@ -110,7 +110,7 @@ def before(metadata: Metadata, seq: int) -> list[str]:
     """Return the paths of the log's records before ``seq``, oldest first."""
     listed = [info.path for info in metadata.storage.list_dir(paths.log_dir())]
     return sorted(
-        path for path in listed if (found := paths.seq_of(path)) is not None and found < seq
+        path for path in listed if (number := paths.seq_of(path)) is not None and number < seq
     )
 
 
@@ -129,25 +129,27 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
       readers would see these groups again.
     """
     storage, layout = metadata.storage, layout_of(snapshot.definition)
-    found = []
+    instants = []
     for info in storage.list_dir(layout.timeline):
         instant = layout.instant_at(info.path)
         if instant is not None:
-            found.append((instant, info.path))
+            instants.append((instant, info.path))
     newest = max(
-        (i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default=""
+        (i.time for i, _ in instants if i.state == COMPLETED and i.action in _COMMITS), default=""
     )
     end = min(newest, pc.min(snapshot.history["instant"]).as_py(), _held_back(metadata, snapshot))
-    old = [(i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end]
+    old = [
+        (i, path) for i, path in instants if i.time <= snapshot.retention.instant and i.time < end
+    ]
     old.sort(key=lambda one: one[0].time)
     commits = [(i, path) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
     if commits:
         read = storage.each(
             partial(storage.read_whole, path, FRAME_BYTES_MAX) for _, path in commits
         )
-        told = [(i, data) for (i, _), data in zip(commits, read, strict=True)]
-        known = [info.path for info in storage.list_dir(layout.archive)]
-        storage.put_if_absent(*layout.archived(known, told))
+        contents = [(i, data) for (i, _), data in zip(commits, read, strict=True)]
+        existing = [info.path for info in storage.list_dir(layout.archive)]
+        storage.put_if_absent(*layout.archived(existing, contents))
     # Pending instants first: if only these remained, readers would treat the files as uncommitted.
     storage.delete_many([path for i, path in old if i.state != COMPLETED])
     _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
@@ -165,15 +167,15 @@ def _held_back(metadata: Metadata, snapshot: Snapshot) -> str:
     Returns a text that sorts after every instant if there is none.
     """
     tags = snapshot.tags
-    held = [_NO_INSTANT, *tags.savepoints.values()]
-    kept = tags.before(snapshot.retention.horizon)
-    if kept:
-        history = metadata.history(since=kept[0])
+    instants = [_NO_INSTANT, *tags.savepoints.values()]
+    tagged = tags.before(snapshot.retention.horizon)
+    if tagged:
+        history = metadata.history(since=tagged[0])
         is_replacing = pc.and_(
-            pc.greater(history["seq"], kept[0]), pc.equal(history["action"], "replacecommit")
+            pc.greater(history["seq"], tagged[0]), pc.equal(history["action"], "replacecommit")
         )
-        held += history["instant"].filter(is_replacing).to_pylist()
-    return min(held)
+        instants += history["instant"].filter(is_replacing).to_pylist()
+    return min(instants)
 
 
 def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
@@ -193,6 +195,6 @@ def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
     storage.delete_many(manifests)
     if len(old) == len(manifests):
         return
-    kept = references.all_paths(metadata, snapshot)
-    others = pa.array([path for path in old if paths.seq_of(path) is None], pa.string())
-    storage.delete_many(set(others.to_pylist()) - set(kept.to_pylist()))
+    referenced = references.all_paths(metadata, snapshot)
+    parts = pa.array([path for path in old if paths.seq_of(path) is None], pa.string())
+    storage.delete_many(set(parts.to_pylist()) - set(referenced.to_pylist()))

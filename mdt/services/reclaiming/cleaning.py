@@ -83,26 +83,26 @@ class Clean(Operation[CleanPlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> CleanPlan:
         """Return the new limits and the data files to delete."""
         old = snapshot.retention
-        wanted = self.horizon
-        if wanted is None:
-            wanted = horizon_of(self.metadata, snapshot, self.options)
+        target = self.horizon
+        if target is None:
+            target = horizon_of(self.metadata, snapshot, self.options)
         needed, ended_leases = self._needed(snapshot)
-        horizon = max(old.horizon, min(wanted, needed))
+        horizon = max(old.horizon, min(target, needed))
         files, size = list[str](), 0
         if horizon > old.horizon:
-            left = references.garbage_after(self.metadata, snapshot, horizon)
-            files, size = left["path"].to_pylist(), sum(left["size"].to_pylist())
+            released = references.garbage_after(self.metadata, snapshot, horizon)
+            files, size = released["path"].to_pylist(), sum(released["size"].to_pylist())
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
         if checkpoint is not None:
             first, instant = checkpoint.seq + 1, checkpoint.last_instant
-        kept = Retention(horizon, first, instant)
-        ended = _ended_versions(self.metadata, snapshot, kept) if kept != old else ()
+        retention = Retention(horizon, first, instant)
+        ended = _ended_versions(self.metadata, snapshot, retention) if retention != old else ()
         footprint = Footprint(txn, horizon=horizon)
         return CleanPlan(
             footprint,
-            is_needed=kept != old,
-            retention=kept,
+            is_needed=retention != old,
+            retention=retention,
             files=files,
             versions=ended,
             bytes=size,
@@ -112,9 +112,9 @@ class Clean(Operation[CleanPlan]):
     def _needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
         """Return (oldest state that a running transaction or a lease may need, expired leases)."""
         storage = self.metadata.storage
-        begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
+        running = [claim.begun_at for claim in claims.read_all(storage)[0]]
         read, ended = active_leases(storage) if self.heeds_leases else ([], [])
-        return min([snapshot.seq, *begun, *read]), ended
+        return min([snapshot.seq, *running, *read]), ended
 
     def _records(self) -> int:
         return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
@@ -125,8 +125,10 @@ class Clean(Operation[CleanPlan]):
         """
         self.metadata.storage.delete_many(plan.leases)
         _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
-        told = {"policy": self.options.clean_policy} | _row_of(snapshot, plan.retention.horizon)
-        extra = {"retention": plan.retention.to_json(), "clean": told}
+        clean_fields = {"policy": self.options.clean_policy} | _row_of(
+            snapshot, plan.retention.horizon
+        )
+        extra = {"retention": plan.retention.to_json(), "clean": clean_fields}
         ended = present(ended_versions=list(plan.versions))
         return Changes(cleaned=plan.files, extra={**extra, **ended})
 
@@ -242,11 +244,14 @@ def chosen(
 
     Raises Invalid for several counts, or a count out of range.
     """
-    given = {"commits": commits, "hours": hours, "versions": versions}
-    wanted = {name: count for name, count in given.items() if count is not None}
-    if len(wanted) > 1:
-        raise Invalid("cleaning goes by commits, by hours or by versions", hint="give one of them")
-    for name, count in wanted.items():
+    counts = {"commits": commits, "hours": hours, "versions": versions}
+    requested = {name: count for name, count in counts.items() if count is not None}
+    if len(requested) > 1:
+        raise Invalid(
+            "cleaning retains commits, hours or versions, but not several of them",
+            hint="give one of them",
+        )
+    for name, count in requested.items():
         checked = parse_options({f"mdt.clean.retain.{name}": count})
         policy = {"commits": "KEEP_LATEST_COMMITS", "hours": "KEEP_LATEST_BY_HOURS"}.get(
             name, "KEEP_LATEST_FILE_VERSIONS"
@@ -280,7 +285,7 @@ class CleanReport:
 
     def __str__(self) -> str:
         return (
-            f"states from commit {self.horizon} on can be read; {self.files} data files of"
+            f"states from commit {self.horizon} on are readable; {self.files} data files of"
             f" {self.bytes:,} bytes, {self.leftovers} other objects and {self.records} commit"
             " records removed"
         )
@@ -298,9 +303,9 @@ def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
         return NOTHING
     if not scope.is_dry and _archived_a_part(metadata, snapshot.retention.first):
         return Outcome(is_done=True)
-    kept = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
-    looked_at = max(snapshot.retention.horizon + kept, metadata.cleaned_at)
-    if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, kept // 4):
+    retained = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
+    looked_at = max(snapshot.retention.horizon + retained, metadata.cleaned_at)
+    if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, retained // 4):
         return NOTHING
     if not scope.is_dry:
         metadata.cleaned_at = snapshot.seq
@@ -344,11 +349,11 @@ def clean(metadata: Metadata, options: Options) -> CleanReport:
 def plan(metadata: Metadata, options: Options) -> CleanReport:
     """Return the expected result of :func:`clean`. Changes nothing."""
     snapshot = metadata.newest()
-    found = Clean(metadata, options).prepare(snapshot, "")
-    left = set(leftover_files(metadata, found.retention)).difference(found.files)
-    records = archiving.before(metadata, found.retention.first)
+    planned = Clean(metadata, options).prepare(snapshot, "")
+    garbage = set(leftover_files(metadata, planned.retention)).difference(planned.files)
+    records = archiving.before(metadata, planned.retention.first)
     return _report(
-        found, snapshot.retention.horizon, found.retention.horizon, len(records), len(left)
+        planned, snapshot.retention.horizon, planned.retention.horizon, len(records), len(garbage)
     )
 
 

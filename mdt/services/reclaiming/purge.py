@@ -70,7 +70,7 @@ class PurgeReport:
             if self.ended is None
             else f"the states after commits {self.ended[0]} to {self.ended[1]}"
         )
-        anew = f"{self.groups} file groups of {self.bytes:,} bytes written anew"
+        anew = f"{self.groups} file groups of {self.bytes:,} bytes rewritten"
         return f"{ended} ended; {anew}, {self.objects} objects and {self.records} records removed"
 
 
@@ -134,18 +134,20 @@ def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
     )
     is_pure &= np.bincount(group, minlength=snapshot.file_groups.count)[group] == 1
     shared = _shared_objects(snapshot)
-    found: BoolArray = np.zeros(snapshot.file_groups.count, np.bool_)
-    found[group[~is_pure]] = True
+    is_tainted: BoolArray = np.zeros(snapshot.file_groups.count, np.bool_)
+    is_tainted[group[~is_pure]] = True
     bad = _with_dead_bytes(metadata, shared)
     while True:
         of_shared = numbers(shared["group"])
-        known = pc.unique(pc.filter(shared["path"], pa.array(found[of_shared]))).to_pylist()
-        is_bad = np.asarray(pc.is_in(shared["path"], pa.array([*known, *bad], pa.string())))
-        grown = found.copy()
+        tainted_paths = pc.unique(
+            pc.filter(shared["path"], pa.array(is_tainted[of_shared]))
+        ).to_pylist()
+        is_bad = np.asarray(pc.is_in(shared["path"], pa.array([*tainted_paths, *bad], pa.string())))
+        grown = is_tainted.copy()
         grown[of_shared[is_bad]] = True
-        if np.array_equal(grown, found):
-            return np.flatnonzero(found)
-        found = grown
+        if np.array_equal(grown, is_tainted):
+            return np.flatnonzero(is_tainted)
+        is_tainted = grown
 
 
 def _shared_objects(snapshot: Snapshot) -> pa.Table:
@@ -199,20 +201,22 @@ def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
 def _with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
     """Return objects that are larger than the ranges in use by live files, shards and key parts."""
     sizes = {info.path: info.size for info in metadata.storage.list(paths.attachments_dir())}
-    told = shared.group_by("path").aggregate([("bytes", "sum")]).to_pylist()
-    return [row["path"] for row in told if sizes.get(row["path"], 0) > row["bytes_sum"]]
+    used = shared.group_by("path").aggregate([("bytes", "sum")]).to_pylist()
+    return [row["path"] for row in used if sizes.get(row["path"], 0) > row["bytes_sum"]]
 
 
 def purge(metadata: Metadata, options: Options, progress: Progress | None = None) -> PurgeReport:
     """Remove all bytes of rows that are not live; see :meth:`mdt.table.Table.purge`."""
     before = metadata.newest()
     _refuse_company(metadata)
-    done = _committed(metadata, options, Rewriting(metadata, options, (), "sort", None, progress))
+    rewritten = _committed(
+        metadata, options, Rewriting(metadata, options, (), "sort", None, progress)
+    )
     forgot = _committed(metadata, options, ForgetDeletes(before.definition.commit_action))
     for name in metadata.newest().tags.seqs:
         _committed(metadata, options, DropTag(name))
     removed = 0
-    if done.record is not None or forgot.record is not None or not _has_no_past(metadata):
+    if rewritten.record is not None or forgot.record is not None or not _has_no_past(metadata):
         # Twice, because the log begins after the older of two checkpoints, and both must contain
         # only the newest state.
         for _ in range(2):
@@ -225,8 +229,8 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
     records = archiving.archive(metadata)
     horizon = metadata.newest().retention.horizon
     ended = (before.retention.horizon, before.seq) if before.seq < horizon else None
-    size = 0 if done.record is None else written_by(done.record).bytes
-    return PurgeReport(ended, len(done.plan.units), removed, records, size)
+    size = 0 if rewritten.record is None else written_by(rewritten.record).bytes
+    return PurgeReport(ended, len(rewritten.plan.units), removed, records, size)
 
 
 def plan(metadata: Metadata, options: Options) -> PurgeReport:
@@ -236,27 +240,27 @@ def plan(metadata: Metadata, options: Options) -> PurgeReport:
     """
     snapshot = metadata.newest()
     _refuse_company(metadata)
-    found = Rewriting(metadata, options, (), "sort", None).prepare(snapshot, "")
-    if not (found.is_needed or has_tombstones(snapshot) or not _has_no_past(metadata)):
+    planned = Rewriting(metadata, options, (), "sort", None).prepare(snapshot, "")
+    if not (planned.is_needed or has_tombstones(snapshot) or not _has_no_past(metadata)):
         return PurgeReport(None, 0, len(leftover_files(metadata)), 0)
-    left = leftover_files(metadata, replace(snapshot.retention, horizon=snapshot.seq))
-    files = sum(len(snapshot.file_groups.members(group)) for group in found.moved())
+    garbage = leftover_files(metadata, replace(snapshot.retention, horizon=snapshot.seq))
+    files = sum(len(snapshot.file_groups.members(group)) for group in planned.moved())
     ended = (snapshot.retention.horizon, snapshot.seq)
     return PurgeReport(
         ended,
-        len(found.units),
-        len(left) + files,
+        len(planned.units),
+        len(garbage) + files,
         len(snapshot.history),
-        estimated(snapshot, found).bytes,
+        estimated(snapshot, planned).bytes,
     )
 
 
 def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
     """Run ``operation``, and finish work that failed after its commit."""
-    done = run(metadata, operation, attempts=options.commit_attempts)
-    if done.warnings:
+    result = run(metadata, operation, attempts=options.commit_attempts)
+    if result.warnings:
         _finish_ours(metadata, options)
-    return done
+    return result
 
 
 def _finish_ours(metadata: Metadata, options: Options) -> None:
@@ -286,7 +290,6 @@ def _refuse_company(metadata: Metadata) -> None:
     running: Sequence[str] = [claim.instant for claim in claims.read_all(metadata.storage)[0]]
     if running:
         raise Conflict(
-            "a purge needs the table for itself, and transactions are running:"
-            f" {', '.join(running[:3])}",
-            hint="wait for them, or abort them if their writers have died",
+            f"a purge cannot run while transactions are running: {', '.join(running[:3])}",
+            hint="wait for them, or abort them if their writers died",
         )

@@ -71,15 +71,15 @@ def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout 
     chosen = _narrowest(states[-1]) if columns is None else _checked(states[-1], columns)
     if chosen is None:
         return None
-    found = [_drawn(state) for state in states]
-    placed = [_placed(states, found, column) for column in chosen]
-    ends = np.cumsum([0, *map(len, found)]).tolist()
+    drawn = [_drawn(state) for state in states]
+    extents = [_placed(states, drawn, column) for column in chosen]
+    ends = np.cumsum([0, *map(len, drawn)]).tolist()
     files = []
-    for state, numbers_, (start, end) in zip(states, found, pairwise(ends), strict=True):
-        low, high = (np.stack([one[at][start:end] for one in placed]) for at in (0, 1))
+    for state, numbers_, (start, end) in zip(states, drawn, pairwise(ends), strict=True):
+        low, high = (np.stack([extent[bound][start:end] for extent in extents]) for bound in (0, 1))
         is_log: BoolArray = state.kind[numbers_] == LOG
         files.append(FilesOfState(state.seq, low, high, is_log, int(state.has_rows.sum())))
-    return Layout(chosen, tuple(files), (placed[0][2], placed[1][2]))
+    return Layout(chosen, tuple(files), (extents[0][2], extents[1][2]))
 
 
 def _drawn(state: Snapshot) -> npt.NDArray[np.int64]:
@@ -98,12 +98,12 @@ def _known(state: Snapshot) -> list[str]:
 
 
 def _checked(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
-    known = _known(state)
-    wrong = [name for name in columns if name not in known]
+    allowed = _known(state)
+    wrong = [name for name in columns if name not in allowed]
     if len(set(columns)) != 2 or wrong:
-        said = f"{wrong[0]!r} is no such column" if wrong else f"{len(columns)} were named"
+        reason = f"{wrong[0]!r} cannot be used" if wrong else f"{len(columns)} were given"
         raise Invalid(
-            f"a layout is shown by two columns: {said}", hint=f"name two of {', '.join(known)}"
+            f"a layout needs two columns: {reason}", hint=f"use two of {', '.join(allowed)}"
         )
     return columns[0], columns[1]
 
@@ -113,13 +113,13 @@ def _narrowest(state: Snapshot) -> tuple[str, str] | None:
 
     Partition columns are excluded.
     """
-    known = [name for name in _known(state) if name not in state.definition.partition_by][
+    candidates = [name for name in _known(state) if name not in state.definition.partition_by][
         :COLUMNS_COMPARED_MAX
     ]
-    if len(known) < 2 or not state.has_rows.any():
+    if len(candidates) < 2 or not state.has_rows.any():
         return None
-    depth = overlaps(state, known)
-    first, second, *_ = sorted(known, key=lambda name: (depth[name], known.index(name)))
+    depth = overlaps(state, candidates)
+    first, second, *_ = sorted(candidates, key=lambda name: (depth[name], candidates.index(name)))
     return first, second
 
 
@@ -136,14 +136,14 @@ def _placed(
         _bounds(state, of_state, column) for state, of_state in zip(states, files, strict=True)
     ]
     ends = pa.chunked_array(
-        [part[at].combine_chunks() for at in (0, 1) for part in bounds], pa.binary()
+        [part[bound].combine_chunks() for bound in (0, 1) for part in bounds], pa.binary()
     )
-    known = flags(ends.is_valid())
+    valid = flags(ends.is_valid())
     rank = numbers(pc.rank(ends, tiebreaker="dense")).astype(np.float64) - 1
-    top = float(rank[known].max(initial=0.0))
+    top = float(rank[valid].max(initial=0.0))
     place = rank / max(1.0, top)
     low, high = np.split(place, 2)
-    is_known = np.split(known, 2)
+    is_known = np.split(valid, 2)
     return (
         np.where(is_known[0], low, 0.0),
         np.where(is_known[1], high, 1.0),
@@ -171,5 +171,7 @@ def _ticks(ends: pa.ChunkedArray, type: pa.DataType) -> tuple[str, ...]:
     distinct = ends.drop_null().unique().sort()
     if not len(distinct):
         return ()
-    at = np.unique(np.linspace(0, len(distinct) - 1, _TICKS + 1).astype(np.int64))
-    return tuple(str(values.decode(key, type)) for key in distinct.take(pa.array(at)).to_pylist())
+    positions = np.unique(np.linspace(0, len(distinct) - 1, _TICKS + 1).astype(np.int64))
+    return tuple(
+        str(values.decode(key, type)) for key in distinct.take(pa.array(positions)).to_pylist()
+    )

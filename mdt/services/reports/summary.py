@@ -80,8 +80,8 @@ class Summary:
             yield f"  below {size_text(size):>7}  {bar} {count:,}"
         yield f"log files: {self.log_files:,}, {_percent(self.log_bytes, self.bytes)} of the bytes"
         yield (
-            f"rows: {self.rows:,}, and {self.dead:,} dead ones,"
-            f" {_percent(self.dead, self.rows + self.dead)} of those that stand there"
+            f"rows: {self.rows:,} live, {self.dead:,} deleted,"
+            f" {_percent(self.dead, self.rows + self.dead)} of the rows in files"
         )
         indexes = (f"{visible(name)} {covered:.0%}" for name, covered in self.indexes.items())
         yield f"indexes: {', '.join(indexes) or '-'}"
@@ -93,7 +93,7 @@ class Summary:
         names = list(dict.fromkeys(operations))
         width = max(map(len, map(visible, names)), default=0)
         for name in names:
-            marks = "".join("■" if one == name else "·" for one in operations)
+            marks = "".join("■" if operation == name else "·" for operation in operations)
             yield f"  {visible(name):>{width}}  {marks} {operations.count(name):,}"
         if operations:
             first, last = self.commits["seq"][0], self.commits["seq"][-1]
@@ -152,9 +152,9 @@ def due(
 
     ``covered`` maps each index to the share of the rows it covers.
     """
-    found = dirty(snapshot)
+    candidates = dirty(snapshot)
     many = (
-        int((found.log_files >= options.compact_log_files).sum())
+        int((candidates.log_files >= options.compact_log_files).sum())
         if snapshot.definition.is_mor
         else 0
     )
@@ -168,13 +168,15 @@ def due(
         )
         if units:
             yield f"joining of {sum(len(unit.groups) for unit in units):,} small file groups"
-    kept = options.clean_retain_commits
-    over = snapshot.seq - snapshot.retention.horizon - kept
-    if options.clean_policy == "KEEP_LATEST_COMMITS" and over >= max(CLEAN_COMMITS_MIN, kept // 4):
+    retained = options.clean_retain_commits
+    over = snapshot.seq - snapshot.retention.horizon - retained
+    if options.clean_policy == "KEEP_LATEST_COMMITS" and over >= max(
+        CLEAN_COMMITS_MIN, retained // 4
+    ):
         yield f"cleaning of {over:,} states"
     for name, share in covered.items():
         if share < 1:
-            yield f"building of {name}"
+            yield f"build of {name}"
 
 
 def _sizes(of_group: Int64Array) -> dict[int, int]:

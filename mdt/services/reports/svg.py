@@ -70,8 +70,8 @@ class Picture:
         height = sum(tall for tall, _ in parts)
         places = [0, *(tall for tall, _ in parts)]
         body = "".join(
-            f'<g transform="translate(0 {at})">{part}</g>'
-            for at, (_, part) in zip(places, parts, strict=False)
+            f'<g transform="translate(0 {offset})">{part}</g>'
+            for offset, (_, part) in zip(places, parts, strict=False)
         )
         return _HEAD.format(_WIDTH, height) + body + "</svg>"
 
@@ -98,11 +98,11 @@ def picture(
 
 
 def _before_clustering(summary: Summary) -> int | None:
-    found = zip(
+    commits = zip(
         summary.commits["seq"].to_pylist(), summary.commits["operation"].to_pylist(), strict=True
     )
     clusterings = [
-        seq for seq, operation in found if operation == "cluster" and seq > summary.horizon
+        seq for seq, operation in commits if operation == "cluster" and seq > summary.horizon
     ]
     return clusterings[-1] - 1 if clusterings else None
 
@@ -123,24 +123,27 @@ def _timeline(summary: Summary) -> tuple[int, str]:
     commits = summary.commits.to_pylist()
     lanes = {
         name: _TOP + _LANE * n
-        for n, name in enumerate(dict.fromkeys(one["operation"] for one in commits))
+        for n, name in enumerate(dict.fromkeys(commit["operation"] for commit in commits))
     }
     height = _TOP + _LANE * max(1, len(lanes)) + 20
     step = (_WIDTH - _LEFT - 30) / max(1, len(commits) - 1)
-    place = {one["seq"]: _LEFT + step * n for n, one in enumerate(commits)}
+    place = {commit["seq"]: _LEFT + step * n for n, commit in enumerate(commits)}
     parts = [_text(12, 20, f"{summary.name}: commits", size=14)]
     parts += _marks(summary, place, height)
     for name, y in lanes.items():
         parts.append(_text(_LEFT - 14, y + 4, name, anchor="end"))
         parts.append(f'<line x1="{_LEFT}" y1="{y}" x2="{_WIDTH - 30}" y2="{y}" stroke="#e2e8f0"/>')
-    for one in commits:
-        rows = sum(one[name] or 0 for name in ("inserted", "updated", "deleted"))
+    for commit in commits:
+        rows = sum(commit[name] or 0 for name in ("inserted", "updated", "deleted"))
         radius = _RADIUS + 1.2 * log10(1 + rows)
-        said = f"commit {one['seq']:,} at {one['instant']}: {one['operation']}, {rows:,} rows"
-        colour = _COLOURS.get(one["action"], _OTHER)
+        title = (
+            f"commit {commit['seq']:,} at {commit['instant']}: {commit['operation']}, {rows:,} rows"
+        )
+        colour = _COLOURS.get(commit["action"], _OTHER)
         parts.append(
-            f'<circle cx="{place[one["seq"]]:.1f}" cy="{lanes[one["operation"]]}" r="{radius:.1f}"'
-            f' fill="{colour}" fill-opacity="0.75"><title>{escaped(said)}</title></circle>'
+            f'<circle cx="{place[commit["seq"]]:.1f}" cy="{lanes[commit["operation"]]}"'
+            f' r="{radius:.1f}" fill="{colour}" fill-opacity="0.75">'
+            f"<title>{escaped(title)}</title></circle>"
         )
     for seq in list(place)[:1] + list(place)[1:][-1:]:
         parts.append(_text(place[seq], height - 8, f"{seq:,}", anchor="middle"))
@@ -155,7 +158,7 @@ def _marks(summary: Summary, place: dict[int, float], height: int) -> Iterator[s
             f'<rect x="{_LEFT - 8}" y="{_TOP - 16}" width="{end - _LEFT:.1f}"'
             f' height="{height - _TOP - 6}" fill="#edf2f7"/>'
         )
-        yield _text(_LEFT, _TOP - 20, "cannot be read any more", colour=_OTHER)
+        yield _text(_LEFT, _TOP - 20, "no longer readable", colour=_OTHER)
     for name, seq in summary.tags.items():
         if seq in place:
             yield (
@@ -180,9 +183,9 @@ def _plane(found: Layout) -> tuple[int, str]:
 
 def _panel(found: Layout, state: FilesOfState, x: int) -> str:
     """Return the panel of one state."""
-    shown = "" if len(state.is_log) == state.of else f", {len(state.is_log):,} of them shown"
+    note = "" if len(state.is_log) == state.of else f", {len(state.is_log):,} of them shown"
     parts = [
-        _text(x, _TOP - 8, f"commit {state.seq:,}: {state.of:,} files{shown}"),
+        _text(x, _TOP - 8, f"commit {state.seq:,}: {state.of:,} files{note}"),
         (
             f'<rect x="{x}" y="{_TOP}" width="{_PANEL}" height="{_PANEL}" fill="none"'
             ' stroke="#a0aec0"/>'
@@ -204,10 +207,10 @@ def _panel(found: Layout, state: FilesOfState, x: int) -> str:
 def _axes(found: Layout, x: int) -> Iterator[str]:
     """Yield the axis labels of a panel."""
     across, up = found.ticks
-    for text, at in zip(across, _evenly(len(across)), strict=True):
-        yield _text(x + _PANEL * at, _TOP + _PANEL + 14, text[:10], anchor="middle")
-    for text, at in zip(up, _evenly(len(up)), strict=True):
-        yield _text(x - 4, _TOP + _PANEL * (1 - at) + 4, text[:10], anchor="end")
+    for text, position in zip(across, _evenly(len(across)), strict=True):
+        yield _text(x + _PANEL * position, _TOP + _PANEL + 14, text[:10], anchor="middle")
+    for text, position in zip(up, _evenly(len(up)), strict=True):
+        yield _text(x - 4, _TOP + _PANEL * (1 - position) + 4, text[:10], anchor="end")
     yield _text(x + _PANEL / 2, _TOP + _PANEL + 32, found.columns[0], anchor="middle")
     yield _text(x - 4, _TOP - 8, found.columns[1], anchor="end")
 

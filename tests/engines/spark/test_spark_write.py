@@ -304,7 +304,7 @@ BAD: dict[str, tuple[str, str, list[str], str]] = {
     ),
     "a missing column": ("upsert", "x", ["city", "id", "sub", "ts"], "'x' is missing"),
     "a column too many": ("upsert", "z", ["*", "1 as z"], "'z' is not in the table"),
-    "a column twice": ("upsert", "x", ["*", "1.0D as x"], "occur twice"),
+    "a column twice": ("upsert", "x", ["*", "1.0D as x"], "repeated column names"),
     "a type of no table": ("upsert", "x", ["id", "sub", "city", "ts", "parse_json('1') x"], "x"),
     "a null key": (
         "upsert",

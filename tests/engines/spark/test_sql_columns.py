@@ -101,11 +101,11 @@ def test_columns_of_every_type_are_added_to_the_table_and_to_the_catalog(
 
 NO_CHANGES = cases(
     """
-    drop column id -> of the record key
+    drop column id -> part of the record key
     drop column none -> no column 'none'
     rename column price to cost -> Hudi's readers would answer differently
-    drop column place.x -> the last field of 'place'
-    alter column n type smallint -> cannot become int16
+    drop column place.x -> the only field of 'place'
+    alter column n type smallint -> cannot be widened to int16
     alter column n type string collate UNICODE_CI -> collation
     alter column price set not null -> SET NOT NULL
     alter column place.x first -> FIRST and AFTER for a field of a struct
@@ -114,8 +114,8 @@ NO_CHANGES = cases(
     add columns (m int after none) -> no column 'none'
     add columns (m int not null) -> is required
     add columns (m int default 5) -> ADD COLUMN … DEFAULT
-    add columns (n int) -> 'n' and 'n' differ at most
-    add columns (N int) -> differ at most in case
+    add columns (n int) -> 'n' and 'n' have the same name
+    add columns (N int) -> have the same name, ignoring case
     alter column n set default 5 -> SET DEFAULT
     alter column n drop default -> DROP DEFAULT
     replace columns (id string) -> REPLACE COLUMNS
