@@ -63,7 +63,7 @@ def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
     """Return ``value`` if ``allowed`` contains it. Raises Invalid otherwise."""
     if not isinstance(value, str) or value not in allowed:
         raise Invalid(
-            f"{argument}={shown(value)} is not supported", hint=f"use {' or '.join(allowed)}"
+            f"{argument}={shown(value)} is not supported", hint=f"use one of {', '.join(allowed)}"
         )
     return value
 

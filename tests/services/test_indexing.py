@@ -202,8 +202,8 @@ def test_mistakes_name_what_is_possible():
     for call, text in (
         (lambda: table.create_index("bitmap(fair)"), "no column 'fair'"),
         (lambda: table.create_index("btree(fare)"), "btree"),
-        (lambda: table.create_index("bitmap(fare)", mode="later"), "give one of sync, async"),
-        (lambda: table.rebuild_index(mode="later"), "give one of sync, async"),
+        (lambda: table.create_index("bitmap(fare)", mode="later"), "use one of sync, async"),
+        (lambda: table.rebuild_index(mode="later"), "use one of sync, async"),
         (lambda: table.drop_index("bitmap(city)"), "bitmap\\(fare\\), bloom\\(id\\)"),
         (lambda: table.drop_index(None), "specs takes text"),  # type: ignore[arg-type]
         (lambda: table.rebuild_index("bitmap(city)"), "no index"),

@@ -352,9 +352,9 @@ NEW: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a table type": (
         SCHEMA,
         {"table_type": "MOO"},
-        "table_type='MOO' … hint: … MERGE_ON_READ or COPY_ON_WRITE",
+        "table_type='MOO' … hint: … MERGE_ON_READ, COPY_ON_WRITE",
     ),
-    "a scope": (SCHEMA, {"scope": "global"}, "scope='global' … hint: … partition or table"),
+    "a scope": (SCHEMA, {"scope": "global"}, "scope='global' … hint: … partition, table"),
     "a key index": (SCHEMA, {"key_index": "hash"}, "unknown key index 'hash' … hint: … bloom/1"),
     "an ordering that has no order": (
         columns("id string, b bool"),

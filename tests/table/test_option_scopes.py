@@ -119,7 +119,10 @@ def test_a_directory_of_another_program_is_not_used_even_if_its_user_names_it(tm
         assert mdt.open(remote, {"mdt.cache.dir": str(tmp_path / "app")}).scan().count() == 2
     assert _bytes_of(tmp_path / "app") == before
     assert caplog.text.count("not cached") == 1
-    assert caplog.text.count("contains files of another program; choose an empty or a new directory") == 2
+    assert (
+        caplog.text.count("contains files of another program; choose an empty or a new directory")
+        == 2
+    )
 
 
 def test_an_altered_option_holds_for_everybody_and_stands_in_the_history(tmp_path):

@@ -309,7 +309,7 @@ def test_an_option_names_what_a_frame_overwrites(
     spark_with_both.conf.set(MODE, DYNAMIC)
     save("overwrite", partitionOverwriteMode="static")
     for mode, options, expected in (
-        ("overwrite", {"overwrite_mode": "some"}, "give one of static, dynamic"),
+        ("overwrite", {"overwrite_mode": "some"}, "use one of static, dynamic"),
         (
             "overwrite",
             {"overwrite_partitions": '{"a": "y"}'},
