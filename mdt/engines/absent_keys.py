@@ -56,32 +56,34 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
         self,
         engine: Engine[R],
         tagged: R,
-        everywhere: bool,
+        is_table_wide: bool,
         written: Mapping[str, KeyHashes] | None = None,
     ) -> None:
-        """``everywhere``: True if the keys are absent from the whole table."""
-        self._engine, self._tagged, self._everywhere = engine, tagged, everywhere
+        """``is_table_wide``: True if the keys are absent from the whole table."""
+        self._engine, self._tagged, self._is_table_wide = engine, tagged, is_table_wide
         self._written = written or {}
-        self._told: dict[str, KeyHashes] | None = None
+        self._absent: dict[str, KeyHashes] | None = None
 
     def __getitem__(self, partition: str) -> KeyHashes:
-        hashes = [keys[partition] for keys in (self._written, self._of_rows()) if partition in keys]
+        hashes = [
+            keys[partition] for keys in (self._written, self._absent_hashes()) if partition in keys
+        ]
         if not hashes:
             raise KeyError(partition)
         return KeyHashes.concat(hashes)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._written, *self._of_rows()}))
+        return iter(sorted({*self._written, *self._absent_hashes()}))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def _of_rows(self) -> Mapping[str, KeyHashes]:
-        if self._told is None:
+    def _absent_hashes(self) -> Mapping[str, KeyHashes]:
+        if self._absent is None:
             names = ["__mdt_partition", "__mdt_segment", "__mdt_position"]
-            rows = self._engine.selected(self._tagged, {"__mdt_kind": (ABSENT,)}, names)
-            self._told = _by_partition(rows, self._everywhere)
-        return self._told
+            rows = self._engine.select(self._tagged, {"__mdt_kind": (ABSENT,)}, names)
+            self._absent = _by_partition(rows, self._is_table_wide)
+        return self._absent
 
 
 def hashes_of(rows: pa.Table) -> KeyHashes:
@@ -91,12 +93,12 @@ def hashes_of(rows: pa.Table) -> KeyHashes:
     )
 
 
-def _by_partition(rows: pa.Table, everywhere: bool) -> dict[str, KeyHashes]:
+def _by_partition(rows: pa.Table, is_table_wide: bool) -> dict[str, KeyHashes]:
     """Return the hashes of ABSENT rows by partition, or all of them under TABLE if
-    ``everywhere``.
+    ``is_table_wide``.
     """
     hashes = hashes_of(rows)
-    if everywhere:
+    if is_table_wide:
         return {TABLE: hashes} if len(hashes) else {}
     codes = rows["__mdt_partition"].combine_chunks().dictionary_encode()
     number = codes.indices.to_numpy()

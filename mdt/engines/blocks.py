@@ -12,11 +12,11 @@ multiple of 8.
 The fields of the header:
 
 * Grouped rows: ``from``, their origin in the input as [part, number within the part].
-* Tagged rows: ``place`` and ``number`` as in :class:`mdt.engines.engine.Deal`, null for rows that
-  no bucket takes. ``counts``, a list per combination of the columns COUNTED: their values, the
-  number of rows, and the sum of ``__mdt_n``. ``marks``, for inserts, which are sorted by key: the
-  sort keys of the first row, of every MARK_ROWS-th row and of the last row, in base64. ``from``:
-  [part, block number within the part] if other parts may have equal keys, else null.
+* Tagged rows: ``place`` and ``number`` as in :class:`mdt.engines.engine.BucketAssignment`, null for
+  rows that no bucket takes. ``counts``, a list per combination of the columns COUNTED: their
+  values, the number of rows, and the sum of ``__mdt_n``. ``marks``, for inserts, which are sorted
+  by key: the sort keys of the first row, of every MARK_ROWS-th row and of the last row, in base64.
+  ``from``: [part, block number within the part] if other parts may have equal keys, else null.
 * Rows assigned to buckets: ``bucket``; ``first``, the first mark or null; ``from`` as above.
 """
 
@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
-from mdt.engines.engine import Deal
+from mdt.engines.engine import BucketAssignment
 from mdt.engines.parting import by_part, part_of
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
 from mdt.hudi.record_keys import rising, sort_keys
@@ -44,7 +44,7 @@ from mdt.hudi.record_keys import rising, sort_keys
 MARK_ROWS = 4096
 Counts = dict[tuple[Any, ...], tuple[int, int]]
 """Values of the columns COUNTED -> (number of rows, sum of ``__mdt_n``)."""
-_DEALT, _TOLD = 0, 1
+_BUCKETED, _NOT_BUCKETED = 0, 1
 _FRONT = struct.Struct("<BI")
 _ALIGNED = 8
 _ROWS_MAX = 1 << 16
@@ -53,16 +53,16 @@ _COMPRESSED_BYTES_MIN = 1 << 16
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def block(head: Mapping[str, Any], rows: pa.Table, kind: int = _DEALT) -> bytes:
+def encode_block(head: Mapping[str, Any], rows: pa.Table, kind: int = _BUCKETED) -> bytes:
     """Encode ``rows`` as a block. The stream is compressed if it is large enough to benefit."""
     sink = pa.BufferOutputStream()
     options = _COMPRESSED if rows.nbytes >= _COMPRESSED_BYTES_MIN else None
     with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
         stream.write_table(rows)
-    return _joined(head, sink.getvalue(), kind)
+    return _encode(head, sink.getvalue(), kind)
 
 
-def _joined(head: Mapping[str, Any], stream: pa.Buffer, kind: int = _DEALT) -> bytes:
+def _encode(head: Mapping[str, Any], stream: pa.Buffer, kind: int = _BUCKETED) -> bytes:
     header = json.dumps(head, separators=(",", ":")).encode()
     header += b" " * (-(_FRONT.size + len(header)) % _ALIGNED)
     return b"".join((_FRONT.pack(kind, len(header)), header, stream))
@@ -83,12 +83,12 @@ def _stream(data: bytes) -> pa.Buffer:
     return pa.py_buffer(data).slice(_end_of_head(data))
 
 
-def rows_in(data: bytes) -> pa.RecordBatchReader:
+def read_block(data: bytes) -> pa.RecordBatchReader:
     """Return the rows of a block."""
     return pa.ipc.open_stream(_stream(data))
 
 
-def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+def read_blocks(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of blocks. Grouped rows keep the order of the input, tagged rows have no
     order.
 
@@ -107,10 +107,10 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     ordered: Iterable[bytes] = chain([first], remaining)
     is_ordered = "from" in head and "place" not in head
     for data in sorted(ordered, key=lambda one: head_of(one)["from"]) if is_ordered else ordered:
-        yield from rows_in(data)
+        yield from read_block(data)
 
 
-def brought_together(
+def grouped_blocks(
     part: int,
     batches: Iterator[pa.RecordBatch],
     names: Sequence[str],
@@ -121,16 +121,16 @@ def brought_together(
     same target, one of ``parts``.
 
     ``part``: the number of the input part. ``key_hash``: as for
-    :meth:`mdt.engines.engine.Engine.grouped`.
+    :meth:`mdt.engines.engine.Engine.group_by`.
     """
-    for number, table in enumerate(tasks.gathered(batches)):
+    for number, table in enumerate(tasks.large_batches(batches)):
         dealt_rows = by_part(table, part_of(table, names, parts, key_hash))
         del table  # free the rows in their old order
         for target, rows in dealt_rows:
-            yield target, block({"from": [part, number]}, rows)
+            yield target, encode_block({"from": [part, number]}, rows)
 
 
-def blocks_of(
+def tagged_blocks(
     batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int | None = None
 ) -> Iterator[bytes]:
     """Encode tagged rows as blocks. ``key``: the columns that sort inserts. ``part``: the number of
@@ -142,17 +142,17 @@ def blocks_of(
         is_dealt = rows["__mdt_kind"].to_numpy() < DROPPED
         if not is_dealt.all():
             undealt = rows.filter(pa.array(~is_dealt))
-            counts = tasks.counted(undealt, COUNTED.names, "__mdt_n")
+            counts = tasks.count_rows(undealt, COUNTED.names, "__mdt_n")
             entries = [
                 list(row)
                 for row in zip(*(column.to_pylist() for column in counts.columns), strict=True)
             ]
-            yield block(_head(None, None, entries, [], None), undealt, _TOLD)
+            yield encode_block(_head(None, None, entries, [], None), undealt, _NOT_BUCKETED)
             rows = rows.filter(pa.array(is_dealt))
         for place, number, place_rows in _by_place(rows):
-            for counted, marks, cut in _cut(place_rows, key):
+            for counted, marks, cut in _cut_place(place_rows, key):
                 origin = None if part is None else [part, next(numbers)]
-                yield block(_head(place, number, counted, marks, origin), cut)
+                yield encode_block(_head(place, number, counted, marks, origin), cut)
 
 
 def _head(
@@ -186,7 +186,7 @@ def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
             yield place, int(group[start]), rows.slice(start, end - start)
 
 
-def _cut(
+def _cut_place(
     rows: pa.Table, key: Sequence[str]
 ) -> Iterator[tuple[list[list[Any]], list[bytes], pa.Table]]:
     """Yield the rows of a place in pieces of a transferable size, each with its counts and
@@ -225,18 +225,18 @@ def _counts(rows: pa.Table) -> list[list[Any]]:
     return entries
 
 
-def counts(heads: Iterable[bytes]) -> Counts:
+def sum_counts(heads: Iterable[bytes]) -> Counts:
     """Sum the counts of tagged blocks, given their headers."""
     totals: Counts = {}
     for data in heads:
         for *values, rows, total in head_of(data)["counts"]:
-            totals[tuple(values)] = added(totals.get(tuple(values), (0, 0)), (rows, total))
+            totals[tuple(values)] = add_counts(totals.get(tuple(values), (0, 0)), (rows, total))
     return totals
 
 
-def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+def add_counts(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
     """Add two entries of Counts."""
-    return one[0] + other[0], one[1] + other[1]
+    return first[0] + second[0], first[1] + second[1]
 
 
 def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
@@ -247,13 +247,15 @@ def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tupl
             yield from ((head["place"], b64decode(mark)) for mark in head["marks"])
 
 
-def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def bucket_blocks(
+    assignment: BucketAssignment, blocks: Iterable[bytes]
+) -> Iterator[tuple[int, bytes]]:
     """Yield (bucket, block) for the rows of tagged blocks that a bucket takes. Each block belongs
     to a single bucket.
     """
     places = {
         (row["place"], row["number"]): (row["bounds"], row["takers"])
-        for row in deal.places.to_pylist()
+        for row in assignment.places.to_pylist()
     }
     for data in blocks:
         head = head_of(data)
@@ -265,20 +267,24 @@ def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         low, high = (bisect_right(bounds, mark) for mark in marks)
         if low < high:
             yield from _split(
-                deal, head["from"], rows_in(data).read_all(), bounds[low:high], takers[low:]
+                assignment,
+                head["from"],
+                read_block(data).read_all(),
+                bounds[low:high],
+                takers[low:],
             )
         else:
             first = head["marks"][0] if head["marks"] else None
             yield (
                 takers[low],
-                _joined(
+                _encode(
                     {"bucket": takers[low], "first": first, "from": head["from"]}, _stream(data)
                 ),
             )
 
 
 def _split(
-    deal: Deal,
+    assignment: BucketAssignment,
     origin: list[int] | None,
     rows: pa.Table,
     bounds: Sequence[bytes],
@@ -287,33 +293,33 @@ def _split(
     """Yield the inserts of a block, which are sorted by key, cut at ``bounds``. ``takers``: the
     bucket before each bound, and after the last.
     """
-    keys = sort_keys(rows, deal.key).cast(pa.binary())
-    ends = [_below(keys, bound) for bound in bounds]
+    keys = sort_keys(rows, assignment.key).cast(pa.binary())
+    ends = [_count_below(keys, bound) for bound in bounds]
     for taker, start, end in zip(takers, [0, *ends], [*ends, len(rows)], strict=False):
         if end > start:
             first = b64encode(keys[start].as_py()).decode()
             yield (
                 taker,
-                block(
+                encode_block(
                     {"bucket": taker, "first": first, "from": origin},
                     rows.slice(start, end - start),
                 ),
             )
 
 
-def _below(keys: pa.Array, bound: bytes) -> int:
+def _count_below(keys: pa.Array, bound: bytes) -> int:
     """Return the number of sorted ``keys`` that are less than ``bound``."""
     return int(pc.sum(pc.less(keys, pa.scalar(bound, pa.binary()))).as_py() or 0)
 
 
 def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of bucketed blocks with their bucket, in the order that :func:`rows_of`
+    """Yield the rows of bucketed blocks with their bucket, in the order that :func:`read_blocks`
     documents.
     """
     sorted_blocks = [(_order(head_of(data)), data) for data in blocks]
     sorted_blocks.sort(key=lambda one: one[0])
     for (bucket, *_), data in sorted_blocks:
-        for rows in rows_in(data):
+        for rows in read_block(data):
             yield rows.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(rows)))
 
 
@@ -327,9 +333,11 @@ def _order(head: Mapping[str, Any]) -> tuple[int, list[int], bool, bytes]:
     )
 
 
-def chosen(
-    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
+def select_rows(
+    allowed: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns ``names`` of the rows whose values are in ``wanted`` (column -> values)."""
-    for batch in rows_of(blocks):
-        yield tasks.chosen(batch, wanted, names)
+    """Yield the columns ``names`` of the rows whose values are in ``allowed`` (column ->
+    values).
+    """
+    for batch in read_blocks(blocks):
+        yield tasks.select_rows(batch, allowed, names)

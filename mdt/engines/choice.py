@@ -12,7 +12,7 @@ from typing import Any
 
 from mdt.engines.engine import Engine, Given
 
-DOORS = {"pyspark": "mdt.engines.spark.given"}
+ENGINE_MODULES = {"pyspark": "mdt.engines.spark.given"}
 """Package of a caller's object -> module with three functions for such objects.
 
 ``given(data, known)``: rows as a :class:`mdt.engines.engine.Given`, or None for other objects.
@@ -21,10 +21,10 @@ DOORS = {"pyspark": "mdt.engines.spark.given"}
 """
 
 
-def _door(value: object) -> Any:
+def _engine_module(value: object) -> Any:
     """Return the module that accepts an object, or None if no engine does."""
     for kind in type(value).__mro__:
-        name = DOORS.get(kind.__module__.partition(".")[0])
+        name = ENGINE_MODULES.get(kind.__module__.partition(".")[0])
         if name is not None:
             return import_module(name)
     return None
@@ -36,7 +36,7 @@ def given(data: Any, known: Sequence[str]) -> Given[Any] | None:
 
     ``known``: the table's column names. Matching columns of ``data`` are renamed to them.
     """
-    door = _door(data)
+    door = _engine_module(data)
     rows: Given[Any] | None = None if door is None else door.given(data, known)
     return rows
 
@@ -48,7 +48,7 @@ def engine_of(spark: Any) -> Engine[Any] | None:
     """
     if spark is None:
         return None
-    door = _door(spark) or import_module(DOORS["pyspark"])
+    door = _engine_module(spark) or import_module(ENGINE_MODULES["pyspark"])
     engine: Engine[Any] = door.engine_of(spark)
     return engine
 
@@ -60,5 +60,5 @@ def name_of(engine: Engine[Any] | None) -> str:
 
 def arrow_schema(schema: Any) -> Any:
     """Convert an engine's schema to an Arrow schema. Other objects are returned unchanged."""
-    door = _door(schema)
+    door = _engine_module(schema)
     return schema if door is None else door.schema(schema)

@@ -18,7 +18,7 @@ from mdt.commit.operation import Changes
 from mdt.engines.engine import Engine
 from mdt.engines.results import shares
 from mdt.engines.rewriting import EngineRewrite
-from mdt.engines.tasks import Source, opened, source_of
+from mdt.engines.tasks import Source, open_table, source_of
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.matches import matching_of
@@ -26,11 +26,11 @@ from mdt.write.conditional import Conditional, Matches, Part, written
 from mdt.write.new_files import WriteJob
 
 
-def tested(
+def find_matches(
     source: Source, predicate: Predicate, scans: Sequence[SegmentScan], attempt: int
 ) -> dict[int, bytes]:
     """Return the matching rows: file -> serialized bitmap of positions."""
-    metadata, snapshot = opened(source)
+    metadata, snapshot = open_table(source)
     matches = matching_of(metadata, snapshot, predicate, scans, threads=1)
     return {file: BitMap(rows.astype("uint32")).serialize() for file, rows in matches}
 
@@ -52,10 +52,10 @@ class EngineConditional(Conditional):
             return Conditional.found(self, snapshot)
         scans = plan(self.metadata, snapshot, predicate).segments
         source = source_of(self.metadata, snapshot, self.options)
-        task = partial(tested, source, predicate)
+        task = partial(find_matches, source, predicate)
         matches: Mapping[int, BitMap] = {
             file: BitMap.deserialize(rows)
-            for share_matches in self.engine.each(task, shares(self.engine, scans))
+            for share_matches in self.engine.map_shares(task, shares(self.engine, scans))
             for file, rows in share_matches.items()
         }
         return matches

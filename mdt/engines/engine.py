@@ -34,7 +34,7 @@ number.
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class BucketAssignment:
     """An assignment of rows to buckets, and the number of tasks that share the buckets.
 
     ``places``: table (place: string, number: int64, bounds: list<binary>, takers: list<int32>). The
@@ -96,7 +96,7 @@ class Engine(Protocol[R]):
         """The name of the engine in results."""
 
     @property
-    def is_here(self) -> bool:
+    def is_in_process(self) -> bool:
         """True if tasks run in this process and can use the open table. Other tasks open it
         themselves.
         """
@@ -105,15 +105,15 @@ class Engine(Protocol[R]):
     def processors(self) -> int:
         """The number of tasks that can run at the same time."""
 
-    def spread(self, table: pa.Table) -> R:
+    def distribute(self, table: pa.Table) -> R:
         """Return the rows of a small table of the driver, split into a part per task."""
 
-    def joined(self, rows: R, more: R) -> R:
-        """Return the rows of both inputs, which have the same columns. Rows that :meth:`mapped`
+    def union(self, rows: R, more: R) -> R:
+        """Return the rows of both inputs, which have the same columns. Rows that :meth:`map_parts`
         retains for an input are retained until that input is dropped.
         """
 
-    def grouped(self, rows: R, names: Sequence[str], key_hash: KeyHash | None = None) -> R:
+    def group_by(self, rows: R, names: Sequence[str], key_hash: KeyHash | None = None) -> R:
         """Return the rows with equal values of the columns ``names`` in the same part. Without
         names, only reduce the number of parts if there are more than tasks pay for.
 
@@ -121,50 +121,52 @@ class Engine(Protocol[R]):
         give each part a range of hashes, so that its task reads only this range of each key map.
         """
 
-    def mapped(self, rows: R, function: BatchFunction, schema: pa.Schema, key: Sequence[str]) -> R:
+    def map_parts(
+        self, rows: R, function: BatchFunction, schema: pa.Schema, key: Sequence[str]
+    ) -> R:
         """Return the tagged rows that ``function`` makes of each part, in ``schema``. They are
-        retained until :meth:`dropped` is called, so ``function`` runs once.
+        retained until :meth:`release` is called, so ``function`` runs once.
 
         ``key``: the columns for sampling inserts and assigning them to buckets.
         """
 
-    def dropped(self, rows: R) -> None:
-        """Release the rows that :meth:`mapped` retained."""
+    def release(self, rows: R) -> None:
+        """Release the rows that :meth:`map_parts` retained."""
 
-    def counted(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
+    def count_by(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
         """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the
         sum of the column ``total``.
         """
 
-    def selected(
+    def select(
         self,
         rows: R,
-        chosen: Mapping[str, Collection[Any]],
+        allowed: Mapping[str, Collection[Any]],
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return the CONTROL columns ``names`` of the tagged rows whose values are in ``chosen``
+        """Return the CONTROL columns ``names`` of the tagged rows whose values are in ``allowed``
         (column -> values), at most ``rows_max`` rows.
         """
 
-    def sampled(
+    def sample_inserts(
         self, rows: R, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
         """Return a sample of the inserts into ``partitions``, about the fraction ``share`` ->
         tasks.SAMPLED.
         """
 
-    def dealt(self, rows: R, deal: Deal) -> R:
+    def shuffle_to_buckets(self, rows: R, assignment: BucketAssignment) -> R:
         """Return the rows that belong to a bucket, with its number in the column tasks.BUCKET. The
         rows of a bucket are in the same part.
         """
 
-    def results(self, rows: R, function: ResultFunction) -> list[bytes]:
+    def collect_results(self, rows: R, function: ResultFunction) -> list[bytes]:
         """Return the results of ``function`` over all parts, without None. Raises Unavailable if
         tasks fail and may still be writing.
         """
 
-    def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
+    def map_shares(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return the result of ``function`` for each share, in order. Raises Unavailable as
-        :meth:`results` does.
+        :meth:`collect_results` does.
         """

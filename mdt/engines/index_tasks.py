@@ -86,26 +86,28 @@ class IndexTasks:
         self._engine = engine
         self._with_positions = with_positions
 
-    def __call__(self, work: PlanState, indexes: Indexes) -> Sequence[Answer] | None:
+    def __call__(self, state: PlanState, indexes: Indexes) -> Sequence[Answer] | None:
         """Return the answers for the remaining segments, or None if there are few or the job
         fails.
         """
-        options = work.metadata.options(work.snapshot.definition)
-        snapshot = work.snapshot
-        files = np.flatnonzero(work.maybe)
+        options = state.metadata.options(state.snapshot.definition)
+        snapshot = state.snapshot
+        files = np.flatnonzero(state.maybe)
         shards = ShardRows.of(snapshot, files)
         weights = np.zeros(len(shards), np.int64)
         for index in indexes:
             weights += _weights(snapshot.summary_bytes(index.spec)[shards.shards])
         if weights.sum() <= options.spark_driver_summaries_max:
             return None
-        source = source_of(work.metadata, snapshot, options)
+        source = source_of(state.metadata, snapshot, options)
         question = Question(
-            source, work.predicate, tuple(index.spec for index in indexes), self._with_positions
+            source, state.predicate, tuple(index.spec for index in indexes), self._with_positions
         )
-        parts = [share(work, part) for part in dealt(shards, weights, self._engine.processors)]
+        parts = [
+            share_of(state, part) for part in split_files(shards, weights, self._engine.processors)
+        ]
         try:
-            answers = self._engine.each(partial(answer, question), parts)
+            answers = self._engine.map_shares(partial(answer, question), parts)
         except MdtError as error:
             warnings.warn(
                 f"{len(indexes)} indexes are read in the driver, because tasks failed: {error}",
@@ -114,7 +116,7 @@ class IndexTasks:
             )
             return None
         name = self._engine.name.capitalize()
-        work.where = f", read in {len(parts)} {name} task{'s' * (len(parts) > 1)}"
+        state.where = f", read in {len(parts)} {name} task{'s' * (len(parts) > 1)}"
         return answers
 
 
@@ -123,7 +125,7 @@ def _weights(sizes: Int64Array) -> Int64Array:
     return np.where(sizes >= 0, 1 + sizes // SUMMARY_BYTES, 0)
 
 
-def dealt(shards: ShardRows, weights: Int64Array, cores: int) -> list[Int64Array]:
+def split_files(shards: ShardRows, weights: Int64Array, cores: int) -> list[Int64Array]:
     """Split files among tasks, all files of a shard to one task -> file numbers of each task,
     int64[k].
 
@@ -135,10 +137,10 @@ def dealt(shards: ShardRows, weights: Int64Array, cores: int) -> list[Int64Array
     return np.split(shards.files, shards.start[ends])
 
 
-def share(work: PlanState, files: Int64Array) -> Share:
+def share_of(state: PlanState, files: Int64Array) -> Share:
     """Return the share of a task for ``files``."""
     return Share(
-        files, {i: work.positions[i].serialize() for i in files.tolist() if i in work.positions}
+        files, {i: state.positions[i].serialize() for i in files.tolist() if i in state.positions}
     )
 
 
@@ -146,7 +148,7 @@ def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
     """Evaluate the indexes for a share. Raises Unsupported if this worker finds another table, or
     none.
     """
-    metadata, snapshot = opened(question.source)
+    metadata, snapshot = open_cached(question.source)
     maybe = np.zeros(snapshot.numbered, np.bool_)
     maybe[share.files] = True
     positions = {i: BitMap.deserialize(data) for i, data in share.positions.items()}
@@ -154,7 +156,7 @@ def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
     return PositionSearch(state).answer(question.indexes, with_positions=question.with_positions)
 
 
-def large(metadata: Metadata, snapshot: Snapshot) -> list[str]:
+def large_indexes(metadata: Metadata, snapshot: Snapshot) -> list[str]:
     """Return the indexes whose summaries a query of all files would read in tasks."""
     options = metadata.options(snapshot.definition)
     shards = np.unique(snapshot.shards.of_file[snapshot.has_rows])
@@ -179,16 +181,16 @@ def warm(
         (_weights(snapshot.summary_bytes(spec)[shards.shards]) for spec in specs),
         np.zeros(len(shards), np.int64),
     )
-    parts = dealt(shards, weights, engine.processors) if specs and len(shards) else []
-    counts = engine.each(partial(_warmed, source, tuple(specs)), parts)
+    parts = split_files(shards, weights, engine.processors) if specs and len(shards) else []
+    counts = engine.map_shares(partial(_warm_share, source, tuple(specs)), parts)
     return sum(count for count, _ in counts), sum(size for _, size in counts), len(parts)
 
 
-def _warmed(
+def _warm_share(
     source: Source, specs: Sequence[str], files: Int64Array, attempt: int = 0
 ) -> tuple[int, int]:
     """Load the summaries of ``files``, int64[n], in a task; return (summaries, bytes read)."""
-    metadata, snapshot = opened(source)
+    metadata, snapshot = open_cached(source)
     selected = np.zeros(snapshot.numbered, np.bool_)
     selected[files] = True
     counts = [read_heads(metadata, snapshot, spec, selected) for spec in specs]
@@ -196,8 +198,8 @@ def _warmed(
 
 
 @memo(4)
-def opened(source: Source) -> tuple[Metadata, Snapshot]:
+def open_cached(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at a commit. The worker caches it, so that the next query does not look for
     newer commits.
     """
-    return tasks.opened(source)
+    return tasks.open_table(source)

@@ -42,7 +42,7 @@ class IndexRunner:
         task = partial(tasks.summarize, source, claim)
         refs: dict[int, dict[str, SummaryRef]] = {}
         used = set()
-        for summaries in self.engine.each(task, shares(self.engine, work)):
+        for summaries in self.engine.map_shares(task, shares(self.engine, work)):
             for row in summaries.to_pylist():
                 data = summary_of(row)
                 assert data is not None, "a task returns summaries"

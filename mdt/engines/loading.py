@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.engine import Engine, R
-from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, opened
-from mdt.engines.write_tasks import by_bucket, drained
+from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, open_table
+from mdt.engines.write_tasks import drain, sort_by_bucket
 from mdt.errors import Conflict
 from mdt.metadata.keys.buckets import key_placeholders
 from mdt.metadata.keys.locate import Located
@@ -40,7 +40,7 @@ _NONE = np.empty(0, np.int64)
 _UPSERTS = (*CHECKED, "upsert")
 
 
-def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Schema) -> bool:
+def needs_no_lookup(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Schema) -> bool:
     """Return True if rows with ``columns`` cannot match existing rows in the operation ``name``.
 
     False if a key may move between partitions, if a bucket takes a key, if the table keeps deletes,
@@ -64,11 +64,11 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
     )
 
 
-def labelled(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:
+def label_rows(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:
     """Return the rows as inserts, with CONTROL columns. ``columns``: the schema of ``rows``."""
     schema = labelled_schema(definition, columns)
-    return engine.mapped(
-        engine.grouped(rows, ()), partial(label, definition), schema, definition.key
+    return engine.map_parts(
+        engine.group_by(rows, ()), partial(label, definition), schema, definition.key
     )
 
 
@@ -82,7 +82,7 @@ class Load:
     name: str
 
 
-def counted(rows: int, changes: Changes) -> Changes:
+def correct_counts(rows: int, changes: Changes) -> Changes:
     """Return the changes with the number of inserts corrected for duplicates. Of ``rows`` with the
     same key, a single row is written and the rest count as late.
 
@@ -91,11 +91,11 @@ def counted(rows: int, changes: Changes) -> Changes:
     """
     surplus = rows - sum(file.rows for file in changes.files)
     if surplus != changes.counts.get("late", 0):
-        raise changed()
+        raise rows_changed()
     return replace(changes, counts={**changes.counts, "inserted": -surplus})
 
 
-def changed() -> Conflict:
+def rows_changed() -> Conflict:
     """Return the error for rows that differed when they were read again."""
     return Conflict(
         "the rows changed while they were read",
@@ -111,17 +111,17 @@ def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes 
     return encode(_write(load, nonempty, attempt)) if nonempty else None
 
 
-def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``given`` and empty the list, so that their memory is free while files are
-    made.
+def _write(load: Load, batches: list[pa.RecordBatch], attempt: int) -> Changes:
+    """Write the rows of ``batches`` and empty the list, so that their memory is free while files
+    are made.
     """
-    metadata, snapshot = opened(load.source)
+    metadata, snapshot = open_table(load.source)
     shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
     late: list[int] = []
-    parts = list(_of_buckets(pa.Table.from_batches(given), snapshot.definition))
-    given.clear()
+    parts = list(_rows_by_bucket(pa.Table.from_batches(batches), snapshot.definition))
+    batches.clear()
     shared.marked.mark((number, load.buckets[number]) for number, _ in parts)
-    rows = drained(parts)
+    rows = drain(parts)
     del parts
     slices = (
         (number, slice_of_bucket(load, snapshot.definition, number, table, late))
@@ -132,9 +132,9 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
     return replace(changes, counts={"late": sum(late)})
 
 
-def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[int, pa.Table]]:
+def _rows_by_bucket(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[int, pa.Table]]:
     """Yield (bucket, rows)."""
-    table, places = by_bucket(table.select([*definition.schema.names, BUCKET]))
+    table, places = sort_by_bucket(table.select([*definition.schema.names, BUCKET]))
     for number, rows in places.items():
         yield number, table.slice(rows.start, len(rows)).select(definition.schema.names)
 
@@ -149,7 +149,7 @@ def slice_of_bucket(
     late.append(batch.duplicates)
     assignment = load.buckets[number]
     if batch.partitions != (assignment.partition,):
-        raise changed()
+        raise rows_changed()
     inserts = in_key_order(batch.sort_keys, np.arange(len(batch)))
     return slice_of(
         batch, Located.absent(len(batch)), assignment, Fates(_NONE, inserts, _NONE, _NONE)

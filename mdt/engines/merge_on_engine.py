@@ -19,7 +19,7 @@ from mdt.engines import merge_tasks
 from mdt.engines.absent_keys import AbsentKeys, WrittenKeys
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, source_of, tagged_schema
-from mdt.engines.write import TaggedRows, counted, findings_of, or_dropped
+from mdt.engines.write import TaggedRows, count_tagged, findings_of, released_on_error
 from mdt.metadata.files.file_group import NewFile
 from mdt.metadata.log.codec import decode_ipc
 from mdt.metadata.metadata import Metadata
@@ -69,17 +69,19 @@ class EngineSource(Rows, Generic[R]):
         """Decide in tasks the action for each row."""
         engine, metadata, definition = self.engine, operation.metadata, snapshot.definition
         started_us = metadata.storage.now_us()
-        source = source_of(metadata, snapshot, operation.options, is_here=engine.is_here)
+        source = source_of(
+            metadata, snapshot, operation.options, is_in_process=engine.is_in_process
+        )
         target_clauses = self.said.of_others()
         tag = partial(
             merge_tasks.tag_merged, self.said.of_source(), bool(target_clauses.clauses), source
         )
-        together = engine.grouped(self.data, self.key)
+        together = engine.group_by(self.data, self.key)
         schema = tagged_schema(definition.schema)
-        tagged = engine.mapped(together, tag, schema, definition.key)
+        tagged = engine.map_parts(together, tag, schema, definition.key)
         retained = [tagged]
-        with or_dropped(engine, retained):
-            rows = counted(engine, tagged)
+        with released_on_error(engine, retained):
+            rows = count_tagged(engine, tagged)
             files = (
                 self._files(operation, snapshot, tagged, target_clauses)
                 if target_clauses.clauses
@@ -87,10 +89,10 @@ class EngineSource(Rows, Generic[R]):
             )
             if files is not None:
                 tag_alone = partial(merge_tasks.tag_alone, target_clauses, self.columns, source)
-                alone = engine.mapped(files, tag_alone, schema, definition.key)
+                alone = engine.map_parts(files, tag_alone, schema, definition.key)
                 retained.append(alone)
-                tagged, rows = engine.joined(tagged, alone), [*rows, *counted(engine, alone)]
-            read = engine.selected(tagged, {"__mdt_kind": (READ,)}, ["__mdt_segment"])
+                tagged, rows = engine.union(tagged, alone), [*rows, *count_tagged(engine, alone)]
+            read = engine.select(tagged, {"__mdt_kind": (READ,)}, ["__mdt_segment"])
             scanned = len(read[0].drop_null().unique())
         findings = findings_of(rows)
         counts = {name: n for name, n in findings.counts.items() if name != "missing"}
@@ -119,13 +121,13 @@ class EngineSource(Rows, Generic[R]):
         taken = {file: BitMap() for file in sorted(Decision(merge, snapshot).scanned_alone())}
         if not taken:
             return None
-        for data in self.engine.results(tagged, merge_tasks.matched):
+        for data in self.engine.collect_results(tagged, merge_tasks.matched_rows):
             bitmaps = merge_tasks.bitmaps_of(
                 decode_ipc(data, merge_tasks.FILES, path="a task's result")
             )
             for file in bitmaps.keys() & taken.keys():
                 taken[file] |= bitmaps[file]
-        return self.engine.spread(merge_tasks.files_of(taken))
+        return self.engine.distribute(merge_tasks.files_of(taken))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class TaggedMerge(TaggedRows[R]):
     def close(self) -> None:
         """Release the tagged rows."""
         for rows in self.kept:
-            self.engine.dropped(rows)
+            self.engine.release(rows)
 
     def keys_absent(
         self, metadata: Metadata, snapshot: Snapshot, files: Sequence[NewFile]

@@ -22,8 +22,8 @@ from mdt.engines.tasks import (
     RETURN,
     UPDATE,
     Source,
-    opened,
-    tagged,
+    open_table,
+    tagged_rows,
     without_data,
 )
 from mdt.metadata.keys.locate import Located
@@ -36,7 +36,7 @@ from mdt.write.normalize import keyed_rows, partition_names
 from mdt.write.row_groups import absent_keys, by_value
 from mdt.write.slices import KeyedRows
 
-_MATCHED = pa.array([UPDATE, FALLING, FURTHER, DELETE, MATCHED], pa.int32())
+_MATCHED_KINDS = pa.array([UPDATE, FALLING, FURTHER, DELETE, MATCHED], pa.int32())
 FILES = pa.schema([("file", pa.int64()), ("matched", pa.binary())])
 """Files of the table that are searched for rows without a match in the source: number, and bitmap
 of the matched positions.
@@ -65,14 +65,14 @@ def tag_merged(
 def _tag_merged(
     said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Table
 ) -> Iterator[pa.Table]:
-    merge, snapshot = _opened(said, source, rows)
+    merge, snapshot = _open_merge(said, source, rows)
     schema = snapshot.definition.schema
     decided = Decision(merge, snapshot).decided()
     files = np.array(sorted(decided.scanned), np.int64)
-    yield from _changed(merge, snapshot, decided)
-    yield from _new(snapshot, decided)
-    yield from _absent(snapshot, decided)
-    yield _read(schema, files, snapshot.file_groups.of_files(files))
+    yield from _changed_rows(merge, snapshot, decided)
+    yield from _new_rows(snapshot, decided)
+    yield from _absent_keys(snapshot, decided)
+    yield _read_files(schema, files, snapshot.file_groups.of_files(files))
     yield without_data(schema, READ, __mdt_group=[-1], __mdt_n=[len(merge.source)])
     if keeps_pairs:
         unchanged = decided.found.take(~np.isin(decided.found.places, decided.acted.pairs.places))
@@ -87,14 +87,14 @@ def _tag_merged(
         )
 
 
-def _opened(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
-    metadata, snapshot = opened(source)
+def _open_merge(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
+    metadata, snapshot = open_table(source)
     definition = snapshot.definition
     read = said.read(rows, definition)
     return MergedRows(metadata, source.parsed(), *read), snapshot
 
 
-def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None:
+def matched_rows(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None:
     """Return the rows of the table that tagged rows of the source match: FILES as an Arrow
     stream.
     """
@@ -103,7 +103,7 @@ def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None
         rows = pa.Table.from_batches([batch]).select(
             ["__mdt_kind", "__mdt_segment", "__mdt_position"]
         )
-        rows = rows.filter(pc.is_in(rows[0], _MATCHED))
+        rows = rows.filter(pc.is_in(rows[0], _MATCHED_KINDS))
         for file, positions in by_value(rows[2].to_numpy(), rows[1].to_numpy()).items():
             bitmaps.setdefault(file, BitMap()).update(positions.astype(np.uint32))
     return bytes(encode_ipc(files_of(bitmaps))) if bitmaps else None
@@ -138,37 +138,40 @@ def tag_alone(
 def _tag_alone(
     said: SaidMerge, columns: pa.Schema, source: Source, files: pa.Table
 ) -> Iterator[pa.Table]:
-    merge, snapshot = _opened(said, source, columns.empty_table())
+    merge, snapshot = _open_merge(said, source, columns.empty_table())
     decided = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
     scanned = np.array(sorted(decided.scanned), np.int64)
-    yield from _changed(merge, snapshot, decided)
-    yield from _new(snapshot, decided)
-    yield _read(snapshot.definition.schema, scanned, np.full(len(scanned), -1))
+    yield from _changed_rows(merge, snapshot, decided)
+    yield from _new_rows(snapshot, decided)
+    yield _read_files(snapshot.definition.schema, scanned, np.full(len(scanned), -1))
 
 
-def _changed(merge: MergedRows, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
+def _changed_rows(merge: MergedRows, snapshot: Snapshot, decided: Decided) -> Iterator[pa.Table]:
     """Yield the rows of the table that are updated in place, end, or move."""
-    stays, falls = done.updates & ~done.acted.moved, done.falls
+    stays, falls = decided.updates & ~decided.acted.moved, decided.falls
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
-        pairs = done.acted.take(which)
+        pairs = decided.acted.take(which)
         if len(pairs):
-            yield _there(
+            yield _at_old_places(
                 snapshot,
                 keyed_rows(merge.updated(snapshot, pairs), snapshot.definition),
                 pairs,
                 kind,
             )
-    gone = done.acted.take(~done.updates)
+    gone = decided.acted.take(~decided.updates)
     if len(gone):
-        yield _there(snapshot, _ended(merge, snapshot, gone), gone, FURTHER)
-    moved = done.acted.take(done.acted.moved)
-    if len(moved) and done.batch is not None:
-        yield _there(
-            snapshot, done.batch.rows(np.arange(done.inserted, len(done.batch))), moved, DELETE
+        yield _at_old_places(snapshot, _ended_rows(merge, snapshot, gone), gone, FURTHER)
+    moved = decided.acted.take(decided.acted.moved)
+    if len(moved) and decided.batch is not None:
+        yield _at_old_places(
+            snapshot,
+            decided.batch.rows(np.arange(decided.inserted, len(decided.batch))),
+            moved,
+            DELETE,
         )
 
 
-def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
+def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
     """Return rows that end: their keys, and null in every nullable column."""
     definition = snapshot.definition
     needed = {field.name for field in definition.schema if not field.nullable} | {*definition.key}
@@ -179,11 +182,11 @@ def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
     return keyed_rows(with_nulls(table, definition.schema), definition)
 
 
-def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.Table:
+def _at_old_places(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.Table:
     """Return rows with the locations of the rows that they replace or end."""
     groups = snapshot.file_groups.of_files(acted.pairs.file)
     places = Located(acted.pairs.file, acted.pairs.position, groups, np.empty(0, np.uint64))
-    return tagged(
+    return tagged_rows(
         rows,
         places,
         np.arange(len(acted)),
@@ -192,32 +195,32 @@ def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.T
     )
 
 
-def _new(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
+def _new_rows(snapshot: Snapshot, decided: Decided) -> Iterator[pa.Table]:
     """Yield the rows that get a new location, and the count of late rows."""
-    if done.batch is None:
+    if decided.batch is None:
         return
-    names = partition_names(done.batch)
-    for kind, rows in zip((INSERT, RETURN), done.new_rows(), strict=True):
-        yield tagged(done.batch, done.located, rows, kind, names)
-    late = int(done.late.sum())
+    names = partition_names(decided.batch)
+    for kind, rows in zip((INSERT, RETURN), decided.new_rows(), strict=True):
+        yield tagged_rows(decided.batch, decided.located, rows, kind, names)
+    late = int(decided.late.sum())
     yield without_data(snapshot.definition.schema, DROPPED, __mdt_group=[-1], __mdt_n=[late])
 
 
-def _read(schema: pa.Schema, files: Int64Array, groups: Int64Array) -> pa.Table:
+def _read_files(schema: pa.Schema, files: Int64Array, groups: Int64Array) -> pa.Table:
     """Return the files that were read. ``groups``: file groups that must not change until the
     commit, -1 for no restriction.
     """
     return without_data(schema, READ, __mdt_group=groups, __mdt_segment=files, __mdt_n=0 * files)
 
 
-def _absent(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
+def _absent_keys(snapshot: Snapshot, decided: Decided) -> Iterator[pa.Table]:
     """Yield the hashes of absent keys, without those that new files will contain."""
     definition, written = snapshot.definition, dict[str, KeyHashes]()
-    if done.batch is not None:
+    if decided.batch is not None:
         written = absent_keys(
-            done.batch, np.sort(np.concatenate(done.new_rows())), definition.is_global
+            decided.batch, np.sort(np.concatenate(decided.new_rows())), definition.is_global
         )
-    for path, hashes in done.absent(definition.is_global).items():
+    for path, hashes in decided.absent(definition.is_global).items():
         if path in written:
             hashes = hashes.take(
                 ~(np.isin(hashes.hi, written[path].hi) & np.isin(hashes.lo, written[path].lo))

@@ -15,7 +15,7 @@ from indexes.key_hash import KeyHash, hash_keys
 from mdt.hudi.record_keys import record_keys
 
 
-def thinned(table: pa.Table, share: float) -> pa.Table:
+def sample_evenly(table: pa.Table, share: float) -> pa.Table:
     """Return a fraction ``share`` of the rows at even distances, rounded up."""
     return table.take(
         pa.array(
@@ -26,7 +26,9 @@ def thinned(table: pa.Table, share: float) -> pa.Table:
     )
 
 
-def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def hash_values(
+    table: pa.Table, names: Sequence[str]
+) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Hash the columns ``names``, equal values to equal numbers -> uint64[n]. Null is a value like
     any other.
     """
@@ -55,7 +57,7 @@ def part_of(
     types yield the table's record keys. Raises Invalid for null keys.
     """
     if key_hash is None or not all(_is_plain(table.schema.field(name).type) for name in names):
-        return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
+        return (hash_values(table, names) % np.uint64(parts)).astype(np.int64)
     upper = key_hash.hash(record_keys(table, names, numbered=False)).hi >> np.uint64(32)
     return (upper * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 

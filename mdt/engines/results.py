@@ -32,24 +32,24 @@ def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
     return [work[start:end] for start, end in pairwise(ends) if end > start]
 
 
-def merged(done: Sequence[Changes]) -> Changes:
+def merge_changes(results: Sequence[Changes]) -> Changes:
     """Merge the changes of several tasks into one. Lists in ``extra`` are concatenated."""
     extra: dict[str, list[Any]] = {}
     buried = from_table(
-        pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0
+        pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in results)]), 0
     )
     counts: Counter[str] = Counter()
-    for changes in done:
+    for changes in results:
         counts.update(changes.counts)
         for name, values in changes.extra.items():
             extra.setdefault(name, []).extend(values)
     return Changes(
-        files=[file for changes in done for file in changes.files],
-        removed=[segment for changes in done for segment in changes.removed],
+        files=[file for changes in results for file in changes.files],
+        removed=[segment for changes in results for segment in changes.removed],
         vectors={
-            segment: vector for changes in done for segment, vector in changes.vectors.items()
+            segment: vector for changes in results for segment, vector in changes.vectors.items()
         },
-        key_parts=[part for changes in done for part in changes.key_parts],
+        key_parts=[part for changes in results for part in changes.key_parts],
         extra=extra,
         tombstones=new_tombstones(buried.marks, buried.ordering),
         counts=counts,

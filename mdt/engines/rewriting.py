@@ -12,7 +12,7 @@ from typing import Any
 from mdt.commit.operation import Changes
 from mdt.engines import tasks
 from mdt.engines.engine import Engine
-from mdt.engines.results import drop_lost_attempts, merged, shares
+from mdt.engines.results import drop_lost_attempts, merge_changes, shares
 from mdt.engines.tasks import source_of
 from mdt.progress import Progress
 from mdt.services.layout.rewriting import Rewrite
@@ -38,8 +38,8 @@ class EngineRewrite:
         """
         source = source_of(shared.metadata, shared.snapshot, shared.options)
         task = partial(tasks.rewrite, source, shared.claim, rewrite)
-        results = self.engine.each(task, shares(self.engine, work))
-        changes = merged([decode(data, extra) for data, extra in results])
+        results = self.engine.map_shares(task, shares(self.engine, work))
+        changes = merge_changes([decode(data, extra) for data, extra in results])
         partitions = sorted({file.partition for file in changes.files})
         drop_lost_attempts(shared.metadata.storage, shared.claim, partitions, changes)
         if progress is not None:

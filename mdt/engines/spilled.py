@@ -22,8 +22,8 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
-from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.parting import by_part, part_of, thinned
+from mdt.engines.engine import BatchFunction, BucketAssignment, ResultFunction, S, T
+from mdt.engines.parting import by_part, part_of, sample_evenly
 from mdt.progress import Progress
 from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch
@@ -76,7 +76,7 @@ class Spilled:
     beside: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def shown(self) -> pa.Schema:
+    def visible_schema(self) -> pa.Schema:
         """The visible columns."""
         return self.schema if self.names is None else pa.schema(map(self.schema.field, self.names))
 
@@ -101,7 +101,7 @@ class Spilled:
 
     def table(self) -> pa.Table:
         """Return all rows as a table in memory."""
-        return pa.Table.from_batches(self.batches(sorted(self.parts)), self.shown)
+        return pa.Table.from_batches(self.batches(sorted(self.parts)), self.visible_schema)
 
     def memory(self, part: int) -> int:
         """Return the memory of a part's rows in bytes (:func:`weight`)."""
@@ -159,7 +159,7 @@ class Spiller:
             self._rows.add(number, rows)
 
 
-class _Room:
+class _MemoryGate:
     """Admits tasks while together they need at most ``memory_max`` bytes. A single task may need
     more.
     """
@@ -197,7 +197,7 @@ class SpillingEngine:
     processors: int
     progress: Progress | None = None
     name: str = "arrow"
-    is_here: bool = True
+    is_in_process: bool = True
     _attempts: Iterator[int] = field(default_factory=count)
 
     @property
@@ -213,14 +213,14 @@ class SpillingEngine:
         # Sorting needs three copies: the input, a single table, and the sorted rows.
         return Spiller(rows, part_of, self._rows_memory // 3)
 
-    def spread(self, table: pa.Table) -> Spilled:
+    def distribute(self, table: pa.Table) -> Spilled:
         """Return the rows of ``table`` in the same part per processor."""
         spilled = self.empty(table.schema)
         for part in range(min(len(table), self.processors)):
             spilled.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
         return spilled
 
-    def joined(self, rows: Spilled, more: Spilled) -> Spilled:
+    def union(self, rows: Spilled, more: Spilled) -> Spilled:
         """Return the rows of both inputs. Blocks of ``more`` are copied into the scratch file of
         ``rows``.
         """
@@ -234,17 +234,17 @@ class SpillingEngine:
             union.parts[first + part] = copies
         return union
 
-    def grouped(
+    def group_by(
         self, rows: Spilled, names: Sequence[str], key_hash: KeyHash | None = None
     ) -> Spilled:
         """Return the rows with equal values of the columns ``names`` in the same part."""
         if not names or rows.by == tuple(names):
             return rows
         spilled = self.empty(rows.schema, names)
-        self._moved(rows, spilled, partial(part_by, tuple(names)))
+        self._redistribute(rows, spilled, partial(part_by, tuple(names)))
         return spilled
 
-    def mapped(
+    def map_parts(
         self, rows: Spilled, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Spilled:
         """Return the rows that ``function`` makes of each part."""
@@ -257,11 +257,11 @@ class SpillingEngine:
         self._run(map_run, rows.runs(self._rows_memory // self.processors))
         return spilled
 
-    def dropped(self, rows: Spilled) -> None:
+    def release(self, rows: Spilled) -> None:
         """Delete the scratch file of ``rows``."""
         rows.scratch.close()
 
-    def counted(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
+    def count_by(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
         """Count the rows of each combination of ``by``, with the sum of ``total``."""
         named = [*by, "rows", "total"]
         tables = [
@@ -271,8 +271,8 @@ class SpillingEngine:
                 named,
             )
         ]
-        for batch in self._all(rows):
-            tables.append(tasks.counted(pa.Table.from_batches([batch]), by, total))
+        for batch in self._all_batches(rows):
+            tables.append(tasks.count_rows(pa.Table.from_batches([batch]), by, total))
         sums = (
             pa.concat_tables(tables)
             .group_by(list(by))
@@ -280,51 +280,51 @@ class SpillingEngine:
         )
         return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(named)
 
-    def selected(
+    def select(
         self,
         rows: Spilled,
-        chosen: Mapping[str, Collection[Any]],
+        allowed: Mapping[str, Collection[Any]],
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return columns of the rows whose values are in ``chosen``, at most ``rows_max`` rows."""
+        """Return columns of the rows whose values are in ``allowed``, at most ``rows_max`` rows."""
         tables = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
-        for batch in self._all(rows):
-            tables.append(pa.Table.from_batches([tasks.chosen(batch, chosen, names)]))
+        for batch in self._all_batches(rows):
+            tables.append(pa.Table.from_batches([tasks.select_rows(batch, allowed, names)]))
             if rows_max is not None and sum(map(len, tables)) >= rows_max:
                 break
         return pa.concat_tables(tables).slice(0, rows_max)
 
-    def sampled(
+    def sample_inserts(
         self, rows: Spilled, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
         """Return about the fraction ``share`` of the inserts into ``partitions``."""
         parts = (
             tasks.insert_keys(pa.Table.from_batches([batch]), partitions, key)
-            for batch in self._all(rows)
+            for batch in self._all_batches(rows)
         )
         return pa.concat_tables(
-            [tasks.SAMPLED.empty_table(), *(thinned(part, share) for part in parts)]
+            [tasks.SAMPLED.empty_table(), *(sample_evenly(part, share) for part in parts)]
         )
 
-    def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
+    def shuffle_to_buckets(self, rows: Spilled, assignment: BucketAssignment) -> Spilled:
         """Return the rows of buckets, a part per bucket."""
-        columns = pa.schema([field for field in rows.schema if field.name not in tasks.DECIDED])
+        columns = pa.schema([field for field in rows.schema if field.name not in tasks.TAG_ONLY])
         spilled = self.empty(columns.append(pa.field(tasks.BUCKET, pa.int32())))
         spiller = self.spiller(
             spilled, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64)
         )
-        for batch in self._all(rows):
-            for dealt in tasks.bucketed(deal, iter([batch])):
-                spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.DECIDED)))
+        for batch in self._all_batches(rows):
+            for dealt in tasks.assign_buckets(assignment, iter([batch])):
+                spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.TAG_ONLY)))
         spiller.flush()
         stored = {
             bucket: weight(_ARROW_TIMES * size, rows)
-            for bucket, (size, rows) in deal.carried.items()
+            for bucket, (size, rows) in assignment.carried.items()
         }
         return replace(spilled, beside=stored)
 
-    def results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
+    def collect_results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
         """Return the results of ``function`` over all parts, without None."""
         runs = rows.runs(self._rows_memory // self.processors)
         values = self._run(
@@ -332,7 +332,7 @@ class SpillingEngine:
         )
         return [value for value in values if value is not None]
 
-    def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
+    def map_shares(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return the result of ``function`` for each share."""
 
         def task(share: S, attempt: int) -> T:
@@ -349,12 +349,12 @@ class SpillingEngine:
                     self.progress(len(results), len(shares))
         return results
 
-    def _all(self, rows: Spilled) -> Iterator[pa.RecordBatch]:
+    def _all_batches(self, rows: Spilled) -> Iterator[pa.RecordBatch]:
         return rows.batches(sorted(rows.parts))
 
-    def _moved(self, rows: Spilled, to: Spilled, part_of: PartOf) -> None:
+    def _redistribute(self, rows: Spilled, to: Spilled, part_of: PartOf) -> None:
         spiller = self.spiller(to, part_of)
-        for batch in self._all(rows):
+        for batch in self._all_batches(rows):
             spiller.add(pa.Table.from_batches([batch]))
         spiller.flush()
 
@@ -367,7 +367,7 @@ class SpillingEngine:
         """Call ``function`` for each run of parts, in a task per run. All tasks have ended when
         this returns or raises.
         """
-        room, total = _Room(self._rows_memory), sum(len(parts) for parts, _ in runs)
+        room, total = _MemoryGate(self._rows_memory), sum(len(parts) for parts, _ in runs)
         finished: list[int] = []
 
         def task(parts: list[int], memory: int, attempt: int) -> T:

@@ -66,11 +66,11 @@ def read(
     ``partial_rows``: True if all pieces may lack columns. Raises Invalid if pieces do not fit each
     other or, for spilled rows, the table. Row numbers in errors count from the first piece.
     """
-    held, is_all = _held(pieces, engine)
+    held, is_all = _read_head(pieces, engine)
     if is_all:
         return joined(held)
     marks = any(IS_DELETED in piece.column_names for piece in held)
-    return _put_aside(
+    return _spill(
         chain(held, pieces),
         engine,
         definition,
@@ -86,21 +86,21 @@ def read_keys(
     """Return rows to delete as :func:`read` does, with only the columns that deletes use."""
     needed, optional = columns_of_deletes(definition)
     names = list(dict.fromkeys([*needed, *optional]))
-    held, is_all = _held((_only(piece, names) for piece in pieces), engine)
+    held, is_all = _read_head((_select(piece, names) for piece in pieces), engine)
     head = joined(held)
     if is_all:
         return head
     normalize_keys(head.slice(0, 0), definition)
-    remaining = (_only(piece, names) for piece in pieces)
-    return _put_aside(chain(held, remaining), engine, definition, names, may_lack=True)
+    remaining = (_select(piece, names) for piece in pieces)
+    return _spill(chain(held, remaining), engine, definition, names, may_lack=True)
 
 
-def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+def _select(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return the columns of ``piece`` whose name is in ``names``."""
     return piece.select([at for at, name in enumerate(piece.column_names) if name in names])
 
 
-def looked_through(
+def scan_columns(
     pieces: Iterator[pa.Table], engine: SpillingEngine
 ) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """Return the combined columns of ``pieces``, and the pieces after an empty piece with all
@@ -108,22 +108,22 @@ def looked_through(
 
     Large input is spilled meanwhile. Raises Invalid if pieces do not fit each other.
     """
-    held, is_all = _held(pieces, engine)
+    held, is_all = _read_head(pieces, engine)
     if is_all:
         first = joined([piece.slice(0, 0) for piece in held])
         return first.schema, chain([first], held)
     columns, runs = pa.schema([]), [engine.empty(pa.schema([]))]
-    with _or_closed(runs[0]):
+    with _closed_on_error(runs[0]):
         for piece in chain(held, pieces):
-            columns = _together(columns, piece.schema)
-            rows = _plain(piece)
+            columns = _union_schema(columns, piece.schema)
+            rows = _to_plain(piece)
             if rows.schema != runs[-1].schema:
                 runs.append(replace(runs[-1], schema=rows.schema, parts={}))
             runs[-1].add(0, rows)
-    return columns, chain([_plain(without_rows(columns))], _read_again(runs[1:]))
+    return columns, chain([_to_plain(without_rows(columns))], _read_again(runs[1:]))
 
 
-def _plain(piece: pa.Table) -> pa.Table:
+def _to_plain(piece: pa.Table) -> pa.Table:
     """Return rows without dictionaries, metadata and view types, because a single batch cannot
     carry them.
     """
@@ -149,13 +149,13 @@ def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table 
     """Return the rows of ``pieces``, with any columns, as a table. They are spilled if they are too
     large and all have the same plain columns.
     """
-    held, is_all = _held(pieces, engine)
+    held, is_all = _read_head(pieces, engine)
     schema = held[0].schema.remove_metadata()
     if is_all or any(movable(field.type) != field.type for field in schema):
         return joined([*held, *pieces])
     rows = engine.empty(schema)
     spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
-    with _or_closed(rows):
+    with _closed_on_error(rows):
         for piece in chain(held, pieces):
             if piece.schema != schema:
                 spiller.flush()
@@ -180,7 +180,7 @@ def merge_source(
     return merge(
         replace(engine, progress=progress),
         metadata,
-        _bounded(options),
+        _limit_file_size(options),
         rows,
         rows.schema,
         said,
@@ -189,7 +189,7 @@ def merge_source(
 
 
 @contextmanager
-def _or_closed(rows: Spilled) -> Iterator[None]:
+def _closed_on_error(rows: Spilled) -> Iterator[None]:
     """Delete the scratch file of ``rows`` if the block raises, so that a retained error or an
     immediate retry does not double the disk space.
     """
@@ -200,7 +200,7 @@ def _or_closed(rows: Spilled) -> Iterator[None]:
         raise
 
 
-def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.Table], bool]:
+def _read_head(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.Table], bool]:
     """Return the first pieces, as many as memory allows, and True if these are all."""
     held: list[pa.Table] = []
     memory_max = engine.memory_max // SHARE
@@ -212,7 +212,7 @@ def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.T
     return held, True
 
 
-def _put_aside(
+def _spill(
     pieces: Iterator[pa.Table],
     engine: SpillingEngine,
     definition: TableDefinition,
@@ -235,10 +235,10 @@ def _put_aside(
     rows = engine.empty(scratch_schema, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
     first, columns = 0, pa.schema([])
-    with _or_closed(rows):
+    with _closed_on_error(rows):
         for piece in pieces:
-            columns = _together(columns, piece.schema)
-            whole = _with_all(piece, declared)
+            columns = _union_schema(columns, piece.schema)
+            whole = _add_missing(piece, declared)
             required = _nullable(stored, piece.column_names) if may_lack else stored
             checked = conform(whole, declared, required, definition.key, first=first)
             spiller.add(
@@ -259,22 +259,22 @@ def _put_aside(
     )
 
 
-def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:
+def _union_schema(columns: pa.Schema, more: pa.Schema) -> pa.Schema:
     """Return the columns of all pieces so far. Raises Invalid if two pieces do not fit, as
     :func:`mdt.schema.input.joined` does.
     """
-    return joined([without_rows(seen), without_rows(given)]).schema
+    return joined([without_rows(columns), without_rows(more)]).schema
 
 
-def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:
-    """Return ``stored`` with the columns nullable that are not in ``given``."""
-    have = frozenset(given)
+def _nullable(stored: pa.Schema, present: Sequence[str]) -> pa.Schema:
+    """Return ``stored`` with the columns nullable that are not in ``present``."""
+    have = frozenset(present)
     return pa.schema(
         [field if field.name in have else field.with_nullable(True) for field in stored]
     )
 
 
-def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
+def _add_missing(piece: pa.Table, declared: pa.Schema) -> pa.Table:
     """Add null columns that ``piece`` lacks, because another piece may have them."""
     for field in declared:
         if field.name not in piece.column_names:
@@ -302,11 +302,18 @@ def write(
     does. The caller drops the rows afterwards.
     """
     return writes.write(
-        engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept, ends=ends
+        engine,
+        metadata,
+        _limit_file_size(options),
+        rows,
+        rows.visible_schema,
+        name,
+        kept=kept,
+        ends=ends,
     )
 
 
-def _bounded(options: Options) -> Options:
+def _limit_file_size(options: Options) -> Options:
     """Return options that limit the size of new files to the memory for writes."""
     file_bytes = max(_FILE_BYTES_MIN, options.write_memory_max // _FILE_SHARE)
     return replace(options, max_file_bytes=min(options.max_file_bytes, file_bytes))

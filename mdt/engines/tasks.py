@@ -21,7 +21,7 @@ from indexes.arrays import numbers, one_array
 from indexes.base import Int64Array, KeyHashes
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
-from mdt.engines.engine import Deal
+from mdt.engines.engine import BucketAssignment
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.files import paths
@@ -76,15 +76,20 @@ COUNTED = pa.schema(
     [CONTROL.field(name) for name in ("__mdt_kind", "__mdt_partition", "__mdt_group")]
 )
 """The columns by which rows are counted: kind, partition and file group."""
-_AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1}
+_INSERT_CONTROL = {
+    "__mdt_kind": INSERT,
+    "__mdt_group": NEW,
+    "__mdt_segment": -1,
+    "__mdt_position": -1,
+}
 """CONTROL values of a row that matches no row of the table, without partition and size."""
 REPEATED = -2
 """The file group of DROPPED rows whose key occurs again in the input."""
 SAMPLED = pa.schema([CONTROL.field("__mdt_partition"), ("key", pa.binary())])
 """Columns of a sample of inserts."""
 BUCKET = "__mdt_bucket"
-_TOGETHER_BYTES = 64 << 20
-DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
+_BATCH_BYTES = 64 << 20
+TAG_ONLY = ("__mdt_partition", "__mdt_key", "__mdt_n")
 """CONTROL columns that are not needed once rows are assigned to buckets."""
 
 
@@ -121,7 +126,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Here(Source):
+class InProcessSource(Source):
     """A source for tasks of the process that has the table open."""
 
     metadata: Metadata = field(kw_only=True)
@@ -134,9 +139,11 @@ class Here(Source):
 
 
 def source_of(
-    metadata: Metadata, snapshot: Snapshot, options: Options, *, is_here: bool = False
+    metadata: Metadata, snapshot: Snapshot, options: Options, *, is_in_process: bool = False
 ) -> Source:
-    """Return the source for tasks on ``snapshot``. ``is_here``: True for tasks of this process."""
+    """Return the source for tasks on ``snapshot``. ``is_in_process``: True for tasks of this
+    process.
+    """
     storage = metadata.storage
     place = (
         storage.url,
@@ -147,8 +154,8 @@ def source_of(
         snapshot.last_instant,
         tuple(storage.public_options.items()),
     )
-    if is_here:
-        return Here(*place, metadata=metadata, snapshot=snapshot, given=options)
+    if is_in_process:
+        return InProcessSource(*place, metadata=metadata, snapshot=snapshot, given=options)
     return Source(*place)
 
 
@@ -168,7 +175,7 @@ def _metadata(
     )
 
 
-def kept(source: Source, *, anew: bool = False) -> Metadata:
+def cached_metadata(source: Source, *, anew: bool = False) -> Metadata:
     """Return this worker's cached metadata of a table, at any state. ``anew``: read it from storage
     again, because the cache may belong to an older copy.
     """
@@ -177,30 +184,30 @@ def kept(source: Source, *, anew: bool = False) -> Metadata:
     return _metadata(source.url, source.table_id, source.options, source.storage_options)
 
 
-def opened(source: Source) -> tuple[Metadata, Snapshot]:
+def open_table(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.
 
     If the cached metadata do not lead to this snapshot, the table is opened again before an error
     is raised. Raises Unsupported if this worker finds another table, or none.
     """
-    if isinstance(source, Here):
+    if isinstance(source, InProcessSource):
         return source.metadata, source.snapshot
-    metadata = kept(source)
+    metadata = cached_metadata(source)
     with suppress(MdtError):
         snapshot = metadata.at(source.seq, source.checkpoint_seq)
         if source.is_of(snapshot):
             return metadata, snapshot
-    metadata = kept(source, anew=True)
+    metadata = cached_metadata(source, anew=True)
     try:
         snapshot = metadata.at(source.seq, source.checkpoint_seq)
     except Invalid as error:
-        raise elsewhere(source) from error
+        raise table_not_found(source) from error
     if not source.is_of(snapshot):
-        raise elsewhere(source)
+        raise table_not_found(source)
     return metadata, snapshot
 
 
-def elsewhere(source: Source) -> Unsupported:
+def table_not_found(source: Source) -> Unsupported:
     """Return the error of a worker that finds another table than the driver, or none."""
     return Unsupported(
         f"a worker cannot find the driver's table at {source.url}",
@@ -231,12 +238,12 @@ def label(
     """Yield the rows unchanged, in large batches, with the CONTROL columns of inserts. Raises
     Invalid for null keys.
     """
-    for table in gathered(batches):
+    for table in large_batches(batches):
         table = table.select(definition.schema.names)
         if any(table[name].null_count for name in definition.key):
             record_keys(table, definition.key, numbered=False)
         codes, paths = paths_of(table, definition)
-        defaults = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
+        defaults = {**_INSERT_CONTROL, "__mdt_n": table.nbytes // len(table)}
         control = [
             pa.repeat(pa.scalar(defaults.get(field.name), field.type), len(table))
             for field in CONTROL
@@ -248,7 +255,7 @@ def label(
         yield from labelled.combine_chunks().to_batches()
 
 
-def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def large_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows of all batches as tables of about _TOGETHER_BYTES."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -256,7 +263,7 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         if batch.num_rows:
             waiting.append(batch)
             size += batch.nbytes
-        if size >= _TOGETHER_BYTES:
+        if size >= _BATCH_BYTES:
             yield pa.Table.from_batches(waiting)
             waiting, size = [], 0
     if waiting:
@@ -275,16 +282,16 @@ def tag(
             yield from part.to_batches()
 
 
-def _tag(rule: Rule, source: Source, given: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
-    metadata, snapshot = opened(source)
+def _tag(rule: Rule, source: Source, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
+    metadata, snapshot = open_table(source)
     definition = snapshot.definition
-    batch = rule.batch(pa.Table.from_batches(given), definition, numbered=False)
+    batch = rule.batch(pa.Table.from_batches(batches), definition, numbered=False)
     outcome = rule.outcome(metadata, source.parsed(), snapshot, batch)
     batch, places, columns = outcome.batch, outcome.places, rule.columns(definition)
     names, old_partitions = partition_names(batch), snapshot.file_groups.partitions(places.group)
     missing = outcome.missing
-    yield hashed(columns, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
-    yield buried(columns, outcome.tombstones)
+    yield hash_rows(columns, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
+    yield tombstone_rows(columns, outcome.tombstones)
     rows: KeyedRows = replace(batch, table=batch.table.select(columns.names))
     kinds = (
         (INSERT, outcome.inserts, names),
@@ -294,14 +301,14 @@ def _tag(rule: Rule, source: Source, given: Sequence[pa.RecordBatch]) -> Iterato
         (FURTHER, outcome.ends, old_partitions),
     )
     for kind, entries, partition in kinds:
-        yield tagged(rows, places, entries, kind, np.asarray(partition))
+        yield tagged_rows(rows, places, entries, kind, np.asarray(partition))
     late, n = np.unique(outcome.located.group[outcome.late], return_counts=True)
     # Group -1: rows that are older than the delete of their key.
     groups, counts = [*late, REPEATED], [*n, outcome.repeated]
     yield without_data(columns, DROPPED, __mdt_group=groups, __mdt_n=counts)
 
 
-def tagged(
+def tagged_rows(
     batch: KeyedRows,
     located: Located,
     rows: Int64Array,
@@ -345,33 +352,33 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
     return pa.table(columns, schema=full_schema)
 
 
-def hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
+def hash_rows(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
     """Return a row without data for each hash, with its two words as segment and position."""
     words = {"__mdt_segment": hashes.hi.view(np.int64), "__mdt_position": hashes.lo.view(np.int64)}
     nothing = np.zeros(len(hashes), np.int64)
     return without_data(columns, kind, **words, **control, __mdt_group=nothing - 1, __mdt_n=nothing)
 
 
-def buried(columns: pa.Schema, stones: pa.Table) -> pa.Table:
+def tombstone_rows(columns: pa.Schema, stones: pa.Table) -> pa.Table:
     """Return a row without data for each tombstone of ``stones``, schema TOMBSTONES."""
     marks = KeyHashes(*(stones[name].to_numpy() for name in ("hi", "lo")))
-    return hashed(
+    return hash_rows(
         columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks()
     )
 
 
-def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
-    """Return the columns ``names`` of the rows whose values are in ``wanted`` (column ->
+def select_rows(rows: B, allowed: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
+    """Return the columns ``names`` of the rows whose values are in ``allowed`` (column ->
     values).
     """
-    for name, values in wanted.items():
+    for name, values in allowed.items():
         rows = rows.filter(
             pc.is_in(rows[name], pa.array(list(values), rows.schema.field(name).type))
         )
     return rows.select(list(names))
 
 
-def counted(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
+def count_rows(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
     """Count the rows of each combination of ``by`` -> (``by``, rows, total), total being the sum of
     the column ``total``.
     """
@@ -390,13 +397,13 @@ def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -
     )
 
 
-def bucketed(
-    deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0
+def assign_buckets(
+    assignment: BucketAssignment, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that belong to a bucket, with its number, for engines without native shuffles.
     O(n log n) for a batch of n rows.
     """
-    places = {(row["place"], row["number"]): row for row in deal.places.to_pylist()}
+    places = {(row["place"], row["number"]): row for row in assignment.places.to_pylist()}
     for batch in batches:
         table = pa.Table.from_batches([batch])
         table = table.filter(pc.less(table["__mdt_kind"], DROPPED)).combine_chunks()
@@ -415,12 +422,16 @@ def bucketed(
         for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             path = paths[codes[start]] if codes[start] >= 0 else None
             if entry := places.get((path, int(groups[start]))):
-                bucket[start:stop] = _takers(deal, table.slice(start, stop - start), entry)
+                bucket[start:stop] = _bucket_of_rows(
+                    assignment, table.slice(start, stop - start), entry
+                )
         dealt = table.append_column(BUCKET, pa.array(bucket))
         yield from dealt.filter(pa.array(bucket >= 0)).to_batches()
 
 
-def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+def _bucket_of_rows(
+    assignment: BucketAssignment, rows: pa.Table, place: Mapping[str, Any]
+) -> npt.NDArray[np.int32]:
     """Return the bucket of each row of a place -> int32[n], or int32[1] if it is the same for all
     rows.
     """
@@ -428,13 +439,14 @@ def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray
     if not place["bounds"]:
         return takers[:1]
     return takers[
-        _followed(
-            pa.array(place["bounds"], pa.binary()), sort_keys(rows, deal.key).cast(pa.binary())
+        _bounds_before(
+            pa.array(place["bounds"], pa.binary()),
+            sort_keys(rows, assignment.key).cast(pa.binary()),
         )
     ]
 
 
-def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
+def _bounds_before(bounds: pa.Array, keys: pa.Array) -> Int64Array:
     """Return the number of sorted ``bounds`` that are at most each key -> int64[n]. O(n log
     bounds).
     """
@@ -448,28 +460,28 @@ def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
 
 
 def rewrite(
-    source: Source, claim: Claim, function: Rewrite[Any], work: Sequence[Any], attempt: int
+    source: Source, claim: Claim, function: Rewrite[Any], units: Sequence[Any], attempt: int
 ) -> tuple[bytes, dict[str, list[Any]]]:
     """Rewrite units with ``function`` on a single thread; return the encoded changes
     (:mod:`mdt.write.transfer`) and the fields for the header of the record.
     """
-    metadata, snapshot = opened(source)
+    metadata, snapshot = open_table(source)
     options = replace(source.parsed(), writer_threads=1)
     shared = WriteJob.of(metadata, snapshot, options, claim.tried(attempt))
-    changes = function(shared, work, f"-{attempt}", None)
+    changes = function(shared, units, f"-{attempt}", None)
     return encode(changes), dict(changes.extra)
 
 
 def summarize(
-    source: Source, claim: Claim, work: Sequence[UncoveredShard], attempt: int
+    source: Source, claim: Claim, shards: Sequence[UncoveredShard], attempt: int
 ) -> pa.Table:
     """Summarize shards -> SUMMARIES, with the snapshot's shard numbers. Large summaries go into an
     object per task.
     """
-    metadata, snapshot = opened(source)
+    metadata, snapshot = open_table(source)
     objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}-{attempt}"))
     entries = []
-    for shard in work:
+    for shard in shards:
         summaries = summaries_of(metadata, snapshot, shard)
         entries += [(spec, shard.shard, placed(objects, data)) for spec, data in summaries.items()]
     objects.write(metadata.storage)

@@ -24,9 +24,9 @@ from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
 from mdt.engines.absent_keys import AbsentKeys, WrittenKeys, hashes_of
-from mdt.engines.engine import Deal, Engine, R
+from mdt.engines.engine import BucketAssignment, Engine, R
 from mdt.engines.loading import Load
-from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
+from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merge_changes
 from mdt.engines.tasks import (
     ABSENT,
     BURIED,
@@ -40,7 +40,7 @@ from mdt.engines.tasks import (
     UPDATE,
     source_of,
 )
-from mdt.engines.write_tasks import Work
+from mdt.engines.write_tasks import WriteInput
 from mdt.metadata.files.file_group import NewFile
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
@@ -99,12 +99,14 @@ class EngineRows(Rows, Generic[R]):
         """Tag every row in tasks. Rows of a load are only labelled."""
         definition, engine, columns = snapshot.definition, self.engine, self.columns
         metadata, options = operation.metadata, operation.options
-        if columns is not None and loading.meets_none(metadata, snapshot, operation.name, columns):
-            labelled = loading.labelled(engine, definition, self.data, columns)
+        if columns is not None and loading.needs_no_lookup(
+            metadata, snapshot, operation.name, columns
+        ):
+            labelled = loading.label_rows(engine, definition, self.data, columns)
             return TaggedRows.of(engine, labelled, refuses=False, is_load=True)
-        source = source_of(metadata, snapshot, options, is_here=engine.is_here)
-        tagged = engine.mapped(
-            engine.grouped(self.data, definition.key, definition.key_hash),
+        source = source_of(metadata, snapshot, options, is_in_process=engine.is_in_process)
+        tagged = engine.map_parts(
+            engine.group_by(self.data, definition.key, definition.key_hash),
             partial(tasks.tag, self.rule, source),
             tasks.tagged_schema(self.rule.columns(definition)),
             definition.key,
@@ -112,21 +114,21 @@ class EngineRows(Rows, Generic[R]):
         return TaggedRows.of(engine, tagged, refuses=operation.name in CHECKED)
 
 
-def counted(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
+def count_tagged(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
     """Return the number of rows per kind, partition and file group, and their sum of
     ``__mdt_n``.
     """
-    return engine.counted(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
+    return engine.count_by(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
 
 
 @contextmanager
-def or_dropped(engine: Engine[R], kept: Sequence[R]) -> Iterator[None]:
+def released_on_error(engine: Engine[R], retained: Sequence[R]) -> Iterator[None]:
     """Release tagged rows if the block raises."""
     try:
         yield
     except BaseException:
-        for rows in kept:
-            engine.dropped(rows)
+        for rows in retained:
+            engine.release(rows)
         raise
 
 
@@ -148,18 +150,18 @@ class TaggedRows(DecidedRows, Generic[R]):
         cls, engine: Engine[R], tagged: R, *, refuses: bool, is_load: bool = False
     ) -> TaggedRows[R]:
         """Return tagged rows with the driver's findings. ``refuses``: True if keys must be new."""
-        with or_dropped(engine, [tagged]):
-            rows = counted(engine, tagged)
+        with released_on_error(engine, [tagged]):
+            rows = count_tagged(engine, tagged)
             findings = replace(
                 findings_of(rows),
                 tombstones=_tombstones(engine, tagged, rows),
-                refused=_refused(engine, tagged, rows) if refuses else None,
+                refused=_refusal_reason(engine, tagged, rows) if refuses else None,
             )
         return cls(engine, tagged, findings, is_load)
 
     def close(self) -> None:
         """Release the tagged rows."""
-        self.engine.dropped(self.tagged)
+        self.engine.release(self.tagged)
 
     def written(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
@@ -172,12 +174,14 @@ class TaggedRows(DecidedRows, Generic[R]):
         if not plan.work:
             return Changes(absent=self.keys_absent(metadata, snapshot, ()))
         new_partitions(metadata, snapshot, claim, plan.partitions)
-        changes = merged([decode(data) for data in self._results(operation, snapshot, plan, claim)])
+        changes = merge_changes(
+            [decode(data) for data in self._results(operation, snapshot, plan, claim)]
+        )
         if operation.progress is not None:
             operation.progress(len(changes.files), len(changes.files))
         drop_lost_attempts(metadata.storage, claim, plan.partitions, changes)
         if self.is_load:
-            changes = loading.counted(plan.counts["inserted"], changes)
+            changes = loading.correct_counts(plan.counts["inserted"], changes)
         return replace(changes, absent=self.keys_absent(metadata, snapshot, changes.files))
 
     def keys_absent(
@@ -195,13 +199,15 @@ class TaggedRows(DecidedRows, Generic[R]):
     ) -> list[bytes]:
         """Return the encoded changes of each task."""
         name, options = operation.name, operation.options
-        source = source_of(operation.metadata, snapshot, options, is_here=self.engine.is_here)
-        rows = self.engine.dealt(self.tagged, self._deal(snapshot, plan))
+        source = source_of(
+            operation.metadata, snapshot, options, is_in_process=self.engine.is_in_process
+        )
+        rows = self.engine.shuffle_to_buckets(self.tagged, self._assign_buckets(snapshot, plan))
         if self.is_load:
             load = Load(source, claim, plan.work, name)
-            return self.engine.results(rows, partial(loading.write, load))
-        shared = Work(source, claim, plan.work, name == MERGE)
-        return self.engine.results(rows, partial(write_tasks.write, shared))
+            return self.engine.collect_results(rows, partial(loading.write, load))
+        shared = WriteInput(source, claim, plan.work, name == MERGE)
+        return self.engine.collect_results(rows, partial(write_tasks.write, shared))
 
     @property
     def _written_rows(self) -> int:
@@ -210,7 +216,7 @@ class TaggedRows(DecidedRows, Generic[R]):
         new = (findings.inserts, findings.returns, findings.updates)
         return sum(sum(rows.values()) for rows in new) or sum(findings.deletes.values())
 
-    def _deal(self, snapshot: Snapshot, plan: RowPlan) -> Deal:
+    def _assign_buckets(self, snapshot: Snapshot, plan: RowPlan) -> BucketAssignment:
         """Assign rows to buckets. There are a few tasks per processor, and more where a task would
         hold too many rows.
         """
@@ -233,7 +239,9 @@ class TaggedRows(DecidedRows, Generic[R]):
             TASKS_PER_PROCESSOR * self.engine.processors, -(-self._written_rows // _TASK_ROWS)
         )
         dealt = pa.table(columns, ["place", "number", "bounds", "takers"])
-        return Deal(dealt, key, min(len(plan.work), task_count), _carried(snapshot, plan.work))
+        return BucketAssignment(
+            dealt, key, min(len(plan.work), task_count), _copied_rows(snapshot, plan.work)
+        )
 
     def _ranges(
         self, plan: RowPlan, key: Sequence[str]
@@ -261,7 +269,7 @@ class TaggedRows(DecidedRows, Generic[R]):
     def _sample(self, partitions: set[str], key: Sequence[str]) -> dict[str, pa.Array]:
         """Return the sorted sort keys of a sample of the inserts into each of ``partitions``."""
         share = min(1.0, _SAMPLE_ROWS / max(1, self._written_rows))
-        rows = self.engine.sampled(self.tagged, sorted(partitions), key, share)
+        rows = self.engine.sample_inserts(self.tagged, sorted(partitions), key, share)
         rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
         keys = rows["key"].combine_chunks()
         runs = pc.run_end_encode(rows[0].combine_chunks())
@@ -313,27 +321,31 @@ def _tombstones(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any
     if all(row["__mdt_kind"] != BURIED for row in counted):
         return NO_TOMBSTONES
     names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
-    rows = engine.selected(tagged, {"__mdt_kind": (BURIED,)}, names)
+    rows = engine.select(tagged, {"__mdt_kind": (BURIED,)}, names)
     return new_tombstones(hashes_of(rows), rows["__mdt_key"].cast(pa.uint64()).to_numpy())
 
 
-def _refused(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]]) -> str | None:
+def _refusal_reason(
+    engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]]
+) -> str | None:
     """Return the reason to refuse the rows of an insert, or None."""
     existing = sum(row["rows"] for row in counted if row["__mdt_kind"] == UPDATE)
     if existing:
         exist = {"__mdt_kind": (UPDATE,)}
-        keys = engine.selected(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
+        keys = engine.select(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
         return f"{existing} keys exist already: {keys[0].to_pylist()}"
     dropped = [row for row in counted if row["__mdt_kind"] == DROPPED]
     repeated = sum(row["total"] for row in dropped if row["__mdt_group"] == REPEATED)
     return f"{repeated} rows repeat a key" if repeated else None
 
 
-def _carried(snapshot: Snapshot, work: Sequence[Assignment]) -> dict[int, tuple[int, int]]:
+def _copied_rows(
+    snapshot: Snapshot, assignments: Sequence[Assignment]
+) -> dict[int, tuple[int, int]]:
     """Return assignment -> (bytes, rows) that each new base file copies from its file group."""
     groups = snapshot.file_groups
     return {
         number: (groups.group(w.group).bytes, int(snapshot.rows[groups.members(w.group)].sum()))
-        for number, w in enumerate(work)
+        for number, w in enumerate(assignments)
         if w.group > NEW and not w.is_log
     }

@@ -23,7 +23,7 @@ from mdt.engines.tasks import (
     RETURN,
     UPDATE,
     Source,
-    opened,
+    open_table,
 )
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.commit_log import NO_TOMBSTONES
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WriteInput:
     """Input that all write tasks share: the source, the claim, and the assignment of each bucket.
 
     ``leaves_tombstones``: True if FURTHER rows are deletes, which may leave tombstones.
@@ -55,39 +55,43 @@ class Work:
     leaves_tombstones: bool = False
 
 
-def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def write(
+    shared_input: WriteInput, batches: Iterator[pa.RecordBatch], attempt: int
+) -> bytes | None:
     """Write the buckets of the rows of a part; return the encoded changes
     (:mod:`mdt.write.transfer`).
     """
     nonempty = [batch for batch in batches if batch.num_rows]
-    return encode(_write(work, nonempty, attempt)) if nonempty else None
+    return encode(_write(shared_input, nonempty, attempt)) if nonempty else None
 
 
-def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``given`` and empty the list. If there is only one bucket, its slice then
+def _write(shared_input: WriteInput, batches: list[pa.RecordBatch], attempt: int) -> Changes:
+    """Write the rows of ``batches`` and empty the list. If there is only one bucket, its slice then
     holds the only reference to the rows.
     """
-    metadata, snapshot = opened(work.source)
-    shared = WriteJob.of(metadata, snapshot, work.source.parsed(), work.claim.tried(attempt))
-    table, places = by_bucket(pa.Table.from_batches(given))
-    given.clear()
-    rows = _Dealt.of(snapshot, table)
+    metadata, snapshot = open_table(shared_input.source)
+    shared = WriteJob.of(
+        metadata, snapshot, shared_input.source.parsed(), shared_input.claim.tried(attempt)
+    )
+    table, places = sort_by_bucket(pa.Table.from_batches(batches))
+    batches.clear()
+    rows = _BucketRows.of(snapshot, table)
     del table
     tombstones = NO_TOMBSTONES
-    if work.leaves_tombstones and snapshot.definition.keeps_deletes:
+    if shared_input.leaves_tombstones and snapshot.definition.keeps_deletes:
         tombstones = rows.tombstones(snapshot)
-    shared.marked.mark((n, work.buckets[n]) for n in places)
+    shared.marked.mark((n, shared_input.buckets[n]) for n in places)
     slices: Iterator[tuple[int, Slice]] = (
-        (n, rows.slice(bucket_rows, work.buckets[n])) for n, bucket_rows in places.items()
+        (n, rows.slice(bucket_rows, shared_input.buckets[n])) for n, bucket_rows in places.items()
     )
     if len(places) == 1:
-        slices = drained(list(slices))
+        slices = drain(list(slices))
         del rows
     changes = collect(shared, (shared.run(*item) for item in slices), threads=1, part=f"-{attempt}")
     return replace(changes, tombstones=tombstones)
 
 
-def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
+def sort_by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
     """Return the rows sorted by bucket, in their order within each, and the range of rows per
     bucket.
 
@@ -101,11 +105,11 @@ def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
         zip(numbers.tolist(), map(range, (stops - counts).tolist(), stops.tolist()), strict=True)
     )
     if len(places) > 1:
-        table = _ordered(table, np.argsort(bucket, kind="stable"), stops)
+        table = _take_rows(table, np.argsort(bucket, kind="stable"), stops)
     return table, places
 
 
-def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
+def _take_rows(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
     """Return the rows of ``table`` in ``order``. If they do not fit into a chunk, each bucket gets
     a chunk; ``stops``: the ends of the buckets.
     """
@@ -115,14 +119,14 @@ def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
         return pa.concat_tables([take_rows(table, rows) for rows in np.split(order, stops[:-1])])
 
 
-def drained(items: list[T]) -> Iterator[T]:
+def drain(items: list[T]) -> Iterator[T]:
     """Yield items and remove them from the list, so that only the consumer holds a reference."""
     while items:
         yield items.pop(0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Dealt:
+class _BucketRows:
     """Rows of buckets: CONTROL columns with the action for each row, int64[n]; ``batch``, the rows;
     and the locations of older rows.
     """
@@ -132,7 +136,7 @@ class _Dealt:
     located: Located
 
     @classmethod
-    def of(cls, snapshot: Snapshot, table: pa.Table) -> _Dealt:
+    def of(cls, snapshot: Snapshot, table: pa.Table) -> _BucketRows:
         control = {
             name: table[name].to_numpy()
             for name in ("__mdt_kind", "__mdt_segment", "__mdt_position")
@@ -153,7 +157,9 @@ class _Dealt:
 
     def slice(self, rows: range, one: Assignment) -> Slice:
         """Return the slice for the file of a bucket, made of ``rows``."""
-        return slice_of(self.batch, self.located, one, _fates(self.control, self.batch, rows))
+        return slice_of(
+            self.batch, self.located, one, _dispositions(self.control, self.batch, rows)
+        )
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
         """Return the tombstones of deleted rows, schema TOMBSTONES."""
@@ -175,7 +181,7 @@ def _tombstones(
     return new_tombstones(marks, batch.ordering[rows])
 
 
-def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> Fates:
+def _dispositions(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> Fates:
     """Group ``rows`` of ``batch`` by the action on them."""
     kind = control["__mdt_kind"][rows.start : rows.stop]
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))

@@ -32,7 +32,7 @@ def warm(
     """Load the metadata that Spark queries need. See :func:`mdt.warm`."""
     table = open_tables.known(path, options, storage_options)
     snapshot = table.snapshot()
-    large = late.index_tasks.large(table.metadata, snapshot)
+    large = late.index_tasks.large_indexes(table.metadata, snapshot)
     loaded = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
     engine = late.choice.engine_of(spark)
     assert engine is not None, "a session has an engine"

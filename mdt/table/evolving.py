@@ -38,7 +38,7 @@ def evolve_for(table: Handle, data: Any) -> Any:
     if tells_columns(data):
         first = next(parts)
         return completed_pieces(chain([first], parts), _alter_for(table, first.schema))
-    frame, parts = late.spilling.looked_through(parts, late.spilling.engine_of(table.options))
+    frame, parts = late.spilling.scan_columns(parts, late.spilling.engine_of(table.options))
     return completed_pieces(parts, _alter_for(table, frame))
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
-from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.parting import by_part, part_of, thinned
+from mdt.engines.engine import BatchFunction, BucketAssignment, ResultFunction, S, T
+from mdt.engines.parting import by_part, part_of, sample_evenly
 from mdt.errors import Unavailable
 
 Parts = list[pa.Table]
@@ -37,7 +37,7 @@ class LocalEngine:
     executor: Executor
     processors: int
     name: str = "arrow"
-    is_here: bool = False
+    is_in_process: bool = False
     _attempts: Iterator[int] = field(default_factory=count)
 
     @classmethod
@@ -45,63 +45,65 @@ class LocalEngine:
         """Return an engine on threads of this process."""
         return cls(ThreadPoolExecutor(threads), threads)
 
-    def spread(self, table: pa.Table) -> Parts:
+    def distribute(self, table: pa.Table) -> Parts:
         """Distribute the rows of ``table``, one part per processor."""
         return _split(table, np.arange(len(table)) % self.processors, self.processors)
 
-    def joined(self, rows: Parts, more: Parts) -> Parts:
+    def union(self, rows: Parts, more: Parts) -> Parts:
         """Return the parts of both."""
         return [*rows, *more]
 
-    def grouped(self, rows: Parts, names: Sequence[str], key_hash: KeyHash | None = None) -> Parts:
+    def group_by(self, rows: Parts, names: Sequence[str], key_hash: KeyHash | None = None) -> Parts:
         """Partition the rows by the columns ``names``, one part per processor."""
         if not names:
             return rows
         table = pa.concat_tables(rows)
         return _split(table, part_of(table, names, self.processors, key_hash), self.processors)
 
-    def mapped(
+    def map_parts(
         self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Parts:
         """Apply ``function`` to each part."""
         return self._run(partial(_mapped, function, schema), rows)
 
-    def dropped(self, rows: Parts) -> None:
+    def release(self, rows: Parts) -> None:
         """Do nothing: the rows are freed with their last reference."""
 
-    def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
+    def count_by(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
         """Return the number of rows and the sum of ``total`` per combination of ``by``."""
-        return tasks.counted(pa.concat_tables(rows), by, total)
+        return tasks.count_rows(pa.concat_tables(rows), by, total)
 
-    def selected(
+    def select(
         self,
         rows: Parts,
-        chosen: Mapping[str, Collection[Any]],
+        allowed: Mapping[str, Collection[Any]],
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
         """Return columns of the rows with chosen values, at most ``rows_max``."""
-        return tasks.chosen(pa.concat_tables(rows), chosen, names).slice(0, rows_max)
+        return tasks.select_rows(pa.concat_tables(rows), allowed, names).slice(0, rows_max)
 
-    def sampled(
+    def sample_inserts(
         self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
         """Return a sample of about ``share`` of the inserts into ``partitions``."""
-        return thinned(tasks.insert_keys(pa.concat_tables(rows), partitions, key), share)
+        return sample_evenly(tasks.insert_keys(pa.concat_tables(rows), partitions, key), share)
 
-    def dealt(self, rows: Parts, deal: Deal) -> Parts:
+    def shuffle_to_buckets(self, rows: Parts, assignment: BucketAssignment) -> Parts:
         """Shuffle the rows by bucket. All rows of a bucket are in the same part."""
         schema = rows[0].schema.append(pa.field(tasks.BUCKET, pa.int32()))
-        table = pa.concat_tables(self.mapped(rows, partial(tasks.bucketed, deal), schema))
-        return _split(table, table[tasks.BUCKET].to_numpy() % deal.tasks, deal.tasks)
+        table = pa.concat_tables(
+            self.map_parts(rows, partial(tasks.assign_buckets, assignment), schema)
+        )
+        return _split(table, table[tasks.BUCKET].to_numpy() % assignment.tasks, assignment.tasks)
 
-    def results(self, rows: Parts, function: ResultFunction) -> list[bytes]:
+    def collect_results(self, rows: Parts, function: ResultFunction) -> list[bytes]:
         """Apply ``function`` to each part and collect the results that are not None."""
         return [
             result for result in self._run(partial(_result, function), rows) if result is not None
         ]
 
-    def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
+    def map_shares(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Apply ``function`` to each share."""
         return self._run(function, shares)
 

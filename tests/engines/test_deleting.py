@@ -134,11 +134,13 @@ def created(**options):
 
 def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(tmp_path, monkeypatch):
     widths = []
-    grouped = SpillingEngine.grouped
+    grouped = SpillingEngine.group_by
     monkeypatch.setattr(
         SpillingEngine,
-        "grouped",
-        lambda self, rows, *more: widths.append(rows.shown.names) or grouped(self, rows, *more),
+        "group_by",
+        lambda self, rows, *more: (
+            widths.append(rows.visible_schema.names) or grouped(self, rows, *more)
+        ),
     )
     given = data(2, 30).append_column("more", pa.array([[n] * 50 for n in range(30)]))
     kept = []

@@ -173,10 +173,10 @@ def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(tmp_path, key
 def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(tmp_path, monkeypatch):
     there, _ = pair(tmp_path, LOADED[0])
     rows = drawn(random.Random(10), 50, 1_000_000)
-    dealt = LocalEngine.dealt
+    dealt = LocalEngine.shuffle_to_buckets
     for change in (lambda parts: [part.slice(1) for part in parts], lambda parts: [*parts, *parts]):
         monkeypatch.setattr(
-            LocalEngine, "dealt", lambda *given, change=change: change(dealt(*given))
+            LocalEngine, "shuffle_to_buckets", lambda *given, change=change: change(dealt(*given))
         )
         with pytest.raises(Conflict, match="the rows changed while they were read"):
             there.upsert(rows)

@@ -46,7 +46,7 @@ def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path):
     keys = pa.table({"id": [f"k{n}" for n in range(0, 30_000, 3)], "n": np.arange(10_000)})
     rows = dict(by_part(keys, part_of(keys, ["id"], 8, table.definition.key_hash)))
     opened = mdt.open(tmp_path)
-    source = tasks.source_of(opened.metadata, opened.snapshot(), opened.options, is_here=True)
+    source = tasks.source_of(opened.metadata, opened.snapshot(), opened.options, is_in_process=True)
     tagged = pa.Table.from_batches(tasks.tag(Upserting(), source, iter(rows[2].to_batches())))
     assert tagged["__mdt_kind"].to_pylist().count(tasks.UPDATE) == len(rows[2])
     [segment] = [

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from texts import columns
 
 from mdt.engines import blocks, tasks
-from mdt.engines.engine import Deal
+from mdt.engines.engine import BucketAssignment
 from mdt.engines.tasks import ABSENT, BUCKET, DROPPED, INSERT, READ, UPDATE, tagged_schema
-from mdt.engines.write_tasks import by_bucket
+from mdt.engines.write_tasks import sort_by_bucket
 from mdt.hudi.record_keys import sort_keys
 
 
@@ -28,7 +28,7 @@ def deal_of(places, buckets):
     """
     types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
     arrays = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
-    return Deal(pa.table(arrays, ["place", "number", "bounds", "takers"]), KEY, buckets)
+    return BucketAssignment(pa.table(arrays, ["place", "number", "bounds", "takers"]), KEY, buckets)
 
 
 def bounds_of(cuts):
@@ -72,7 +72,7 @@ def bag(rows):
 
 def made(rows):
     with mock.patch.object(blocks, "_ROWS_MAX", 5), mock.patch.object(blocks, "MARK_ROWS", 2):
-        return list(blocks.blocks_of(iter(rows.combine_chunks().to_batches()), KEY))
+        return list(blocks.tagged_blocks(iter(rows.combine_chunks().to_batches()), KEY))
 
 
 def counted(rows):
@@ -92,10 +92,10 @@ def heads(found):
 @given(tagged())
 def test_rows_come_back_and_what_stands_beside_them_is_true(rows):
     found = made(rows)
-    assert bag(pa.Table.from_batches(blocks.rows_of(found), SCHEMA)) == bag(rows)
+    assert bag(pa.Table.from_batches(blocks.read_blocks(found), SCHEMA)) == bag(rows)
     for data in found:
-        head, inside = blocks.head_of(data), blocks.rows_in(data).read_all()
-        assert blocks.counts([data]) == counted(inside)
+        head, inside = blocks.head_of(data), blocks.read_block(data).read_all()
+        assert blocks.sum_counts([data]) == counted(inside)
         assert data[0] == (head["place"] is None) == (inside["__mdt_kind"][0].as_py() >= DROPPED), (
             "as the JVM sees it"
         )
@@ -105,7 +105,7 @@ def test_rows_come_back_and_what_stands_beside_them_is_true(rows):
             assert keys == sorted(keys) and (marks[0], marks[-1]) == (keys[0], keys[-1])
             assert {row["__mdt_kind"] for row in inside.to_pylist()} == {INSERT}
             assert not list(blocks.marks_in([head["place"] + "z"], [data]))
-    assert blocks.counts(heads(found)) == counted(rows)
+    assert blocks.sum_counts(heads(found)) == counted(rows)
     count("blocks of tagged rows", len(found))
 
 
@@ -115,11 +115,11 @@ def test_cut_blocks_are_dealt_as_rows_are(rows, cuts):
     bounds = bounds_of(cuts)
     places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x")]
     deal = deal_of([*places, *(("", group, [], [9 + group]) for group in range(2))], 3)
-    dealt = list(blocks.dealt(deal, made(rows)))
+    dealt = list(blocks.bucket_blocks(deal, made(rows)))
     schema = SCHEMA.append(pa.field(BUCKET, pa.int32()))
-    found = pa.Table.from_batches(blocks.rows_of(data for _, data in reversed(dealt)), schema)
+    found = pa.Table.from_batches(blocks.read_blocks(data for _, data in reversed(dealt)), schema)
     expected = pa.Table.from_batches(
-        tasks.bucketed(deal, iter(rows.combine_chunks().to_batches())), schema
+        tasks.assign_buckets(deal, iter(rows.combine_chunks().to_batches())), schema
     )
     assert bag(found) == bag(expected)
     assert found[BUCKET].to_pylist() == sorted(found[BUCKET].to_pylist()), "in the order of buckets"
@@ -140,13 +140,13 @@ def test_rows_that_come_together_keep_the_order_of_the_input(rows, parts):
     )
     halves = [given_rows.slice(0, len(rows) // 2), given_rows.slice(len(rows) // 2)]
     dealt: dict[int, list[bytes]] = {}
-    with mock.patch.object(tasks, "_TOGETHER_BYTES", 100):
+    with mock.patch.object(tasks, "_BATCH_BYTES", 100):
         for part, half in enumerate(halves):
             batches = iter(half.to_batches(max_chunksize=3))
-            for number, data in blocks.brought_together(part, batches, KEY, parts):
+            for number, data in blocks.grouped_blocks(part, batches, KEY, parts):
                 dealt.setdefault(number, []).insert(0, data)
     found = {
-        number: pa.Table.from_batches(blocks.rows_of(some)).to_pylist()
+        number: pa.Table.from_batches(blocks.read_blocks(some)).to_pylist()
         for number, some in dealt.items()
     }
     assert sorted(row["at"] for some in found.values() for row in some) == list(range(len(rows)))
@@ -168,7 +168,7 @@ def test_each_row_goes_to_the_bucket_of_its_place_and_key(rows, cuts):
     places = [("", -1, [], [3]), ("x", -1, bounds, takers), ("", 0, [], [1]), ("", 1, [], [2])]
     batches = iter(rows.combine_chunks().to_batches(max_chunksize=25))
     found: dict[int, list[Any]] = {}
-    for batch in tasks.bucketed(deal_of(places, 3), batches):
+    for batch in tasks.assign_buckets(deal_of(places, 3), batches):
         for row in batch.to_pylist():
             found.setdefault(row.pop(BUCKET), []).append(row)
     expected: dict[int, list[Any]] = {}
@@ -191,7 +191,7 @@ def test_rows_of_many_partitions_are_dealt_in_one_go():
         [{"k": str(n), "n": n, "__mdt_partition": f"p{n}", **row} for n in range(count)], SCHEMA
     )
     deal = deal_of([(f"p{n}", -1, [], [n]) for n in range(count)], count)
-    (dealt,) = tasks.bucketed(deal, iter(rows.to_batches()))
+    (dealt,) = tasks.assign_buckets(deal, iter(rows.to_batches()))
     found = dealt.column(BUCKET).to_pylist()
     assert sorted(found) == list(range(count))
     assert dealt.column("__mdt_partition").to_pylist() == [f"p{n}" for n in found]
@@ -206,7 +206,7 @@ def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets):
         for part in buckets
     ]
     given_rows = pa.concat_tables(parts)
-    found, places = by_bucket(given_rows)
+    found, places = sort_by_bucket(given_rows)
     expected: dict[int, list[int]] = {}
     for row in given_rows.to_pylist():
         expected.setdefault(row[BUCKET], []).append(row["at"])
@@ -219,7 +219,7 @@ def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets):
 @given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))
 def test_chosen_rows_are_those_with_the_values(rows, kinds):
     names = ["__mdt_segment", "__mdt_kind"]
-    found = pa.Table.from_batches(blocks.chosen({"__mdt_kind": kinds}, names, made(rows)))
+    found = pa.Table.from_batches(blocks.select_rows({"__mdt_kind": kinds}, names, made(rows)))
     assert bag(found) == bag(
         pa.Table.from_pylist(
             [r for r in rows.to_pylist() if r["__mdt_kind"] in kinds], SCHEMA

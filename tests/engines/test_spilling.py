@@ -264,7 +264,9 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch):
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     table = created(options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")})
-    with pytest.raises(Invalid, match=r"a scratch file cannot be created(.|\n)*mdt.write.spill.dir"):
+    with pytest.raises(
+        Invalid, match=r"a scratch file cannot be created(.|\n)*mdt.write.spill.dir"
+    ):
         table.upsert(data(5).to_reader(max_chunksize=4))
 
 
@@ -350,21 +352,21 @@ def test_parts_keep_the_order_of_rows_and_equal_keys_meet():
     for piece in in_pieces(table, 13):
         spiller.add(piece)
     spiller.flush()
-    together = engine.grouped(raw, ["k"])
-    assert engine.grouped(together, ["k"]) is together
+    together = engine.group_by(raw, ["k"])
+    assert engine.group_by(together, ["k"]) is together
     where = {}
     for part in together.parts:
         for row in pa.Table.from_batches(together.batches([part])).to_pylist():
             assert where.setdefault(row["k"], (part, -1)) <= (part, row["n"])
             where[row["k"]] = (part, row["n"])
     assert len(where) == 7
-    counts = engine.counted(together, ["k"], "n").sort_by("k")
+    counts = engine.count_by(together, ["k"], "n").sort_by("k")
     assert counts["rows"].to_pylist() == [72] * 3 + [71] * 4
     assert counts["total"].to_pylist() == [
         sum(n for n in range(500) if n % 7 == k) for k in range(7)
     ]
-    assert engine.selected(together, {"k": (3,)}, ["n"], rows_max=5).num_rows == 5
-    assert engine.each(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
+    assert engine.select(together, {"k": (3,)}, ["n"], rows_max=5).num_rows == 5
+    assert engine.map_shares(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
 
 
 def test_no_more_rows_are_held_at_a_time_than_memory_is_for():
@@ -390,7 +392,7 @@ def test_no_more_rows_are_held_at_a_time_than_memory_is_for():
         held[0] -= mine
         return b"1"
 
-    assert len(engine.results(raw, hold)) == len(runs)
+    assert len(engine.collect_results(raw, hold)) == len(runs)
     assert most[0] <= 1_000_000
 
 
@@ -423,16 +425,16 @@ def test_a_file_that_is_written_anew_counts_for_the_memory_of_its_task(
 ):
     """Its rows come from the table, and not from the parts of the input."""
     engine = SpillingEngine(spilled.SHARE * 1_000_000, "", 2)
-    rows = engine.spread(pa.table({"k": [1, 2, 3]}))
+    rows = engine.distribute(pa.table({"k": [1, 2, 3]}))
     assert len(rows.runs(10_000)) == 1
     beside = replace(rows, beside={0: 9_900, 1: 9_900})
     assert [parts for parts, _ in beside.runs(10_000)] == [[0], [1]]
     table = created(SpilledTable, table_type=COW)
     table.upsert(data(1))
     (before,) = table.files().to_pylist()
-    deals, dealt = [], SpillingEngine.dealt
+    deals, dealt = [], SpillingEngine.shuffle_to_buckets
     monkeypatch.setattr(
-        SpillingEngine, "dealt", lambda *given: deals.append(given[2]) or dealt(*given)
+        SpillingEngine, "shuffle_to_buckets", lambda *given: deals.append(given[2]) or dealt(*given)
     )
     table.upsert(data(1))
     assert list(deals[0].carried.values()) == [(before["size"], before["rows"])]

@@ -107,14 +107,14 @@ def test_a_merge_is_refused_after_an_alter(kind):
 @pytest.mark.parametrize("table_type", [MOR, COW])
 def test_an_attempt_that_outlives_its_transaction_stores_nothing(table_type, monkeypatch):
     """As of an executor that was cut off, and goes on."""
-    storage, results = filled(table_type, "record"), LocalEngine.results
+    storage, results = filled(table_type, "record"), LocalEngine.collect_results
     attempts: list[Callable[[], Any]] = []
 
     def spied(self, parts, function):
         attempts.append(lambda: [function(iter(part.to_batches()), 99) for part in parts])
         return results(self, parts, function)
 
-    monkeypatch.setattr(LocalEngine, "results", spied)
+    monkeypatch.setattr(LocalEngine, "collect_results", spied)
     for ids in (range(20), range(10, 30)):
         ThreadTable(storage).upsert(rows(ids, 5, 5.0))
         left = objects_of(storage)

@@ -35,7 +35,7 @@ _write, _rewrite = write_tasks.write, tasks.rewrite
 
 def _done(*given: Any) -> None:
     """Do what the task was to do: write rows, or rewrite files."""
-    work = _write if isinstance(given[0], write_tasks.Work) else _rewrite
+    work = _write if isinstance(given[0], write_tasks.WriteInput) else _rewrite
     work(*given)
 
 
@@ -72,7 +72,7 @@ def thread() -> LocalEngine:
     """Return an engine of one thread, whose tasks are given the open table: what it does repeats
     exactly, also in memory.
     """
-    return LocalEngine(ThreadPoolExecutor(1), 1, is_here=True)
+    return LocalEngine(ThreadPoolExecutor(1), 1, is_in_process=True)
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,21 @@ class Pool:
 
 
 def given(data: Any, known: Sequence[str]) -> PooledRows | None:
-    """See :data:`mdt.engines.choice.DOORS`."""
+    """See :data:`mdt.engines.choice.ENGINE_MODULES`."""
     return data if isinstance(data, PooledRows) else None
 
 
 def engine_of(session: Any) -> LocalEngine:
-    """See :data:`mdt.engines.choice.DOORS`."""
+    """See :data:`mdt.engines.choice.ENGINE_MODULES`."""
     return processes()
 
 
 def schema(schema: Any) -> Any:
-    """See :data:`mdt.engines.choice.DOORS`."""
+    """See :data:`mdt.engines.choice.ENGINE_MODULES`."""
     return schema
 
 
-choice.DOORS["pooled"] = __name__
+choice.ENGINE_MODULES["pooled"] = __name__
 
 
 class ThreadTable(mdt.Table):

@@ -12,7 +12,7 @@ from texts import columns
 
 import mdt
 from mdt.engines.tasks import BUCKET
-from mdt.engines.write_tasks import by_bucket
+from mdt.engines.write_tasks import sort_by_bucket
 from mdt.stores.storage import MemoryStorage
 from mdt.write.slices import KeyedRows
 
@@ -77,7 +77,7 @@ def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files():
     table.restore(2)
     assert table.scan().count() == 2_300
     dealt = data.append_column(BUCKET, pc.cast(data["p"], pa.int32()))
-    found, places = by_bucket(dealt)
+    found, places = sort_by_bucket(dealt)
     assert {n: found["id"][rows.start : rows.stop].to_pylist() for n, rows in places.items()} == {
         n: list(range(n, 2_400, 4)) for n in range(4)
     }

@@ -210,17 +210,17 @@ def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
     raised. Raises Expired if the range was cleaned, Unsupported if this worker finds another table,
     or none.
     """
-    metadata, history = tasks.kept(place.source), None
+    metadata, history = tasks.cached_metadata(place.source), None
     with suppress(MdtError):
         history = place.range_of(metadata)
     if history is None:
-        metadata = tasks.kept(place.source, anew=True)
+        metadata = tasks.cached_metadata(place.source, anew=True)
         try:
             history = place.range_of(metadata)
         except Invalid as error:
-            raise tasks.elsewhere(place.source) from error
+            raise tasks.table_not_found(place.source) from error
     if history is None:
-        raise tasks.elsewhere(place.source)
+        raise tasks.table_not_found(place.source)
     return metadata, history
 
 

@@ -16,17 +16,17 @@ from pyspark.storagelevel import StorageLevel
 from indexes.key_hash import KeyHash
 from mdt.engines.blocks import (
     MARK_ROWS,
-    added,
-    block,
-    blocks_of,
-    brought_together,
-    counts,
+    add_counts,
+    encode_block,
+    grouped_blocks,
     marks_in,
-    rows_of,
+    read_blocks,
+    sum_counts,
+    tagged_blocks,
 )
-from mdt.engines.blocks import chosen as chosen_of
-from mdt.engines.blocks import dealt as dealt_of
-from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
+from mdt.engines.blocks import bucket_blocks as dealt_of
+from mdt.engines.blocks import select_rows as chosen_of
+from mdt.engines.engine import BatchFunction, BucketAssignment, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.java_half import factory_of
@@ -40,7 +40,7 @@ from mdt.engines.spark.private import (
 from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
 
 _TASK_BYTES = 64 << 20
-_COUNTED_HERE_PARTS = 64
+_DRIVER_COUNT_PARTS = 64
 """With more parts than this, counts are summed in tasks before the driver collects them."""
 
 
@@ -64,7 +64,7 @@ def _tasks(frame: DataFrame) -> int:
 class Grouped:
     """Rows of a frame to be grouped by the columns ``names``. The next operation decides how.
 
-    ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+    ``key_hash``: as for :meth:`mdt.engines.engine.Engine.group_by`.
     """
 
     frame: DataFrame
@@ -86,36 +86,36 @@ class SparkEngine:
 
     session: SparkSession
     name: str = "spark"
-    is_here: bool = False
+    is_in_process: bool = False
 
     @property
     def processors(self) -> int:
         """The number of tasks that Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
 
-    def spread(self, table: pa.Table) -> Rows:
+    def distribute(self, table: pa.Table) -> Rows:
         """Return the rows of ``table`` in a few partitions per processor."""
         parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
         ends = [len(table) * (part + 1) // parts for part in range(parts)]
         slices = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
-        blocks = [block({"from": [part, 0]}, rows) for part, rows in enumerate(slices)]
+        blocks = [encode_block({"from": [part, 0]}, rows) for part, rows in enumerate(slices)]
         return self.session.sparkContext.parallelize(blocks, parts)
 
-    def joined(self, rows: Rows, more: Rows) -> Rows:
+    def union(self, rows: Rows, more: Rows) -> Rows:
         """Return the rows of both inputs."""
         return _blocks(rows).union(_blocks(more))
 
-    def grouped(self, rows: Rows, names: Sequence[str], key_hash: KeyHash | None = None) -> Rows:
+    def group_by(self, rows: Rows, names: Sequence[str], key_hash: KeyHash | None = None) -> Rows:
         """Return the rows with equal values of the columns ``names`` in the same partition."""
         assert isinstance(rows, DataFrame), "rows come together before a task has seen them"
         return Grouped(rows, tuple(names), key_hash)
 
-    def mapped(
+    def map_parts(
         self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
     ) -> Rows:
         """Return the rows that ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
-            blocks = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
+            blocks = mapped_bytes(_blocks(rows), partial(_map_blocks, function, tuple(key)))
         else:
             blocks = self._of_frame(rows, function, tuple(key))
         return blocks.persist(StorageLevel.MEMORY_AND_DISK)
@@ -131,29 +131,29 @@ class SparkEngine:
         with in_driver():  # shuffles of the frame run here
             batches, columns = arrow_batches(frame)
         if not rows.names:
-            return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
+            return mapped_bytes(batches, partial(_map_batches, columns, function, key))
         blocks = dealt_bytes(
-            batches, partial(_brought_batches, columns, rows.names, rows.key_hash, parts), parts
+            batches, partial(_group_batches, columns, rows.names, rows.key_hash, parts), parts
         )
-        return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
+        return mapped_bytes(blocks, partial(_map_blocks, function, key))
 
-    def dropped(self, rows: Rows) -> None:
+    def release(self, rows: Rows) -> None:
         """Unpersist the rows."""
         _blocks(rows).unpersist()
 
-    def counted(self, rows: Rows, by: Sequence[str], total: str) -> pa.Table:
+    def count_by(self, rows: Rows, by: Sequence[str], total: str) -> pa.Table:
         """Count the rows of each combination of ``by``, which are the columns COUNTED, with the sum
         of ``total``.
         """
         heads = self._heads(rows)
-        if heads.getNumPartitions() > _COUNTED_HERE_PARTS:
-            each = heads.mapPartitions(_entries).reduceByKey(added)
+        if heads.getNumPartitions() > _DRIVER_COUNT_PARTS:
+            each = heads.mapPartitions(_entries).reduceByKey(add_counts)
         else:
             each = heads.mapPartitions(_entries)
         totals: dict[tuple[Any, ...], tuple[int, int]] = {}
         with in_driver():
             for values, count in each.collect():
-                totals[values] = added(totals.get(values, (0, 0)), count)
+                totals[values] = add_counts(totals.get(values, (0, 0)), count)
         columns = [*zip(*totals, strict=True)] or [()] * len(by)
         numbers = [*zip(*totals.values(), strict=True)] or [(), ()]
         types = [COUNTED.field(name).type for name in by]
@@ -165,27 +165,27 @@ class SparkEngine:
     def _heads(self, rows: Rows) -> RDD[bytes]:
         return of_java(_blocks(rows), factory_of(self.session.sparkContext).heads)
 
-    def selected(
+    def select(
         self,
         rows: Rows,
-        chosen: Mapping[str, Collection[Any]],
+        values_by_column: Mapping[str, Collection[Any]],
         names: Sequence[str],
         rows_max: int | None = None,
     ) -> pa.Table:
-        """Return CONTROL columns of the rows whose values are in ``chosen``, at most ``rows_max``
-        rows.
+        """Return CONTROL columns of the rows whose values are in ``values_by_column``, at most
+        ``rows_max`` rows.
         """
-        allowed = {name: list(values) for name, values in chosen.items()}
+        allowed = {name: list(values) for name, values in values_by_column.items()}
         blocks = _blocks(rows)
         if all(kind >= DROPPED for kind in allowed.get("__mdt_kind", [INSERT])):
             blocks = of_java(blocks, factory_of(self.session.sparkContext).told)
-        matches = mapped_bytes(blocks, partial(_chosen, allowed, tuple(names)))
+        matches = mapped_bytes(blocks, partial(_select_rows, allowed, tuple(names)))
         schema = pa.schema([CONTROL.field(name) for name in names])
         with in_driver():
             parts = matches.collect() if rows_max is None else matches.take(rows_max)
-        return pa.Table.from_batches(rows_of(parts), schema).slice(0, rows_max)
+        return pa.Table.from_batches(read_blocks(parts), schema).slice(0, rows_max)
 
-    def sampled(
+    def sample_inserts(
         self, rows: Rows, partitions: Sequence[str], key: Sequence[str], share: float
     ) -> pa.Table:
         """Return about the fraction ``share`` of the inserts into ``partitions``, limited to the
@@ -200,18 +200,18 @@ class SparkEngine:
             schema=SAMPLED,
         )
 
-    def dealt(self, rows: Rows, deal: Deal) -> Rows:
+    def shuffle_to_buckets(self, rows: Rows, assignment: BucketAssignment) -> Rows:
         """Return the rows of buckets, with the rows of a bucket in the same partition. A block is
         cut only if several buckets share it.
         """
-        return dealt_bytes(_blocks(rows), partial(_dealt, deal), deal.tasks)
+        return dealt_bytes(_blocks(rows), partial(_bucket_blocks, assignment), assignment.tasks)
 
-    def results(self, rows: Rows, function: ResultFunction) -> list[bytes]:
+    def collect_results(self, rows: Rows, function: ResultFunction) -> list[bytes]:
         """Return the results of ``function`` over all partitions, without None."""
         with in_driver("write the files"):
             return mapped_bytes(_blocks(rows), partial(_result, function)).collect()
 
-    def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
+    def map_shares(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return the result of ``function`` for each share, in a task per share. May be called
         while Spark plans a query.
         """
@@ -240,17 +240,17 @@ def _context() -> TaskContext:
     return context
 
 
-def _mapped_batches(
+def _map_batches(
     columns: pa.Schema, function: BatchFunction, key: Sequence[str], batches: Iterable[bytes]
 ) -> Iterator[bytes]:
     """Map the ungrouped rows of a frame with ``function`` in a task; yield blocks."""
     with in_task():
-        yield from blocks_of(
+        yield from tagged_blocks(
             function(_read(columns, batches), _attempt()), key, _context().partitionId()
         )
 
 
-def _brought_batches(
+def _group_batches(
     columns: pa.Schema,
     names: Sequence[str],
     key_hash: KeyHash | None,
@@ -259,7 +259,7 @@ def _brought_batches(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (target part, block) for a task's rows of a frame."""
     with in_task():
-        yield from brought_together(
+        yield from grouped_blocks(
             _context().partitionId(), _read(columns, batches), names, parts, key_hash
         )
 
@@ -268,34 +268,36 @@ def _read(columns: pa.Schema, batches: Iterable[bytes]) -> Iterator[pa.RecordBat
     return (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
 
 
-def _mapped_blocks(
+def _map_blocks(
     function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[bytes]:
     """Map the rows of blocks with ``function`` in a task, in the order of the input; yield
     blocks.
     """
     with in_task():
-        yield from blocks_of(function(rows_of(blocks), _attempt()), key)
+        yield from tagged_blocks(function(read_blocks(blocks), _attempt()), key)
 
 
 def _entries(heads: Iterable[bytes]) -> Iterable[tuple[tuple[Any, ...], tuple[int, int]]]:
-    return counts(heads).items()
+    return sum_counts(heads).items()
 
 
-def _chosen(
-    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
+def _select_rows(
+    allowed: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[bytes]:
     """Yield the columns ``names`` of the selected rows of blocks, as blocks."""
     with in_task():
-        for rows in chosen_of(wanted, names, blocks):
+        for rows in chosen_of(allowed, names, blocks):
             if rows.num_rows:
-                yield block({}, pa.Table.from_batches([rows]))
+                yield encode_block({}, pa.Table.from_batches([rows]))
 
 
-def _dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _bucket_blocks(
+    assignment: BucketAssignment, blocks: Iterable[bytes]
+) -> Iterator[tuple[int, bytes]]:
     """Yield (bucket, block)."""
     with in_task():
-        yield from dealt_of(deal, blocks)
+        yield from dealt_of(assignment, blocks)
 
 
 def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -303,7 +305,7 @@ def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes
     None.
     """
     with in_task():
-        result = function(rows_of(blocks), _attempt())
+        result = function(read_blocks(blocks), _attempt())
     if result is not None:
         yield result
 

@@ -1,5 +1,5 @@
 """Spark DataFrames as a caller's input: the entry point of Spark's engine
-(:data:`mdt.engines.choice.DOORS`).
+(:data:`mdt.engines.choice.ENGINE_MODULES`).
 
 Small inputs are collected and written in process. The result is the same, ten times sooner.
 """

@@ -47,7 +47,9 @@ def require(spark: SparkSession, packages: Sequence[str]) -> None:
             return
         versions = _versions_here(names)
         engine = SparkEngine(spark)
-        engine.each(partial(_compare, versions), range(_TASKS_A_PROCESSOR * engine.processors))
+        engine.map_shares(
+            partial(_compare, versions), range(_TASKS_A_PROCESSOR * engine.processors)
+        )
         verified.setdefault(spark.sparkContext, set()).add(names)
 
 

@@ -24,7 +24,7 @@ import mdt
 from indexes.predicate import Leaf
 from indexes.registry import parse_spec
 from mdt.engines import index_tasks
-from mdt.engines.index_tasks import Question, Share, Source, answer, dealt
+from mdt.engines.index_tasks import Question, Share, Source, answer, split_files
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
@@ -301,7 +301,7 @@ def test_tasks_get_every_file_once_and_those_of_a_shard_together(
         np.zeros(len(files), np.int64),
         np.full(len(files), 10),
     )
-    parts = dealt(asked, weight, cores)
+    parts = split_files(asked, weight, cores)
     assert np.concatenate(parts).tolist() == files.tolist()
     assert all(len(part) for part in parts) and len(parts) <= 2 * cores
     of_file = np.repeat(np.arange(len(shards)), counts)

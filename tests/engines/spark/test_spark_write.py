@@ -233,7 +233,7 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     both.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
     brought: list[pa.Table] = []
     jobs: list[str] = []
-    for name in ("counted", "selected", "sampled"):
+    for name in ("count_by", "select", "sample_inserts"):
         asked = getattr(engine.SparkEngine, name)
         monkeypatch.setattr(
             engine.SparkEngine,
@@ -553,7 +553,7 @@ def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_k
         return tasks.source_of(table.metadata, table.metadata.newest(), table.options)
 
     first = written(range(0, 10, 2))
-    assert int(tasks.opened(first)[1].rows.sum()) == 5
+    assert int(tasks.open_table(first)[1].rows.sum()) == 5
     shutil.rmtree(path)
     shutil.copytree(aside, path)
     other = written(range(0, 18, 2))
@@ -562,9 +562,9 @@ def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_k
         first.table_id,
         first.checkpoint_seq,
     )
-    assert int(tasks.opened(other)[1].rows.sum()) == 9
+    assert int(tasks.open_table(other)[1].rows.sum()) == 9
     with pytest.raises(Unsupported, match="does not find"):
-        tasks.opened(first)
+        tasks.open_table(first)
 
 
 def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(
