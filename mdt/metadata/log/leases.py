@@ -77,6 +77,6 @@ def _read(storage: Storage, path: str) -> tuple[int, int] | None:
         lease = None if data is None else codec.parse_json(data, path=path)
         if isinstance(lease, dict):
             seq, until = lease.get("seq"), lease.get("until_us")
-            if isinstance(seq, int) and isinstance(until, int):
+            if type(seq) is int and seq >= 0 and isinstance(until, int):
                 return seq, until
     return None

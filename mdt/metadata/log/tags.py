@@ -40,12 +40,14 @@ class Tags:
         change = header.get("tags")
         if change is None:
             return self
-        dropped = change.get("drop", ())
-        seqs = {name: seq for name, seq in self.seqs.items() if name not in dropped}
-        savepoints = {name: time for name, time in self.savepoints.items() if name not in dropped}
+        added = change.get("add", {})
+        ended = {*change.get("drop", ()), *added}
+        seqs = {name: seq for name, seq in self.seqs.items() if name not in ended}
+        savepoints = {name: time for name, time in self.savepoints.items() if name not in ended}
         savepoint = header.get("savepoint")
-        added = {} if savepoint is None else {savepoint["name"]: savepoint["time"]}
-        return Tags({**seqs, **change.get("add", {})}, {**savepoints, **added})
+        if savepoint is not None:
+            savepoints[savepoint["name"]] = savepoint["time"]
+        return Tags({**seqs, **added}, savepoints)
 
     def to_json(self) -> dict[str, Any]:
         """Return the tags as checkpoints store them."""

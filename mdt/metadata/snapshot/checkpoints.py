@@ -139,9 +139,9 @@ class Checkpoints:
         definition = from_json(header["definition"], path=path)
         try:
             retention, tags, streams = retention_of(header), tags_of(header), streams_of(header)
-        except ValueError as error:
-            raise Corrupt(f"a checkpoint cannot be read: {error}", path=path) from error
-        instant = str(header["last_instant"])
+            instant = str(header["last_instant"])
+        except (KeyError, ValueError) as error:
+            raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
         snapshot = Snapshot(
             seq,
             definition,

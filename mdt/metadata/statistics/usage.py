@@ -140,7 +140,7 @@ def decode(data: bytes) -> Counts:
             },
             {str(name): _column_use(numbers) for name, numbers in document["tests"].items()},
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a usage report: {error!r}") from error
 
 
