@@ -251,9 +251,10 @@ class _Reader:
             return ranges
         codes = [code for start, stop in ranges for code in range(start, stop)]
         keys = tuple(key for start, stop in ranges for key in self.dictionary.keys(start, stop))
-        mask = self.parsed.get(keys)
+        place = id(key_ranges.test), keys
+        mask = self.parsed.get(place)
         if mask is None:
-            mask = self.parsed[keys] = key_ranges.test(keys)
+            mask = self.parsed[place] = key_ranges.test(keys)
         return _to_ranges(np.array(codes, np.int64)[mask])
 
     def select(self, key_ranges: Sequence[KeyRanges], within: BitMap | None) -> BitMap:

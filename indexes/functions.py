@@ -237,7 +237,8 @@ def register(
     """
 
     def offer(run: Callable[..., Any]) -> Function:
-        return _SHARED.add(Function(name or run.__name__, columns, tuple(arguments), run))
+        own = getattr(run, "__name__", "")
+        return _SHARED.add(Function(name or own, columns, tuple(arguments), run))
 
     return offer
 

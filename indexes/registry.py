@@ -80,7 +80,7 @@ class Registry:
         self._modules = modules
         self._skipping: dict[str, type[SkippingIndex]] = {}
         self._keys: dict[str, type[KeyIndex]] = {}
-        self._packages: dict[str, str] = {}
+        self._packages: dict[IndexClass, str] = {}
         self._failures: list[str] = []
         self._pending: list[Callable[[], None]] = [self._load_modules, self._load_entry_points]
         self._lock = RLock()
@@ -154,7 +154,7 @@ class Registry:
         module = index.__module__.partition(".")[0]
         if module == __name__.partition(".")[0]:
             module = ""
-        return self._packages.get(index.name, module)
+        return self._packages.get(index, module)
 
     def names(self) -> list[str]:
         """Return the sorted names of all skipping indexes. Loads all modules and packages.
@@ -209,7 +209,7 @@ class Registry:
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 index = self.register(point.load())
-                self._packages[index.name] = point.dist.name if point.dist else ""
+                self._packages[index] = point.dist.name if point.dist else ""
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
                 self._failures.append(
                     f"entry point {point.name} = {point.value} could not be loaded: {error}"

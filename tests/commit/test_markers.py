@@ -162,7 +162,8 @@ def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_s
     roll_back(unpublished)
     unpublished.delete(f"{paths.HUDI}/{LATER}.rollback")
     with pytest.raises(
-        Unsupported, match=r"was not on Hudi's timeline when another Hudi writer took over.*is missing"
+        Unsupported,
+        match=r"was not on Hudi's timeline when another Hudi writer took over.*is missing",
     ):
         mdt.open(unpublished).abort()
     assert completed(unpublished) == before

@@ -77,5 +77,7 @@ def test_an_instant_that_is_no_commit_metadata_is_corrupt():
         b'{"partitionToWriteStats": {"x": [3]}}',
         b'{"partitionToWriteStats": 3}',
     ):
-        with pytest.raises(Corrupt, match="commit at 20240101000000000 has invalid commit metadata"):
+        with pytest.raises(
+            Corrupt, match="commit at 20240101000000000 has invalid commit metadata"
+        ):
             archived_timeline.encode([(Instant("20240101000000000", "commit", COMPLETED), body)])

@@ -163,7 +163,11 @@ def test_a_pattern_that_makes_no_path_is_refused(pattern):
         ({"partition_by": ["v", "at"]}, Unsupported, "one partition column"),
         ({"key": ["id", "v"]}, Unsupported, "one key column"),
         ({"partition_by": ["id"], "key": ["v"]}, Invalid, "of type string"),
-        ({"options": {**DAY, "mdt.update.partition.path": False}}, Invalid, "mdt.partition.time.pattern"),
+        (
+            {"options": {**DAY, "mdt.update.partition.path": False}},
+            Invalid,
+            "mdt.partition.time.pattern",
+        ),
     ],
 )
 def test_a_table_that_can_have_no_paths_of_time_is_refused(given, kind, said):

@@ -127,6 +127,14 @@ def test_like_over_many_values_is_exact_within_its_prefix_and_a_superset_beyond(
     assert len(rows_of(BitmapIndex(), column, "like", "name %5")) == 20_000 > KEYS_TESTED_MAX
 
 
+@FORMS
+def test_patterns_with_one_prefix_are_tested_each_by_itself(index):
+    summary = InMemory(index.summarize(pa.array(["xay", "xbz", "xcw"])))
+    tests = [Leaf("c", "like", "x%y"), Leaf("c", "like", "x%z")]
+    (rows,) = index.rows_within([summary], tests, pa.string(), [None])
+    assert list(rows) == []
+
+
 def test_few_or_skewed_values_have_bitmaps_and_many_have_slices():
     skewed = pa.array(np.minimum(np.random.default_rng(1).geometric(0.6, ROWS), 8))
     columns = (skewed, uniform(2), uniform(100), uniform(999))

@@ -342,7 +342,13 @@ OF_BITMAPS = {
         ("first_range_only", bit_slices, "select", first_range_only, "slices"),
         ("codes_ignore_nulls", bitmap, "_codes_by_row", codes_ignore_nulls, "slices"),
         ("no_key_after", key_ranges, "_next_key", lambda real: lambda key, width: key, None),
-        ("open_ends_are_forgotten", KeyRanges, "from_leaf", of_ranges(open_ends_are_forgotten), None),
+        (
+            "open_ends_are_forgotten",
+            KeyRanges,
+            "from_leaf",
+            of_ranges(open_ends_are_forgotten),
+            None,
+        ),
         ("like_finds_nothing", KeyRanges, "from_leaf", of_ranges(like_finds_nothing), None),
     )
 }

@@ -18,7 +18,7 @@ from mdt.stores.storage import MemoryStorage
 
 @pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN"])
 def test_a_usage_report_with_a_number_that_is_none_is_malformed(number):
-    report = '{"since_us": 1, "queries": %s, "indexes": {}, "tests": {}}' % number
+    report = f'{{"since_us": 1, "queries": {number}, "indexes": {{}}, "tests": {{}}}}'
     with pytest.raises(ValueError):
         usage.decode(report.encode())
 

@@ -121,8 +121,6 @@ def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch):
 
     table = mdt.create("memory:///t", pa.schema({"id": "int64", "n": "int64"}), ["id"])
     monkeypatch.setattr(page_map, "build", unknown)
-    with pytest.warns(
-        LayoutWarning, match=f"pyarrow {pa.__version__} .*unexpected bytes after"
-    ):
+    with pytest.warns(LayoutWarning, match=f"pyarrow {pa.__version__} .*unexpected bytes after"):
         table.insert(pa.table({"id": [1, 2], "n": [3, 4]}))
     assert table.scan("n = 4").to_arrow()["id"].to_pylist() == [2]

@@ -50,7 +50,7 @@ def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(table_type, 
         )
         found = reader.get(["k1", "k77"], as_of=seq).to_pylist()
         assert [row["ts"] for row in found] == [past[seq]["k1"][0], None]
-    with pytest.raises(Expired, match="a tag keeps the state alone"):
+    with pytest.raises(Expired, match="a tag retains only the snapshot"):
         table.changes("kept").to_arrow()
     assert table.tags()["instant"].to_pylist() == [
         mdt.open(table.storage).history()["instant"][seq].as_py()

@@ -84,7 +84,9 @@ def test_partitions_that_are_named_end_with_or_without_rows(tmp_path, kind):
     done = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
     assert (done.inserted, done.deleted) == (1, 3)
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == ["k0", "k1", "k3", "k5"]
-    with pytest.raises(Invalid, match="partition 'city=y', but the overwrite is limited to 'city=x'"):
+    with pytest.raises(
+        Invalid, match="partition 'city=y', but the overwrite is limited to 'city=x'"
+    ):
         writer.insert_overwrite(rows([0, 1], 1, 9.0), partitions={"city": "x"})
     assert writer.insert_overwrite(rows([0], 1, 9.0), partitions="*").deleted == 4
     assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).deleted == 1
