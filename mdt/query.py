@@ -230,7 +230,7 @@ class Scan(ArrowStream):
             plan = late.planner.plan(self._metadata, self.snapshot, self.predicate)
         if self._limit is None or self.order or self.predicate is not None:
             return plan
-        return late.scan_top.within(plan, self._limit)
+        return late.scan_top.limit_plan(plan, self._limit)
 
     def explain(self, spark: SparkSession | None = None) -> Explanation:
         """Return what the scan reads and skips, and the effect of each index. Print it for a
@@ -264,7 +264,7 @@ class Scan(ArrowStream):
             if self.predicate is None:
                 return "reads only these rows"
             return "stops as soon as enough rows match"
-        bounded_files = late.scan_top.known_bounds(plan, self.order[0])
+        bounded_files = late.scan_top.segments_with_bounds(plan, self.order[0])
         return (
             "stops as soon as no remaining file can contain a better row, reading files by their"
             f" min/max of {self.order[0].column}, known for {bounded_files:,} of"
@@ -390,7 +390,7 @@ class Scan(ArrowStream):
             return iter((self._in_order(names, threads, progress),))
         if self._limit is None or self.predicate is None:
             plan = (
-                late.scan_top.within(self.plan, self._limit)
+                late.scan_top.limit_plan(self.plan, self._limit)
                 if self.order and self._limit is not None
                 else self.plan
             )
@@ -403,10 +403,10 @@ class Scan(ArrowStream):
 
     def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:
         if self._limit is None:
-            return late.scan_top.in_order(
+            return late.scan_top.sorted_matches(
                 self._metadata, self.plan, names, self.order, threads=threads, progress=progress
             )
-        return late.scan_top.best(
+        return late.scan_top.top_k(
             self._metadata,
             self.plan,
             names,

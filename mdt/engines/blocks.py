@@ -39,7 +39,7 @@ from mdt.engines import tasks
 from mdt.engines.engine import BucketAssignment
 from mdt.engines.parting import by_part, part_of
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
-from mdt.hudi.record_keys import rising, sort_keys
+from mdt.hudi.record_keys import sort_keys, sort_permutation
 
 MARK_ROWS = 4096
 Counts = dict[tuple[Any, ...], tuple[int, int]]
@@ -196,7 +196,7 @@ def _cut_place(
     keys = None
     if rows["__mdt_kind"][0].as_py() == INSERT:
         keys = sort_keys(rows, key)
-        order = rising(keys)
+        order = sort_permutation(keys)
         if order is not None:
             rows, keys = rows.take(pa.array(order)), keys.take(pa.array(order))
     size = max(1, min(_ROWS_MAX, _BYTES_MAX * len(rows) // max(1, rows.nbytes)))

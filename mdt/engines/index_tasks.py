@@ -93,7 +93,7 @@ class IndexTasks:
         options = state.metadata.options(state.snapshot.definition)
         snapshot = state.snapshot
         files = np.flatnonzero(state.maybe)
-        shards = ShardRows.of(snapshot, files)
+        shards = ShardRows.from_files(snapshot, files)
         weights = np.zeros(len(shards), np.int64)
         for index in indexes:
             weights += _weights(snapshot.summary_bytes(index.spec)[shards.shards])
@@ -176,7 +176,7 @@ def warm(
     workers that have cached other summaries.
     """
     source = source_of(metadata, snapshot, metadata.options(snapshot.definition))
-    shards = ShardRows.of(snapshot, np.flatnonzero(snapshot.has_rows))
+    shards = ShardRows.from_files(snapshot, np.flatnonzero(snapshot.has_rows))
     weights = sum(
         (_weights(snapshot.summary_bytes(spec)[shards.shards]) for spec in specs),
         np.zeros(len(shards), np.int64),

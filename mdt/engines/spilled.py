@@ -25,7 +25,7 @@ from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, BucketAssignment, ResultFunction, S, T
 from mdt.engines.parting import by_part, part_of, sample_evenly
 from mdt.progress import Progress
-from mdt.stores.malloc_trim import give_back
+from mdt.stores.malloc_trim import release_memory
 from mdt.stores.scratch import Scratch
 
 PARTS = 256
@@ -339,7 +339,7 @@ class SpillingEngine:
             try:
                 return function(share, attempt)
             finally:
-                give_back()
+                release_memory()
 
         results: list[T] = []
         with ThreadPoolExecutor(self.processors) as pool:
@@ -374,7 +374,7 @@ class SpillingEngine:
             try:
                 return function(parts, attempt)
             finally:
-                give_back()
+                release_memory()
                 finished.append(len(parts))
                 room.leave(memory)
 

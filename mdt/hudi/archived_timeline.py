@@ -28,16 +28,16 @@ _NAME = re.compile(r"\.commits_\.archive\.([0-9]{1,9})_[0-9]+-[0-9]+-[0-9]+")
 _COMMITS = frozenset(("commit", "deltacommit"))
 
 
-def next_path(known: Iterable[str]) -> str:
+def next_path(existing: Iterable[str]) -> str:
     """Return the path for the next archive file.
 
     Args:
-        known: Existing paths in the archive folder.
+        existing: Existing paths in the archive folder.
 
     >>> next_path([]), next_path([f"{FOLDER}/.commits_.archive.7_1-0-1"])
     ('.hoodie/archived/.commits_.archive.1_1-0-1', '.hoodie/archived/.commits_.archive.8_1-0-1')
     """
-    matches = (_NAME.fullmatch(path.rpartition("/")[2]) for path in known)
+    matches = (_NAME.fullmatch(path.rpartition("/")[2]) for path in existing)
     last = max((int(match[1]) for match in matches if match), default=0)
     return f"{FOLDER}/.commits_.archive.{last + 1}_1-0-1"
 
@@ -64,13 +64,13 @@ def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
         "hoodieReplaceCommitMetadata": None,
     }
     if instant.action in _COMMITS:
-        entry["hoodieCommitMetadata"] = _told(instant, body)
+        entry["hoodieCommitMetadata"] = _commit_entry(instant, body)
     if instant.action == "replacecommit":
-        entry["hoodieReplaceCommitMetadata"] = _told(instant, body)
+        entry["hoodieReplaceCommitMetadata"] = _commit_entry(instant, body)
     return entry
 
 
-def _told(instant: Instant, body: bytes) -> Mapping[str, Any]:
+def _commit_entry(instant: Instant, body: bytes) -> Mapping[str, Any]:
     """Convert the JSON of a commit to the fields of Hudi's Avro record. Raises Corrupt for other
     bytes.
     """

@@ -251,7 +251,7 @@ def encode_groups(
     rows: int,
     unbounded: AbstractSet[str],
     avro_schema: str,
-    said: Callable[[], tuple[str | None, str | None, bytes | None]],
+    footer_values: Callable[[], tuple[str | None, str | None, bytes | None]],
     compression: str,
     page_bytes: int,
     bloom_type: str,
@@ -264,8 +264,8 @@ def encode_groups(
     Args:
         rows: Total number of rows.
         unbounded: Result of :func:`without_bounds` for all rows.
-        said: Returns ``min_key``, ``max_key`` and the Bloom filter. Called after all rows are
-            written.
+        footer_values: Returns ``min_key``, ``max_key`` and the Bloom filter. Called after all rows
+            are written.
     """
     footers: list[pq.FileMetaData] = []
     remaining = map(as_in_files, groups)
@@ -275,7 +275,7 @@ def encode_groups(
         for group in chain([first], remaining):
             writer.write_table(group, row_group_size=max(1, len(group)))
             count += 1
-        entries = _footer(avro_schema, *said(), bloom_type)
+        entries = _footer(avro_schema, *footer_values(), bloom_type)
         writer.add_key_value_metadata(entries | _place_of_digests(count, first.schema))
     return footers[0]
 
@@ -286,13 +286,13 @@ def _writer(
     unbounded: AbstractSet[str],
     compression: str,
     page_bytes: int,
-    told: list[pq.FileMetaData],
+    footers: list[pq.FileMetaData],
     *,
     rows: int,
 ) -> pq.ParquetWriter:
     """Return a Parquet writer for ``rows`` rows like those of ``table``.
 
-    When closed, it appends the footer to ``told``.
+    When closed, it appends the footer to ``footers``.
     """
     paths = [leaf.path for leaf in leaf_columns(table.schema)]
     statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
@@ -311,13 +311,13 @@ def _writer(
         write_statistics=statistics or False,
         write_page_checksum=True,
         store_decimal_as_integer=False,
-        metadata_collector=told,
+        metadata_collector=footers,
         **_paging(table, page_bytes, compression, rows),
     )
 
 
 def _place_of_digests(row_groups: int, schema: pa.Schema) -> dict[str, str]:
-    return {digests.KEY: digests.reserved(row_groups * len(leaf_columns(schema)))}
+    return {digests.KEY: digests.placeholder_text(row_groups * len(leaf_columns(schema)))}
 
 
 def floats(schema: pa.Schema) -> list[str]:
@@ -331,7 +331,7 @@ def without_bounds(table: pa.Table) -> frozenset[str]:
     """
     leaves = _leaves_in_files(table.schema)
     return frozenset(
-        leaf.path for leaf in leaves if not _bounded(table.column(leaf.column), leaf.type)
+        leaf.path for leaf in leaves if not _has_valid_bounds(table.column(leaf.column), leaf.type)
     )
 
 
@@ -398,7 +398,7 @@ def _is_floating(leaf: pa.DataType) -> bool:
     return pa.types.is_floating(leaf)
 
 
-def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
+def _has_valid_bounds(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
     """Return True if parquet-cpp's min/max of a leaf of ``column`` are valid bounds for all
     readers.
     """

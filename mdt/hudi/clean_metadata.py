@@ -26,20 +26,24 @@ from mdt.hudi.timeline import COMPLETED
 _SYNC = b"mdt.cleaning/1.."
 
 
-def encode_plan(told: Cleaned) -> bytes:
+def encode_plan(cleaning: Cleaned) -> bytes:
     """Return the content of a requested or inflight clean."""
-    earliest = {"timestamp": told.earliest, "action": told.action, "state": COMPLETED.upper()}
+    earliest = {
+        "timestamp": cleaning.earliest,
+        "action": cleaning.action,
+        "state": COMPLETED.upper(),
+    }
     paths = {
         partition: [
             {"filePath": f"{partition}/{name}".lstrip("/"), "isBootstrapBaseFile": False}
             for name in names
         ]
-        for partition, names in sorted(told.files.items())
+        for partition, names in sorted(cleaning.files.items())
     }
     plan: dict[str, Any] = {
-        "earliestInstantToRetain": earliest if told.earliest else None,
-        "lastCompletedCommitTimestamp": told.earliest,
-        "policy": told.policy,
+        "earliestInstantToRetain": earliest if cleaning.earliest else None,
+        "lastCompletedCommitTimestamp": cleaning.earliest,
+        "policy": cleaning.policy,
         "filesToBeDeletedPerPartition": {},
         "version": 2,
         "filePathsToBeDeletedPerPartition": paths,
@@ -48,25 +52,25 @@ def encode_plan(told: Cleaned) -> bytes:
     return one_record(_PLAN, plan, _SYNC)
 
 
-def encode_metadata(told: Cleaned) -> bytes:
+def encode_metadata(cleaning: Cleaned) -> bytes:
     """Return the content of a completed clean."""
     partitions = {
         partition: {
             "partitionPath": partition,
-            "policy": told.policy,
+            "policy": cleaning.policy,
             "deletePathPatterns": list(names),
             "successDeleteFiles": list(names),
             "failedDeleteFiles": [],
             "isPartitionDeleted": False,
         }
-        for partition, names in sorted(told.files.items())
+        for partition, names in sorted(cleaning.files.items())
     }
     metadata = {
-        "startCleanTime": told.time,
+        "startCleanTime": cleaning.time,
         "timeTakenInMillis": 0,
-        "totalFilesDeleted": sum(map(len, told.files.values())),
-        "earliestCommitToRetain": told.earliest,
-        "lastCompletedCommitTimestamp": told.earliest,
+        "totalFilesDeleted": sum(map(len, cleaning.files.values())),
+        "earliestCommitToRetain": cleaning.earliest,
+        "lastCompletedCommitTimestamp": cleaning.earliest,
         "partitionMetadata": partitions,
         "version": 2,
         "bootstrapPartitionMetadata": {},

@@ -112,24 +112,24 @@ def operation_type(name: str) -> str:
     return word
 
 
-def encode_commit(told: CommitMetadata) -> bytes:
+def encode_commit(metadata: CommitMetadata) -> bytes:
     """Return the completed instant of a commit or deltacommit, or with ``replaced`` of a
     replacecommit.
 
     Files are grouped by partition, in the given order.
     """
     by_partition: dict[str, list[dict[str, Any]]] = {}
-    for file in told.files.select(WRITTEN.names).to_pylist():
+    for file in metadata.files.select(WRITTEN.names).to_pylist():
         by_partition.setdefault(file["partition"], []).append(_write_stat(file))
     value: dict[str, Any] = {
         "partitionToWriteStats": dict(sorted(by_partition.items())),
-        "compacted": told.compacted,
-        "extraMetadata": {"schema": told.schema_json, **dict(sorted(told.extra.items()))},
-        "operationType": told.operation,
+        "compacted": metadata.compacted,
+        "extraMetadata": {"schema": metadata.schema_json, **dict(sorted(metadata.extra.items()))},
+        "operationType": metadata.operation,
     }
-    if told.replaced is not None:
+    if metadata.replaced is not None:
         value["partitionToReplaceFileIds"] = {
-            name: list(ids) for name, ids in sorted(told.replaced.items())
+            name: list(ids) for name, ids in sorted(metadata.replaced.items())
         }
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -85,33 +85,33 @@ class Layout(Protocol):
         ...
 
     def completed(
-        self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
+        self, time: str, action: str, metadata: CommitMetadata, plan: Sequence[Mapping[str, Any]]
     ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files to write after a commit, in this order.
 
         The first one is at :meth:`completed_path` and makes the commit visible.
 
         Args:
-            told: The metadata of the commit. For log files they contain the slice's base file and
-                all its log files so far.
+            metadata: The metadata of the commit. For log files they contain the slice's base file
+                and all its log files so far.
             plan: The plan of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
                 :mod:`mdt.hudi.clustering_plan`.
         """
         ...
 
     def archived(
-        self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
+        self, existing: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
     ) -> tuple[str, bytes]:
         """Return (path, content) of a new file of Hudi's archive for instants that leave the
         timeline.
 
         Args:
-            known: Existing paths in the folder ``archive``.
+            existing: Existing paths in the folder ``archive``.
             instants: Completed instants, oldest first.
         """
         ...
 
-    def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
+    def cleaned(self, cleaning: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files to write after the commit of a cleaning, in this
         order.
 

@@ -196,7 +196,7 @@ def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
         pa.scalar(b"", pa.large_binary()),
     )
     records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, separator)
-    return _varint(len(keys)) + _joined(records) + b"\x00"
+    return _varint(len(keys)) + _concatenated(records) + b"\x00"
 
 
 def _lengths(texts: pa.Array) -> pa.Array:
@@ -211,7 +211,7 @@ def _lengths(texts: pa.Array) -> pa.Array:
     return varints.take(encoded.indices)
 
 
-def _joined(texts: pa.Array) -> bytes:
+def _concatenated(texts: pa.Array) -> bytes:
     """Return the concatenated elements of large_binary[n]."""
     _, offsets, data = texts.buffers()
     ends = struct.Struct("<q")
@@ -326,16 +326,16 @@ class _Cursor:
         if not condition:
             raise Corrupt(f"damaged log file: {message}", path=self.path, offset=self.offset)
 
-    def skip(self, length: int, what: str) -> None:
-        self.expect(0 <= length <= self.end - self.offset, f"{what} of {length} bytes does not fit")
+    def skip(self, length: int, name: str) -> None:
+        self.expect(0 <= length <= self.end - self.offset, f"{name} of {length} bytes does not fit")
         self.offset += length
 
-    def take(self, length: int, what: str) -> bytes:
-        self.skip(length, what)
+    def take(self, length: int, name: str) -> bytes:
+        self.skip(length, name)
         return bytes(self.view[self.offset - length : self.offset])
 
-    def integer(self, form: str, what: str) -> int:
-        return int(struct.unpack(form, self.take(struct.calcsize(form), what))[0])
+    def integer(self, form: str, name: str) -> int:
+        return int(struct.unpack(form, self.take(struct.calcsize(form), name))[0])
 
 
 def decode_delete_block(content: bytes | memoryview) -> pa.Table:

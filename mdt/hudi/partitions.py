@@ -83,7 +83,7 @@ def partition_paths(
             if time_path is None
             else _times(table, field, hive_style, time_path)
         )
-        codes, pairs = _compressed(codes * max(len(names), 1) + level_codes)
+        codes, pairs = _renumbered(codes * max(len(names), 1) + level_codes)
         paths = [
             f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()
         ]
@@ -129,7 +129,7 @@ def null_levels(path: str) -> frozenset[int]:
     )
 
 
-def _compressed(
+def _renumbered(
     codes: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the codes renumbered without gaps, and the old code of each new code."""
@@ -194,7 +194,7 @@ def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
             names.append(prefix + NULL_PARTITION)
             continue
         name = prefix + escape(value)
-        reason = _refused(value, prefix + value, name)
+        reason = _rejection(value, prefix + value, name)
         refused.setdefault(reason, []).append(value)
         names.append(name)
     refused.pop("", None)
@@ -207,7 +207,7 @@ def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
     return names
 
 
-def _refused(value: str, unescaped: str, name: str) -> str:
+def _rejection(value: str, unescaped: str, name: str) -> str:
     """Return the reason why ``value`` cannot be a directory ``name``, or ""."""
     if not value:
         return "is empty"

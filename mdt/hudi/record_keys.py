@@ -86,11 +86,11 @@ def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
         return parts[0]
     for i, column in enumerate(columns[:-1]):
         if orders.key_width(column.type) is None:
-            parts[i] = _ended(parts[i])
+            parts[i] = _terminated(parts[i])
     return pc.binary_join_element_wise(*parts, b"")
 
 
-def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
+def sort_permutation(keys: pa.Array) -> npt.NDArray[np.int64] | None:
     """Return the permutation int64[n] that sorts n sort keys, or None if they are sorted. O(n log
     n).
 
@@ -129,7 +129,7 @@ def _words(keys: pa.Array) -> npt.NDArray[np.uint64] | None:
     return words.view(">u8").ravel().astype(np.uint64)
 
 
-def _ended(values: pa.Array) -> pa.Array:
+def _terminated(values: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring(values, b"\0")).as_py():
         values = pc.replace_substring(values, pattern=b"\0", replacement=b"\0\xff")
     return pc.binary_join_element_wise(values, b"\0\0", b"")
@@ -173,11 +173,13 @@ def _as_text(values: pa.Array, field: str) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
-def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str, numbered: bool) -> None:
-    """Raise Invalid if any element of ``wrong`` is true."""
-    if not pc.any(wrong).as_py():
+def _refuse(
+    values: pa.Array, field: str, is_invalid: pa.Array, problem: str, numbered: bool
+) -> None:
+    """Raise Invalid if any element of ``is_invalid`` is true."""
+    if not pc.any(is_invalid).as_py():
         return
-    rows = np.flatnonzero(wrong.to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(is_invalid.to_numpy(zero_copy_only=False))
     examples = [values[int(row)].as_py() for row in rows[:_SHOWN]]
     if numbered:
         listing = ", ".join(
@@ -186,7 +188,8 @@ def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str, numbered: 
     else:
         listing = ", ".join(_quoted(value).removeprefix(": ") for value in examples if value)
     raise Invalid(
-        f"key column {field!r} {what} in {len(rows)} rows" + (f" ({listing})" if listing else ""),
+        f"key column {field!r} {problem} in {len(rows)} rows"
+        + (f" ({listing})" if listing else ""),
         hint="a key must be present and unambiguous; fill it, or leave these rows out",
     )
 

@@ -111,9 +111,9 @@ class Version6:
             time_path=definition.time_path,
         )
 
-    def completed_body(self, told: CommitMetadata) -> bytes:
+    def completed_body(self, metadata: CommitMetadata) -> bytes:
         """Return the JSON content of a completed instant."""
-        return commit_metadata.encode_commit(told)
+        return commit_metadata.encode_commit(metadata)
 
     def extra(self, body: bytes) -> Mapping[str, str]:
         """Return the private entries of any writer's completed instant."""
@@ -131,18 +131,18 @@ class Version6:
         return [self.path_of(Instant(time, action, state)) for state in (INFLIGHT, REQUESTED)]
 
     def completed(
-        self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
+        self, time: str, action: str, metadata: CommitMetadata, plan: Sequence[Mapping[str, Any]]
     ) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant, followed by a service's pending instants, which Java
         readers need.
         """
-        instant = (self.completed_path(time, action), self.completed_body(told))
+        instant = (self.completed_path(time, action), self.completed_body(metadata))
         if action not in _SERVICES:
             return [instant]
         if action == "compaction":
             requested = avro_bodies.compaction_plan.encode(plan)
         else:
-            requested = avro_bodies.clustering_plan.encode(plan, told.operation)
+            requested = avro_bodies.clustering_plan.encode(plan, metadata.operation)
         return [
             instant,
             (self.path_of(Instant(time, action, REQUESTED)), requested),
@@ -150,22 +150,22 @@ class Version6:
         ]
 
     def archived(
-        self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
+        self, existing: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
     ) -> tuple[str, bytes]:
         """Return a log file with one Avro block."""
         archive = avro_bodies.archived_timeline
-        return archive.next_path(known), archive.encode(instants)
+        return archive.next_path(existing), archive.encode(instants)
 
-    def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
+    def cleaned(self, cleaning: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant, followed by the pending instants with the plan, for Java
         readers.
         """
-        plan = avro_bodies.clean_metadata.encode_plan(told)
-        metadata = avro_bodies.clean_metadata.encode_metadata(told)
+        plan = avro_bodies.clean_metadata.encode_plan(cleaning)
+        metadata = avro_bodies.clean_metadata.encode_metadata(cleaning)
         return [
-            (self.completed_path(told.time, "clean"), metadata),
-            (self.path_of(Instant(told.time, "clean", REQUESTED)), plan),
-            (self.path_of(Instant(told.time, "clean", INFLIGHT)), plan),
+            (self.completed_path(cleaning.time, "clean"), metadata),
+            (self.path_of(Instant(cleaning.time, "clean", REQUESTED)), plan),
+            (self.path_of(Instant(cleaning.time, "clean", INFLIGHT)), plan),
         ]
 
     def savepoint(
@@ -191,12 +191,12 @@ class Version6:
         return self._planned(time, "indexing", plan, metadata)
 
     def _planned(
-        self, time: str, action: str, plan: bytes, told: bytes
+        self, time: str, action: str, plan: bytes, metadata: bytes
     ) -> Sequence[tuple[str, bytes]]:
         """Return the three instants of an action: requested with its plan, inflight, and
         completed.
         """
-        contents = ((REQUESTED, plan), (INFLIGHT, b""), (COMPLETED, told))
+        contents = ((REQUESTED, plan), (INFLIGHT, b""), (COMPLETED, metadata))
         return [(self.path_of(Instant(time, action, state)), body) for state, body in contents]
 
 

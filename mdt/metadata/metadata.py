@@ -162,7 +162,7 @@ class Metadata:
         return snapshot
 
     def _refresh(self, watched: bool, to_end: bool) -> Snapshot:
-        if self._mappings.cut() is not None:
+        if self._mappings.truncated_path() is not None:
             self._begin()  # reading behind the end of a mapped file would kill the process
         cached = self._newest
         snapshot = self._opened() if cached is None else cached

@@ -20,7 +20,7 @@ _TEXT_BYTES_MAX = (1 << 31) - 1
 """Maximum bytes of an Arrow string array."""
 
 
-def few_texts(metadata: pq.FileMetaData) -> frozenset[str]:
+def low_cardinality_strings(metadata: pq.FileMetaData) -> frozenset[str]:
     """Return the top-level binary columns with a small dictionary in every row group. O(chunks)."""
     names: set[str] = set()
     for number in range(metadata.num_row_groups):
@@ -28,19 +28,19 @@ def few_texts(metadata: pq.FileMetaData) -> frozenset[str]:
         group_names = {
             column.path_in_schema
             for column in map(group.column, range(metadata.num_columns))
-            if _has_few(column)
+            if _has_small_dictionary(column)
         }
         names = names & group_names if number else group_names
     return frozenset(name for name in names if "." not in name)
 
 
-def _has_few(column: pq.ColumnChunkMetaData) -> bool:
+def _has_small_dictionary(column: pq.ColumnChunkMetaData) -> bool:
     if not column.has_dictionary_page or column.physical_type != "BYTE_ARRAY":
         return False
     return bool(column.data_page_offset - column.dictionary_page_offset <= SMALL_BYTES)
 
 
-def as_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def decode_strings(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return ``table`` with the columns of ``schema``, with dictionaries decoded to strings.
 
     Raises the errors of pyarrow's casts.

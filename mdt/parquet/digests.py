@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mdt.parquet.decoded import few_texts
+from mdt.parquet.decoded import low_cardinality_strings
 from mdt.parquet.footer import footer_length
 from mdt.parquet.thrift import BINARY
 from mdt.parquet.thrift import text as thrift_text
@@ -50,19 +50,19 @@ def digests(data: pa.Buffer, starts: Sequence[int], ends: Sequence[int]) -> UInt
     return np.frombuffer(hashes, "<u4")[::_WORDS]
 
 
-def reserved(chunks: int) -> str:
+def placeholder_text(chunks: int) -> str:
     """Return a placeholder for the digests of ``chunks`` column chunks."""
     return base64.b64encode(bytes(_DIGEST_BYTES * chunks)).decode("ascii")
 
 
 def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
-    """Replace the placeholder from :func:`reserved` by the digests of all column chunks, in place.
+    """Replace the :func:`placeholder_text` by the digests of all column chunks, in place.
 
     Args:
         metadata: The footer of ``parquet``.
     """
     starts, sizes = _ranges(metadata)
-    placeholder = reserved(len(starts))
+    placeholder = placeholder_text(len(starts))
     prefix = thrift_text(KEY) + _FIELD
     entry = prefix + thrift_text(placeholder)
     length = footer_length(parquet)
@@ -147,7 +147,9 @@ def _leaves_of(group: Any, names: frozenset[str]) -> list[int]:
     ]
 
 
-def joined(chunks: Sequence[tuple[int, int]], bytes_max: int) -> list[list[tuple[int, int]]]:
+def adjacent_chunks(
+    chunks: Sequence[tuple[int, int]], bytes_max: int
+) -> list[list[tuple[int, int]]]:
     """Group adjacent ``chunks`` (offset and size, sorted) into ranges of at most ``bytes_max``
     bytes.
 
@@ -188,4 +190,6 @@ def parse_footer(tail: pa.Buffer) -> Footer:
         raise ValueError(f"{len(stored)} digests of {len(starts)} column chunks")
     order = np.argsort(starts, kind="stable")
     order = order[sizes[order] > 0]
-    return Footer(metadata, starts[order], sizes[order], stored[order], few_texts(metadata))
+    return Footer(
+        metadata, starts[order], sizes[order], stored[order], low_cardinality_strings(metadata)
+    )

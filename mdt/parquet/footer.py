@@ -319,13 +319,13 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
     rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.maximum.at(rows, chunks.group, chunks.rows)
     np.add.at(sizes, chunks.group, chunks.size)
-    complete = _led(chunks, rows)
+    complete = _with_first_column(chunks, rows)
     parts_of_chunks = _column_chunks(columns, complete)
     if count == 1 and len(parts_of_chunks) == len(columns):
         # one chunk of each column, in their order
         groups = [parts_of_chunks]
     else:
-        absent = _absent(tuple(columns))
+        absent = _empty_chunks(tuple(columns))
         groups = [list(absent) for _ in range(count)]
         for group, column, data in zip(
             complete.group.tolist(), complete.column.tolist(), parts_of_chunks, strict=True
@@ -341,7 +341,7 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
         )
 
 
-def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
+def _with_first_column(chunks: Chunks, rows: Int64Array) -> Chunks:
     """Return ``chunks`` with a chunk of the first column in each row group that claims all its
     ``rows``.
     """
@@ -365,7 +365,7 @@ def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
 
 
 @memo(64)
-def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
+def _empty_chunks(columns: tuple[Leaf, ...]) -> list[bytes]:
     """Return an empty chunk of each column."""
     zeros = np.zeros(len(columns), np.int64)
     chunks = Chunks(

@@ -49,10 +49,10 @@ class MappedFiles:
         return buffer
 
 
-def _require_size(path: str, expected: int, got: int | None) -> None:
-    if got is None:
+def _require_size(path: str, expected: int, actual: int | None) -> None:
+    if actual is None:
         raise Missing("there is no such object", path=path)
-    if got != expected:
+    if actual != expected:
         raise Corrupt(
-            "a data file has the wrong size", path=path, expected=str(expected), got=str(got)
+            "a data file has the wrong size", path=path, expected=str(expected), got=str(actual)
         )

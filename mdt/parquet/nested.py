@@ -4,7 +4,7 @@ value.
 A *chain* is a nested type reduced to a single leaf: ``list<struct<x, y>>`` has the chains
 ``list<struct<x>>`` and ``list<struct<y>>``. Parquet stores the levels of the chain with the values
 of its leaf. A leaf can therefore be read without its neighbors, whose pages hold different rows.
-:func:`assembled` combines the chains.
+:func:`assemble` combines the chains.
 
 The chain of a map is a list of structs with the same levels: ``map<k, v>`` has ``list<struct<key:
 k>>`` and ``list<struct<value: v>>``.
@@ -120,17 +120,17 @@ def _values(array: pa.Array) -> Iterator[pa.Array]:
         yield from _values(array.flatten())
 
 
-def assembled(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+def assemble(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     """Return the column of ``type`` with the leaves ``chains``, n rows each. O(n + values in
     lists).
     """
     if len(chains) == 1 and chains[0].type == type:
         return chains[0]
     batches = pa.table(list(chains), [str(number) for number in range(len(chains))]).to_batches()
-    return pa.chunked_array([_joined(type, batch.columns) for batch in batches], type)
+    return pa.chunked_array([_assemble_array(type, batch.columns) for batch in batches], type)
 
 
-def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
+def _assemble_array(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
     """Return the array of ``type`` with the leaves ``chains``.
 
     The chains must have equal list lengths, and nulls in the same rows.
@@ -149,7 +149,9 @@ def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
     if pa.types.is_map(type):
         keys, items = _fields([type.key_field, type.item_field], values)
         return pa.MapArray.from_arrays(ends, keys, items, type=type, mask=mask)
-    return pa.ListArray.from_arrays(ends, _joined(type.value_type, values), type=type, mask=mask)
+    return pa.ListArray.from_arrays(
+        ends, _assemble_array(type.value_type, values), type=type, mask=mask
+    )
 
 
 def _fields(fields: Sequence[pa.Field], chains: Sequence[pa.Array]) -> list[pa.Array]:
@@ -161,5 +163,5 @@ def _fields(fields: Sequence[pa.Field], chains: Sequence[pa.Array]) -> list[pa.A
     values, remaining = [], iter(chains)
     for field in fields:
         structs = [next(remaining).field(0) for _ in _chains(field.type)]
-        values.append(_joined(field.type, structs))
+        values.append(_assemble_array(field.type, structs))
     return values

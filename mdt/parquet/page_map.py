@@ -103,7 +103,7 @@ class PageMap:
     values: Int64Array | None = None
 
     @classmethod
-    def of(
+    def from_pages(
         cls,
         names: tuple[str, ...],
         codec: UInt8Array,
@@ -188,7 +188,7 @@ class PageMap:
             [offset, size, row, rows, chunk, start, dictionary, *digests, *last], axis=1
         )
 
-    def touched(
+    def pages_with(
         self, columns: Int64Array, positions: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the pages of ``columns`` that contain any of ``positions``.
@@ -306,7 +306,7 @@ def build(
         digest(offset.tolist(), (offset + size).tolist()),
     )
     list_values = of_pages if lists.any() else None
-    return PageMap.of(
+    return PageMap.from_pages(
         names,
         codec,
         rows,
@@ -333,7 +333,7 @@ def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[
     return in_list
 
 
-def encoded(
+def encode_file(
     parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True
 ) -> bytes | None:
     """Return the encoded page map of the newly written ``parquet``. Arguments as for :func:`build`.
@@ -451,7 +451,7 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        return PageMap.of(
+        return PageMap.from_pages(
             names,
             codec,
             rows,

@@ -30,7 +30,7 @@ from mdt.errors import Corrupt
 from mdt.parquet.decimals import as_decimals, as_stored
 from mdt.parquet.digests import digests
 from mdt.parquet.footer import MAGIC, Chunks, Leaf, footer, leaves
-from mdt.parquet.nested import LeafColumn, assembled, leaf_columns
+from mdt.parquet.nested import LeafColumn, assemble, leaf_columns
 from mdt.parquet.page_map import (
     CODEC,
     DICTIONARY,
@@ -76,7 +76,7 @@ _CODEC_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowSelection:
     """Selected rows of a segment.
 
     Attributes:
@@ -139,18 +139,18 @@ class _Pages:
     start: Int64Array
 
 
-def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
+def read_pages(storage: Storage, selections: Sequence[RowSelection], schema: pa.Schema) -> pa.Table:
     """Return the columns ``schema`` of the selected rows, in the given order.
 
     All page maps must have the same columns, including those of ``schema``. Raises Corrupt if the
     bytes have changed since they were written.
     """
     request = _request(schema)
-    pages = _touched(wanted, _numbers(wanted[0], request))
+    pages = _select_pages(selections, _numbers(selections[0], request))
     before = _dictionaries(pages)
     end, groups = _footer(pages, before, request.described)
-    data = _joined(storage, wanted, pages, before, end)
-    position = np.concatenate([w.positions for w in wanted])
+    data = _copy_pages(storage, selections, pages, before, end)
+    position = np.concatenate([w.positions for w in selections])
     try:
         reader = _ColumnReader(data, groups, request, pages, position)
         # Sequential: two threads on two processors took as long for 20 to 3,000 rows, and 25 %
@@ -158,12 +158,12 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
         leaf_values = [reader.column(number) for number in range(len(request.leaves))]
         parts = [leaf_values[first:end] for first, end in pairwise(request.first)]
         columns = [
-            assembled(type, part) for type, part in zip(as_stored(schema).types, parts, strict=True)
+            assemble(type, part) for type, part in zip(as_stored(schema).types, parts, strict=True)
         ]
     except (pa.ArrowException, OSError, ValueError) as error:
-        several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
+        several = f" and {len(selections) - 1} others" if len(selections) > 1 else ""
         raise Corrupt(
-            f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path
+            f"pages of a data file{several} cannot be read: {error}", path=selections[0].path
         ) from error
     converted = [
         as_decimals(column, field.type) for column, field in zip(columns, schema, strict=True)
@@ -182,26 +182,28 @@ def _request(schema: pa.Schema) -> _Request:
     return _Request(stored_leaves, tuple(first.tolist()), chains, leaves(chains))
 
 
-def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
+def _numbers(selection: RowSelection, request: _Request) -> Int64Array:
     """Return the numbers of the requested leaves in the page maps."""
-    number_of = {path: number for number, path in enumerate(wanted.page_map.columns)}
+    number_of = {path: number for number, path in enumerate(selection.page_map.columns)}
     try:
         return np.array([number_of[leaf.path] for leaf in request.leaves], dtype=np.int64)
     except KeyError as error:
         raise Corrupt(
-            f"a page map lacks the column {error}", path=wanted.path, offset=wanted.offset
+            f"a page map lacks the column {error}", path=selection.path, offset=selection.offset
         ) from error
 
 
-def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
+def _select_pages(selections: Sequence[RowSelection], numbers: Int64Array) -> _Pages:
     """Return the pages with selected rows of the columns ``numbers`` of the page maps."""
-    touched = [w.page_map.touched(numbers, w.positions) for w in wanted]
+    touched = [w.page_map.pages_with(numbers, w.positions) for w in selections]
     column = np.concatenate([columns for _, columns, _ in touched])
     natural = np.argsort(column, kind="stable")
     column = column[natural]
-    segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in touched])[natural]
+    segment = np.repeat(np.arange(len(selections)), [len(pages) for pages, _, _ in touched])[
+        natural
+    ]
     info = np.concatenate(
-        [w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, touched, strict=True)]
+        [w.page_map.info[pages] for w, (pages, _, _) in zip(selections, touched, strict=True)]
     )[natural]
     kind = 2 * column + (info[:, DICTIONARY] > 0)
     order = np.argsort(kind << _CODEC_BITS | info[:, CODEC], kind="stable")
@@ -269,8 +271,12 @@ def _footer(
     )
 
 
-def _joined(
-    storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes
+def _copy_pages(
+    storage: Storage,
+    selections: Sequence[RowSelection],
+    pages: _Pages,
+    before: Int64Array,
+    end: bytes,
 ) -> pa.Buffer:
     """Return the Parquet file: magic, all pages with their dictionaries, and the footer ``end``.
 
@@ -287,25 +293,25 @@ def _joined(
     digest[at], digest[at[extra] - 1] = info[:, DIGEST], info[extra, DICTIONARY_DIGEST]
     invalid = (
         table[:, 1] + table[:, 2]
-        > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
+        > np.array([w.length for w in selections], dtype=np.int64)[table[:, 0]]
     )
     invalid |= table[:, 2] < _PAGE_BYTES_MIN
     if bool(invalid.any()):
         owner, offset, size = table[int(np.argmax(invalid))].tolist()
         raise Corrupt(
             f"a page map has an impossible page of {size} bytes",
-            path=wanted[owner].path,
+            path=selections[owner].path,
             offset=offset,
         )
     owners, offsets = table[:, 0].copy(), table[:, 1].copy()
-    sources = _sources(storage, wanted, table)
+    sources = _sources(storage, selections, table)
     parts = [sources[n][start : start + size] for n, start, size in table.tolist()]
     file = pa.py_buffer(b"".join([MAGIC, *parts, end]))
     ends = len(MAGIC) + np.cumsum(table[:, 2])
     invalid = digests(file, (ends - table[:, 2]).tolist(), ends.tolist()) != digest
     if bool(invalid.any()):
         first = int(np.argmax(invalid))
-        owner = wanted[int(owners[first])]
+        owner = selections[int(owners[first])]
         raise Corrupt(
             f"a page of {table[first, 2]} bytes is not as it was written",
             path=owner.path,
@@ -314,14 +320,16 @@ def _joined(
     return file
 
 
-def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[memoryview]:
+def _sources(
+    storage: Storage, selections: Sequence[RowSelection], table: Int64Array
+) -> list[memoryview]:
     """Return buffers that contain the pieces ``table``: segment, offset and size, int64[p, 3].
 
     Pieces of segments without bytes in memory are read from storage. Their rows of ``table`` are
     updated to the number of their range and the offset in it.
     """
-    sources = [memoryview(w.parquet or b"") for w in wanted]
-    is_far = np.array([w.parquet is None for w in wanted], np.bool_)
+    sources = [memoryview(w.parquet or b"") for w in selections]
+    is_far = np.array([w.parquet is None for w in selections], np.bool_)
     missing = np.flatnonzero(is_far[table[:, 0]])
     if not len(missing):
         return sources
@@ -339,7 +347,7 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
     table[missing, 1] -= np.repeat(start, np.diff(np.append(first, len(missing))))
     ranges = zip(segment[first].tolist(), start.tolist(), stop.tolist(), strict=True)
     reads = (
-        partial(storage.read, wanted[s].path, wanted[s].offset + begin, end - begin)
+        partial(storage.read, selections[s].path, selections[s].offset + begin, end - begin)
         for s, begin, end in ranges
     )
     return [*sources, *(memoryview(data) for data in storage.each(reads))]
@@ -384,19 +392,21 @@ class _ColumnReader:
         pages = slice(self._bounds[number], self._bounds[number + 1])
         index, rows = self._index[number], self._rows[pages]
         if not with_:
-            return _taken(_read(self._plain, field.name, [without]), field, index, int(rows.sum()))
+            return _select_rows(
+                _read(self._plain, field.name, [without]), field, index, int(rows.sum())
+            )
         calls = [with_]
         if number in self._encoded and pa.types.is_nested(field.type):
             calls = [[group] for group in with_]
         encoded = _read(self._kept, field.name, calls)
         if not without:
-            return _taken(encoded, field, index, int(rows.sum()))
+            return _select_rows(encoded, field, index, int(rows.sum()))
         flags = self._pages.info[pages, DICTIONARY] > 0
         flag = np.repeat(flags, self._pages.wanted[pages])
         plain = _read(self._plain, field.name, [without])
-        plain_rows = _taken(plain, field, index[~flag], int(rows[~flags].sum()))
-        dictionary_rows = _taken(encoded, field, index[flag], int(rows[flags].sum()))
-        return _merged(plain_rows, dictionary_rows, flag)
+        plain_rows = _select_rows(plain, field, index[~flag], int(rows[~flags].sum()))
+        dictionary_rows = _select_rows(encoded, field, index[flag], int(rows[flags].sum()))
+        return _merge_rows(plain_rows, dictionary_rows, flag)
 
     def _stays_encoded(self, number: int) -> bool:
         """Return True if strings with dictionaries are decoded after the selected rows are
@@ -419,7 +429,7 @@ def _read(file: pq.ParquetFile, name: str, calls: Sequence[list[int]]) -> pa.Chu
     return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
 
-def _taken(
+def _select_rows(
     column: pa.ChunkedArray, field: pa.Field, index: Int64Array, expected: int
 ) -> pa.ChunkedArray:
     """Return the rows ``index``, each once, of a column that must have ``expected`` rows."""
@@ -434,10 +444,16 @@ def _taken(
     return selected.cast(field.type)
 
 
-def _merged(some: pa.ChunkedArray, others: pa.ChunkedArray, flag: BoolArray) -> pa.ChunkedArray:
-    """Return the rows of two parts in their original order, with rows of ``others`` where ``flag``
-    is set.
+def _merge_rows(
+    plain_rows: pa.ChunkedArray, dictionary_rows: pa.ChunkedArray, is_dictionary: BoolArray
+) -> pa.ChunkedArray:
+    """Return the rows of two parts in their original order.
+
+    Args:
+        is_dictionary: Mask of the rows that come from ``dictionary_rows``.
     """
-    order = np.empty(len(flag), dtype=np.int64)
-    order[np.argsort(flag, kind="stable")] = np.arange(len(flag))
-    return pa.chunked_array([*some.chunks, *others.chunks], some.type).take(pa.array(order))
+    order = np.empty(len(is_dictionary), dtype=np.int64)
+    order[np.argsort(is_dictionary, kind="stable")] = np.arange(len(is_dictionary))
+    return pa.chunked_array([*plain_rows.chunks, *dictionary_rows.chunks], plain_rows.type).take(
+        pa.array(order)
+    )

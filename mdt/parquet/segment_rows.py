@@ -20,8 +20,8 @@ from pyroaring import BitMap
 
 from mdt.errors import Corrupt
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, FAR_RANGE_BYTES
-from mdt.parquet.decoded import as_texts
-from mdt.parquet.digests import Footer, digests, joined, parse_footer
+from mdt.parquet.decoded import decode_strings
+from mdt.parquet.digests import Footer, adjacent_chunks, digests, parse_footer
 from mdt.parquet.segment import Segment
 from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
@@ -71,7 +71,7 @@ class _Chunks(PositionedFile):
 
         The Parquet data must be a whole file.
         """
-        ranges = joined(self._footer.chunks_of(row_groups, names), FAR_RANGE_BYTES)
+        ranges = adjacent_chunks(self._footer.chunks_of(row_groups, names), FAR_RANGE_BYTES)
         reads = (
             partial(storage.read, self._path, group[0][0], sum(group[-1]) - group[0][0])
             for group in ranges
@@ -111,7 +111,7 @@ class _Chunks(PositionedFile):
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenSegment:
     """Parquet data opened for reading.
 
     Attributes:
@@ -139,12 +139,12 @@ def open_segment(
 
     Raises Missing, or Corrupt if the data has changed since it was written.
     """
-    return _opened(storage, segment, pa.schema([]), footers).parquet
+    return _open(storage, segment, pa.schema([]), footers).parquet
 
 
-def _opened(
+def _open(
     storage: Storage, segment: Segment, schema: pa.Schema, footers: Footers | None
-) -> _Opened:
+) -> _OpenSegment:
     """Open the Parquet data of ``segment``.
 
     Later reads verify the digests in the footer and raise Corrupt on a mismatch.
@@ -182,8 +182,8 @@ def _opened(
         pre_buffer=False,
     )
     if segment.is_whole_file and not _is_near(storage, segment):
-        return _Opened(parquet, chunks, storage)
-    return _Opened(parquet, chunks, None)
+        return _OpenSegment(parquet, chunks, storage)
+    return _OpenSegment(parquet, chunks, None)
 
 
 def _source(storage: Storage, segment: Segment) -> Any:
@@ -260,7 +260,7 @@ def read_rows(
     schema: pa.Schema,
     *,
     row_groups: Sequence[int] | None = None,
-    wanted: npt.NDArray[np.bool_] | None = None,
+    mask: npt.NDArray[np.bool_] | None = None,
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
@@ -268,18 +268,18 @@ def read_rows(
 
     Args:
         row_groups: Row groups to read, or None for all.
-        wanted: Mask of the rows to return, or None for all, bool[rows in these row groups].
+        mask: Mask of the rows to return, or None for all, bool[rows in these row groups].
         footers: Cache of footers.
 
     Raises Missing, or Corrupt if the data has changed since it was written.
     """
-    reader = _opened(storage, segment, schema, footers)
+    reader = _open(storage, segment, schema, footers)
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
     try:
-        if wanted is None:
+        if mask is None:
             return _decoded(reader, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
-        masks = np.split(wanted, ends[:-1])
+        masks = np.split(mask, ends[:-1])
         # Filter row group by row group, so that each reuses the memory that the previous one was
         # decoded into.
         parts = zip(numbers, masks, strict=True)
@@ -291,28 +291,28 @@ def read_rows(
 
 
 def _decoded(
-    opened: _Opened,
+    reader: _OpenSegment,
     segment: Segment,
     row_groups: Sequence[int],
     schema: pa.Schema,
     use_threads: bool,
-    wanted: npt.NDArray[np.bool_] | None = None,
+    mask: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Table:
     """Return the rows of ``row_groups``.
 
     Args:
-        wanted: Mask of rows, or None for all.
+        mask: Mask of rows, or None for all.
     """
-    table = opened.read(row_groups, schema.names, use_threads)
+    table = reader.read(row_groups, schema.names, use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")
-    if wanted is not None and not wanted.all():
-        table = table.filter(pa.array(wanted))
-    return as_texts(table, schema)
+    if mask is not None and not mask.all():
+        table = table.filter(pa.array(mask))
+    return decode_strings(table, schema)
 
 
-def _corrupt(segment: Segment, what: str) -> Corrupt:
+def _corrupt(segment: Segment, problem: str) -> Corrupt:
     return Corrupt(
-        f"a data file cannot be read: {what}", path=segment.path, offset=segment.block_offset
+        f"a data file cannot be read: {problem}", path=segment.path, offset=segment.block_offset
     )

@@ -47,18 +47,18 @@ def read_list(data: bytes, at: int) -> tuple[int, int, int]:
     return head & 0x0F, size, at
 
 
-def find(data: bytes, at: int, wanted: int) -> int:
-    """Return the position of the value of field ``wanted`` in the structure at ``at``.
+def find(data: bytes, at: int, field: int) -> int:
+    """Return the position of the value of a field in the structure at ``at``.
 
     Raises Malformed if the structure does not contain the field.
     """
     number = 0
     while (head := data[at]) != STOP:
         number, at = _number(data, at, number)
-        if number == wanted:
+        if number == field:
             return at
         at = skip(data, at, head & 0x0F)
-    raise Malformed(f"a structure without field {wanted}")
+    raise Malformed(f"a structure without field {field}")
 
 
 def skip(data: bytes, at: int, kind: int) -> int:

@@ -36,20 +36,20 @@ def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
     return Leaf(COMMIT_TIME, "in", tuple(instants.to_pylist()))
 
 
-def by_commit_time(work: PlanState) -> None:
+def by_commit_time(state: PlanState) -> None:
     """Prune files by the range of commit times of their rows, if the predicate tests commit
     times.
     """
-    if all(COMMIT_TIME not in leaf.columns for leaf in leaves(work.predicate)):
+    if all(COMMIT_TIME not in leaf.columns for leaf in leaves(state.predicate)):
         return
-    snapshot = work.snapshot
+    snapshot = state.snapshot
     stats = _bounds(snapshot)
     verdict = column_stats.prune_predicate(
         lambda name: (stats, pa.string()) if name == COMMIT_TIME else None,
-        work.predicate,
+        state.predicate,
         snapshot.numbered,
     )
-    work.note(
+    state.note(
         "commit_time",
         verdict,
         len(snapshot),

@@ -21,7 +21,7 @@ from indexes.key_numbers import as_numbers
 from indexes.registry import parse_spec
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
-from mdt.plan.proofs import Kept, stats_of
+from mdt.plan.proofs import QueryFiles, stats_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class TableEstimate:
 
 
 def estimate(
-    found: ScanPlan | Snapshot,
+    source: ScanPlan | Snapshot,
     columns: Sequence[str],
     distinct: Distinct,
     *,
@@ -116,11 +116,11 @@ def estimate(
 
     O(files + (columns + keys) × files of the scan).
     """
-    if isinstance(found, Snapshot):
-        selection = Kept.everything(found)
-        rows = found.rows[selection.files]
+    if isinstance(source, Snapshot):
+        selection = QueryFiles.all_files(source)
+        rows = source.rows[selection.files]
     else:
-        selection, rows = Kept.of(found), _rows(found.snapshot, found.segments)
+        selection, rows = QueryFiles.from_plan(source), _rows(source.snapshot, source.segments)
     snapshot, files = selection.snapshot, selection.files
     share = rows / np.maximum(1, snapshot.rows[files])
     size = snapshot.files.numpy("size")[files]
@@ -138,9 +138,9 @@ def estimate(
     return TableEstimate(total, int((size * share).sum()), len(files), estimates, spread)
 
 
-def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
+def _is_spread(selection: QueryFiles, column: str, stats: pa.Table) -> bool:
     """Return True if most rows are in files that cover almost the whole range of the column."""
-    definition = kept.snapshot.definition
+    definition = selection.snapshot.definition
     if definition.key == (column,) or any(
         column in parse_spec(text).columns for text in definition.indexes
     ):
@@ -152,7 +152,7 @@ def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
     has_bounds = np.isfinite(low) & np.isfinite(high)
     if not has_bounds.any():
         return False
-    low, high, live = low[has_bounds], high[has_bounds], kept.live
+    low, high, live = low[has_bounds], high[has_bounds], selection.live
     width = high.max() - low.min()  # halves, to avoid overflow
     in_wide = live[has_bounds][high - low >= _SPREAD * width].sum()
     return bool(width > 0 and in_wide >= _SPREAD * live.sum())

@@ -267,12 +267,12 @@ def plan(
     return ScanPlan(snapshot, predicate, segments, tuple(state.notes))
 
 
-def _by_indexes(work: PlanState, remote: RemotePruner | None, uncovered: BoolArray | None) -> None:
+def _by_indexes(state: PlanState, remote: RemotePruner | None, uncovered: BoolArray | None) -> None:
     """Prune by skipping indexes, except for the ``uncovered`` files."""
-    exempt = np.zeros_like(work.maybe) if uncovered is None else work.maybe & uncovered
-    work.maybe &= ~exempt
-    PositionSearch(work, remote).run()
-    work.maybe |= exempt
+    exempt = np.zeros_like(state.maybe) if uncovered is None else state.maybe & uncovered
+    state.maybe &= ~exempt
+    PositionSearch(state, remote).run()
+    state.maybe |= exempt
 
 
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
@@ -309,60 +309,60 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     return pa.table([array.slice(0, length) for array in arrays], schema=schema)
 
 
-def _by_key(work: PlanState) -> None:
+def _by_key(state: PlanState) -> None:
     """Find the rows of the given record keys. No other row can match."""
-    definition = work.snapshot.definition
+    definition = state.snapshot.definition
     name = f"key:{definition.key_index}"
-    literals = key_literals(work.predicate, work.snapshot)
+    literals = key_literals(state.predicate, state.snapshot)
     if literals is None:
-        work.unused(
+        state.unused(
             name, "key_not_fixed", "the predicate does not restrict the record key by = or in"
         )
         return
-    problem = work.metadata.key_index_problem(work.snapshot)
+    problem = state.metadata.key_index_problem(state.snapshot)
     if problem is not None:
-        work.missing(name, f"{problem.message}; {problem.hint}")
+        state.missing(name, f"{problem.message}; {problem.hint}")
         return
     try:
         keys = record_keys(literals, definition.key)
     except Invalid:
-        work.unused(name, "key_impossible", "a literal is not a possible record key")
+        state.unused(name, "key_impossible", "a literal is not a possible record key")
         return
     try:
         keys_to_find = keys_for(definition.key_index, keys, sort_keys(literals, definition.key))
         hits_by_file = find(
-            work.metadata, work.snapshot, keys_to_find, definition.key_hash.hash(keys)
+            state.metadata, state.snapshot, keys_to_find, definition.key_hash.hash(keys)
         )
     except Corrupt as error:
-        work.unused(name, "damaged", str(error))
+        state.unused(name, "damaged", str(error))
         return
-    verdict = ~work.snapshot.has_key_map
+    verdict = ~state.snapshot.has_key_map
     for hits in hits_by_file:
         i = int(hits.file[0])
         verdict[i] = True
-        work.positions[i] = BitMap(hits.position.astype(np.uint32))
-    rows = sum(len(p) for p in work.positions.values())
-    work.note(name, verdict, len(work.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
+        state.positions[i] = BitMap(hits.position.astype(np.uint32))
+    rows = sum(len(p) for p in state.positions.values())
+    state.note(name, verdict, len(state.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
 
 
-def _is_settled(work: PlanState) -> bool:
+def _is_settled(state: PlanState) -> bool:
     """Return True if so few rows remain that reading them is cheaper than consulting other
     indexes.
     """
-    rows = sum(map(len, work.positions.values()))
+    rows = sum(map(len, state.positions.values()))
     return (
-        bool(work.positions)
+        bool(state.positions)
         and rows <= SETTLED_ROWS_MAX
-        and int(np.count_nonzero(work.maybe)) == len(work.positions)
+        and int(np.count_nonzero(state.maybe)) == len(state.positions)
     )
 
 
-def _by_age(work: PlanState) -> None:
+def _by_age(state: PlanState) -> None:
     """Prune files older than a column that cannot be null in a matching row."""
-    maybe = added_column_pruning.may_match(work.snapshot, work.predicate)
+    maybe = added_column_pruning.may_match(state.snapshot, state.predicate)
     if maybe is not None:
-        covered = int(np.count_nonzero(~maybe & work.snapshot.live))
-        work.note(
+        covered = int(np.count_nonzero(~maybe & state.snapshot.live))
+        state.note(
             "schema_versions",
             maybe,
             covered,
@@ -370,31 +370,31 @@ def _by_age(work: PlanState) -> None:
         )
 
 
-def _by_statistics(work: PlanState) -> None:
+def _by_statistics(state: PlanState) -> None:
     """Prune by the bounds of stripes, then by the statistics of files in the remaining stripes."""
-    snapshot = work.snapshot
-    stats = FileStats(snapshot, work.predicate)
+    snapshot = state.snapshot
+    stats = FileStats(snapshot, state.predicate)
     if len(snapshot) and not stats.known:
         for name in ("partition_stats", "column_stats"):
-            work.unused(
+            state.unused(
                 name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}"
             )
         return
-    stripes = _stripes(work, stats)
-    remaining = np.count_nonzero(work.maybe)
+    stripes = _stripes(state, stats)
+    remaining = np.count_nonzero(state.maybe)
     if len(snapshot) and not remaining:
-        work.unused(
+        state.unused(
             "column_stats", "nothing_left", "partition_stats or the key index pruned all files"
         )
         return
     if remaining <= CANDIDATES_MAX and len(stripes.maybe) > 1:
-        stripes = stripes.holding(np.flatnonzero(work.maybe))
+        stripes = stripes.holding(np.flatnonzero(state.maybe))
     result = stats.checkpoint_files(stripes)
     maybe, tested = result.maybe, result.asked
     if snapshot.numbered > snapshot.checkpoint.rows:
         result = stats.added_files()
         maybe, tested = np.concatenate([maybe, result.maybe]), tested + result.asked
-    work.note(
+    state.note(
         "column_stats",
         maybe,
         min(tested, len(snapshot)),
@@ -402,11 +402,11 @@ def _by_statistics(work: PlanState) -> None:
     )
 
 
-def _stripes(work: PlanState, stats: FileStats) -> Stripes:
+def _stripes(state: PlanState, stats: FileStats) -> Stripes:
     """Prune by the bounds of stripes if the checkpoint has them. Return the remaining stripes."""
-    snapshot = work.snapshot
+    snapshot = state.snapshot
     if not stats.has_stripes:
-        work.unused(
+        state.unused(
             "partition_stats",
             "no_statistics",
             "the checkpoint has no bounds of groups of files: it is small or old",
@@ -415,7 +415,7 @@ def _stripes(work: PlanState, stats: FileStats) -> Stripes:
     try:
         stripes = stats.stripes()
     except Corrupt as error:
-        work.unused("partition_stats", "damaged", str(error))
+        state.unused("partition_stats", "damaged", str(error))
         return stats.all_stripes()
     verdict = np.concatenate(
         [stripes.files(), np.ones(snapshot.numbered - snapshot.checkpoint.rows, np.bool_)]
@@ -424,29 +424,29 @@ def _stripes(work: PlanState, stats: FileStats) -> Stripes:
         f"bounds of {len(stripes.maybe):,} groups of files, {np.count_nonzero(stripes.maybe):,} of"
         " them remain"
     )
-    work.note("partition_stats", verdict, min(stripes.asked, len(snapshot)), detail)
+    state.note("partition_stats", verdict, min(stripes.asked, len(snapshot)), detail)
     return stripes
 
 
-def _segments(work: PlanState) -> list[SegmentScan]:
+def _segments(state: PlanState) -> list[SegmentScan]:
     """Return the scan of each remaining segment, with row groups restricted by positions or
     statistics.
     """
-    remaining = np.flatnonzero(work.maybe)
+    remaining = np.flatnonzero(state.maybe)
     files = remaining.tolist()
-    lists = work.snapshot.files.values("row_group_rows", remaining)
+    lists = state.snapshot.files.values("row_group_rows", remaining)
     row_group_rows = {
         i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)
     }
-    several = [i for i in files if len(row_group_rows[i]) > 1 and i not in work.positions]
+    several = [i for i in files if len(row_group_rows[i]) > 1 and i not in state.positions]
     verdicts: Mapping[int, BoolArray] = {}
     if several:
-        verdicts = _row_group_verdicts(work, several, [len(row_group_rows[i]) for i in several])
+        verdicts = _row_group_verdicts(state, several, [len(row_group_rows[i]) for i in several])
     scans = []
     for i in files:
         positions, row_groups, maybe = (
-            work.positions.get(i),
-            work.row_groups.get(i),
+            state.positions.get(i),
+            state.row_groups.get(i),
             verdicts.get(i),
         )
         if positions is not None and row_groups is not None:
@@ -496,7 +496,7 @@ def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray 
 
 
 def _row_group_verdicts(
-    work: PlanState, files: Sequence[int], counts: Sequence[int]
+    state: PlanState, files: Sequence[int], counts: Sequence[int]
 ) -> dict[int, BoolArray]:
     """Return which of the row groups of each file may match, as bool[row groups] by file number.
 
@@ -506,14 +506,14 @@ def _row_group_verdicts(
     Args:
         counts: Number of row groups in each file.
     """
-    stats = [work.snapshot.row_group_stats(i) for i in files]
+    stats = [state.snapshot.row_group_stats(i) for i in files]
     table = pa.concat_tables(stats)
     starts = np.cumsum(counts) - np.array(counts)
     place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(
         table["row_group"].to_numpy()
     )
     total = int(sum(counts))
-    definition = work.snapshot.definition
+    definition = state.snapshot.definition
 
     def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
         name = definition.statistics_name(path)
@@ -524,7 +524,7 @@ def _row_group_verdicts(
         at[place[selected]] = selected
         return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(definition.schema, path)
 
-    verdict = column_stats.prune_predicate(lookup, work.predicate, total)
+    verdict = column_stats.prune_predicate(lookup, state.predicate, total)
     return dict(zip(files, np.split(verdict, starts[1:]), strict=True))
 
 
@@ -539,7 +539,7 @@ def hit_rates(metadata: Metadata) -> dict[str, tuple[int, int]]:
 
 
 def explain(
-    found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None
+    scan_plan: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None
 ) -> Explanation:
     """Return an explanation of the data that a plan reads and skips. O(files).
 
@@ -547,12 +547,12 @@ def explain(
         where: The filter as text.
         caches: Name -> (hits, misses) of this process so far.
     """
-    snapshot = found.snapshot
+    snapshot = scan_plan.snapshot
     counts = numbers(pc.list_value_length(snapshot.files.column("row_group_rows")))
     length = snapshot.files.numpy("block_length")
-    row_group_rows = snapshot.files.values("row_group_rows", found.files)
+    row_group_rows = snapshot.files.values("row_group_rows", scan_plan.files)
     groups = rows = size = 0
-    for scan, row_counts in zip(found.segments, row_group_rows, strict=True):
+    for scan, row_counts in zip(scan_plan.segments, row_group_rows, strict=True):
         selected = row_counts
         if scan.row_groups is not None:
             selected = [row_counts[row_group] for row_group in scan.row_groups]
@@ -566,13 +566,13 @@ def explain(
         seq=snapshot.seq,
         where=where,
         files_total=len(snapshot),
-        files_read=len(found.segments),
+        files_read=len(scan_plan.segments),
         row_groups_total=int(counts[snapshot.live].sum()),
         row_groups_read=groups,
         rows_total=int(snapshot.rows.sum()),
         rows_read=rows,
         bytes_total=int(length[snapshot.live].sum()),
         bytes_read=size,
-        indexes=found.notes,
+        indexes=scan_plan.notes,
         caches=dict(caches or {}),
     )

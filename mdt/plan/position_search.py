@@ -58,13 +58,13 @@ RemotePruner = Callable[[PlanState, Indexes], Sequence[Answer] | None]
 class PositionSearch:
     """The two rounds of a plan. ``remote`` may run the second round."""
 
-    work: PlanState
+    state: PlanState
     remote: RemotePruner | None = None
 
     def run(self) -> None:
         """Prune by every applicable index of the table, and add notes to the plan."""
         indexes = list(self._indexes())
-        conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
+        conjuncts = sorted(conjuncts_of(self.state.predicate), key=_cost)
         for conjunct in conjuncts:
             self._prune(
                 [candidate for candidate in indexes if not candidate.index.finds_rows], conjunct
@@ -72,12 +72,12 @@ class PositionSearch:
         finders = [candidate for candidate in indexes if candidate.index.finds_rows]
         shares = None
         if self.remote is not None and finders:
-            shares = self.remote(self.work, finders)
+            shares = self.remote(self.state, finders)
         if shares is None:
             self._locate(finders, conjuncts)
         else:
             self._merge(finders, shares)
-        self.work.notes += [candidate.note() for candidate in indexes]
+        self.state.notes += [candidate.note() for candidate in indexes]
 
     def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answer:
         """Run only the second round with the indexes ``specs``, for a share of a
@@ -86,39 +86,39 @@ class PositionSearch:
         indexes = {
             candidate.spec: candidate for candidate in self._indexes() if candidate.spec in specs
         }
-        self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
-        remaining = np.flatnonzero(self.work.maybe)
+        self._locate(list(indexes.values()), sorted(conjuncts_of(self.state.predicate), key=_cost))
+        remaining = np.flatnonzero(self.state.maybe)
         positions = {}
         if with_positions:
-            all_positions = self.work.positions
+            all_positions = self.state.positions
             positions = {
                 i: all_positions[i].serialize() for i in remaining.tolist() if i in all_positions
             }
         used = {
-            spec: (candidate.asked, candidate.pruned, candidate.damaged)
+            spec: (candidate.consulted, candidate.pruned, candidate.errors)
             for spec, candidate in indexes.items()
         }
         missing = {
-            note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs
+            note.index: (True, 0, [note.detail]) for note in self.state.notes if note.index in specs
         }
         return Answer(remaining, positions, {**used, **missing})
 
     def _merge(self, indexes: Indexes, shares: Sequence[Answer]) -> None:
         """Apply the results of all shares."""
-        self.work.maybe[:] = False
+        self.state.maybe[:] = False
         for share in shares:
-            self.work.maybe[share.left] = True
-            self.work.positions.update(
+            self.state.maybe[share.left] = True
+            self.state.positions.update(
                 {i: BitMap.deserialize(data) for i, data in share.positions.items()}
             )
             for candidate in indexes:
                 consulted, pruned, damaged = share.used[candidate.spec]
-                candidate.asked |= consulted
+                candidate.consulted |= consulted
                 candidate.pruned += pruned
-                candidate.damaged += damaged
+                candidate.errors += damaged
 
     def _indexes(self) -> Iterator[TableIndex]:
-        state, snapshot = self.work, self.work.snapshot
+        state, snapshot = self.state, self.state.snapshot
         tests = list(leaves(state.predicate))
         for text in snapshot.definition.indexes:
             spec, index = index_of(text)
@@ -156,7 +156,7 @@ class PositionSearch:
         usable = _usable(indexes, conjunct)
         if not usable:
             return
-        files = np.flatnonzero(self.work.maybe)
+        files = np.flatnonzero(self.state.maybe)
         if len(files) and any(candidate.index.row_groups for candidate in usable):
             verdict = self._row_group_verdict(usable, conjunct, files)
         else:
@@ -166,17 +166,17 @@ class PositionSearch:
                 len(files),
                 lambda candidate, leaf: candidate.verdicts(leaf, files),
             )
-        self.work.maybe[files[~verdict]] = False
+        self.state.maybe[files[~verdict]] = False
         for candidate in usable:
             candidate.pruned += int((~verdict & candidate.covered[files]).sum())
 
     def _row_group_verdict(
-        self, usable: Indexes, conjunct: Predicate, asked: Int64Array
+        self, usable: Indexes, conjunct: Predicate, file_numbers: Int64Array
     ) -> BoolArray:
         """Return MAYBE or NO for each segment by its row groups, bool[n]. Record the remaining row
         groups.
         """
-        files = self.work.snapshot.files.take(("row_group_rows",), asked)
+        files = self.state.snapshot.files.take(("row_group_rows",), file_numbers)
         row_groups = np.maximum(
             numbers(pc.list_value_length(files["row_group_rows"])).astype(np.int64), 1
         )
@@ -184,16 +184,16 @@ class PositionSearch:
             usable,
             conjunct,
             int(row_groups.sum()),
-            lambda candidate, leaf: candidate.row_group_verdicts(leaf, asked, row_groups),
+            lambda candidate, leaf: candidate.row_group_verdicts(leaf, file_numbers, row_groups),
         )
-        verdict = np.ones(len(asked), np.bool_)
+        verdict = np.ones(len(file_numbers), np.bool_)
         of_file = np.split(of_row_groups, np.cumsum(row_groups)[:-1])
-        for n, (file, remaining) in enumerate(zip(asked.tolist(), of_file, strict=True)):
-            previous = self.work.row_groups.get(file, np.ones(len(remaining), np.bool_))
+        for n, (file, remaining) in enumerate(zip(file_numbers.tolist(), of_file, strict=True)):
+            previous = self.state.row_groups.get(file, np.ones(len(remaining), np.bool_))
             narrowed = remaining & previous
             verdict[n] = narrowed.any()
             if verdict[n] and not narrowed.all():
-                self.work.row_groups[file] = narrowed
+                self.state.row_groups[file] = narrowed
                 for candidate in usable:
                     if candidate.index.row_groups and candidate.covered[file]:
                         candidate.row_groups += int(np.count_nonzero(previous & ~narrowed))
@@ -206,9 +206,9 @@ class PositionSearch:
         steps = [(usable, part) for part in parts if (usable := _usable(indexes, part))]
         if not steps:
             return
-        requested = np.flatnonzero(self.work.maybe)
-        shards = ShardRows.of(self.work.snapshot, requested)
-        within = shards.within(self.work.positions)
+        requested = np.flatnonzero(self.state.maybe)
+        shards = ShardRows.from_files(self.state.snapshot, requested)
+        within = shards.within(self.state.positions)
         answers: Rows = [None] * len(shards)
         is_alive = np.ones(len(requested), np.bool_)
         for usable, part in steps:
@@ -219,10 +219,10 @@ class PositionSearch:
                     (is_alive & ~still_alive & candidate.covered[requested]).sum()
                 )
             is_alive = still_alive
-        self.work.maybe[requested[~is_alive]] = False
+        self.state.maybe[requested[~is_alive]] = False
         for file, rows in shards.of_files(answers):
-            previous = self.work.positions.get(file)
-            self.work.positions[file] = rows if previous is None else rows & previous
+            previous = self.state.positions.get(file)
+            self.state.positions[file] = rows if previous is None else rows & previous
 
 
 def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
@@ -244,37 +244,37 @@ def _verdict(
 
 
 def _narrow(
-    found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]
+    answers: Rows, shards: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]
 ) -> None:
-    """Intersect the positions ``found`` in each shard with the answers of ``ask``.
+    """Intersect the positions ``answers`` in each shard with new answers, in place.
 
     Args:
         ask: Takes shards and their relevant positions. Shards without remaining rows are skipped.
     """
     live, before, among = [], [], []
-    for n, rows in enumerate(found):
+    for n, rows in enumerate(answers):
         if rows is None or rows:
             live.append(n)
             before.append(rows)
             among.append(rows or within[n])
-    answers = ask(asked[live], among)
-    for n, rows in zip(live, intersected(before, answers), strict=True):
-        found[n] = rows
+    new_answers = ask(shards[live], among)
+    for n, rows in zip(live, intersected(before, new_answers), strict=True):
+        answers[n] = rows
 
 
-def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
+def _evaluate(indexes: Indexes, predicate: Predicate, shards: Int64Array, within: Rows) -> Rows:
     """Return the positions in each shard that may match, restricted to ``within``."""
     match predicate:
         case Unknown():
-            return [None] * len(asked)
+            return [None] * len(shards)
         case And(children):
-            return _all(indexes, sorted(children, key=_cost), asked, within)
+            return _all(indexes, sorted(children, key=_cost), shards, within)
         case Or(children):
-            return _any(indexes, children, asked, within)
-    return _tests(indexes, [predicate], asked, within)
+            return _any(indexes, children, shards, within)
+    return _tests(indexes, [predicate], shards, within)
 
 
-def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
+def _tests(indexes: Indexes, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
     """Evaluate a conjunction of tests on one column. Each group of indexes gets its tests
     together.
     """
@@ -282,44 +282,46 @@ def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: R
     for leaf in tests:
         able = tuple(n for n, candidate in enumerate(indexes) if candidate.can_test(leaf))
         groups.setdefault(able, []).append(leaf)
-    answers: Rows = [None] * len(asked)
+    answers: Rows = [None] * len(shards)
     for able, group in groups.items():
         answers = intersected(
-            answers, _first_answer([indexes[n] for n in able], group, asked, within)
+            answers, _first_answer([indexes[n] for n in able], group, shards, within)
         )
     return answers
 
 
-def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
+def _first_answer(
+    indexes: Indexes, tests: Sequence[Leaf], shards: Int64Array, within: Rows
+) -> Rows:
     """Return the answer of the first index that covers and can read each shard. All know
     ``tests``.
     """
 
-    def ask(index: TableIndex, left: list[int]) -> Rows:
-        return index.positions(tests, asked[left], [within[n] for n in left])
+    def ask(index: TableIndex, unanswered: list[int]) -> Rows:
+        return index.positions(tests, shards[unanswered], [within[n] for n in unanswered])
 
-    return first_answers(len(asked), [partial(ask, index) for index in indexes])
+    return first_answers(len(shards), [partial(ask, index) for index in indexes])
 
 
-def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
+def _all(indexes: Indexes, children: Sequence[Predicate], shards: Int64Array, within: Rows) -> Rows:
     """Intersect the children's positions. Shards without remaining positions are skipped."""
-    answers: Rows = [None] * len(asked)
+    answers: Rows = [None] * len(shards)
     for tests, child in _by_column(children):
         ask = (
             partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
         )
-        _narrow(answers, asked, within, ask)
+        _narrow(answers, shards, within, ask)
     return answers
 
 
-def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
+def _any(indexes: Indexes, children: Sequence[Predicate], shards: Int64Array, within: Rows) -> Rows:
     """Unite the children's positions. None, if any child is unknown."""
     if not children:
-        return [BitMap() for _ in asked]
-    answers = _evaluate(indexes, children[0], asked, within)
+        return [BitMap() for _ in shards]
+    answers = _evaluate(indexes, children[0], shards, within)
     for child in children[1:]:
         live = [n for n, rows in enumerate(answers) if rows is not None]
-        child_answers = _evaluate(indexes, child, asked[live], [within[n] for n in live])
+        child_answers = _evaluate(indexes, child, shards[live], [within[n] for n in live])
         for n, rows in zip(live, child_answers, strict=True):
             previous = answers[n]
             answers[n] = None if rows is None or previous is None else previous | rows

@@ -23,7 +23,7 @@ from mdt.plan.planner import ScanPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class QueryFiles:
     """The files of a snapshot that a query reads.
 
     Attributes:
@@ -36,12 +36,12 @@ class Kept:
     files: Int64Array
 
     @classmethod
-    def of(cls, found: ScanPlan) -> Kept:
+    def from_plan(cls, plan: ScanPlan) -> QueryFiles:
         """Return the files that a plan reads."""
-        return cls(found.snapshot, found.predicate, found.files)
+        return cls(plan.snapshot, plan.predicate, plan.files)
 
     @classmethod
-    def everything(cls, snapshot: Snapshot) -> Kept:
+    def all_files(cls, snapshot: Snapshot) -> QueryFiles:
         """Return all files with rows."""
         return cls(snapshot, None, np.flatnonzero(snapshot.has_rows))
 
@@ -67,15 +67,15 @@ class Totals:
     most: dict[str, bytes | None]
 
 
-def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
+def totals(selection: QueryFiles, columns: Sequence[str]) -> Totals | None:
     """Return totals over matching rows, or None if a file may contain a row that does not match.
 
     O(files × columns).
     """
-    snapshot, files = found.snapshot, found.files
-    if not covered(found).all():
+    snapshot, files = selection.snapshot, selection.files
+    if not covered(selection).all():
         return None
-    live = found.live
+    live = selection.live
     sums = Totals(int(live.sum()), {}, {}, {})
     for column in columns:
         stats = stats_of(snapshot, column, files)
@@ -84,7 +84,9 @@ def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
     return sums
 
 
-def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: Int64Array) -> None:
+def _sum(
+    result: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: Int64Array
+) -> None:
     """Add the known totals of a column.
 
     With deleted rows, the bounds of a file may not be values of live rows, but they are still
@@ -92,9 +94,12 @@ def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: 
     """
     nulls = stats["nulls"].to_numpy()
     if not (is_dirty & (nulls > 0)).any():
-        told.nulls[column] = int(nulls.sum())
+        result.nulls[column] = int(nulls.sum())
     is_null = np.where(is_dirty, False, nulls == live)
-    for side, sums, first in (("min", told.least, "ascending"), ("max", told.most, "descending")):
+    for side, sums, first in (
+        ("min", result.least, "ascending"),
+        ("max", result.most, "descending"),
+    ):
         bounds, exact = (
             stats[side],
             stats[f"{side}_exact"].to_numpy(zero_copy_only=False) & ~is_dirty,
@@ -111,17 +116,17 @@ def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: 
                 sums[column] = best
 
 
-def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
+def threshold(selection: QueryFiles, key: SortKey, count: int) -> bytes | None:
     """Return a key bound with at least ``count`` matching rows at or before it, or None if none is
     known.
 
     The order is that of ``key``. Leading nulls count as before the bound. O(files × log(files)).
     """
-    is_covered = covered(found)
-    stats = stats_of(found.snapshot, key.column, found.files[is_covered])
+    is_covered = covered(selection)
+    stats = stats_of(selection.snapshot, key.column, selection.files[is_covered])
     if stats is None or not len(stats):
         return None
-    certain = found.live[is_covered]
+    certain = selection.live[is_covered]
     if not key.nulls_first:
         certain = np.maximum(0, certain - stats["nulls"].to_numpy())
     side, direction = "max", "ascending"
@@ -134,11 +139,11 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
     return None if at == len(order) else bounds[int(order[at])].as_py()
 
 
-def behind(found: Kept, key: SortKey, bound: bytes) -> float:
+def share_behind(selection: QueryFiles, key: SortKey, bound: bytes) -> float:
     """Return the share of files with all rows after the bound, in the order of ``key``.
     O(files).
     """
-    stats = stats_of(found.snapshot, key.column, found.files)
+    stats = stats_of(selection.snapshot, key.column, selection.files)
     if stats is None or not len(stats):
         return 0.0
     best_bounds = stats["max" if key.descending else "min"]
@@ -149,24 +154,24 @@ def behind(found: Kept, key: SortKey, bound: bytes) -> float:
     return float(np.mean(is_behind))
 
 
-def enough(found: Kept, rows: int) -> Int64Array | None:
+def files_with_rows(selection: QueryFiles, rows: int) -> Int64Array | None:
     """Return numbers of files with at least ``rows`` matching rows, or None if statistics cannot
     prove it.
     """
-    is_covered = covered(found)
-    last = int(np.searchsorted(np.cumsum(np.where(is_covered, found.live, 0)), rows))
-    return None if last >= len(is_covered) else found.files[: last + 1][is_covered[: last + 1]]
+    is_covered = covered(selection)
+    last = int(np.searchsorted(np.cumsum(np.where(is_covered, selection.live, 0)), rows))
+    return None if last >= len(is_covered) else selection.files[: last + 1][is_covered[: last + 1]]
 
 
-def covered(found: Kept) -> BoolArray:
+def covered(selection: QueryFiles) -> BoolArray:
     """Return True for each file in which all rows match, as bool[files]."""
-    files, predicate = found.files, found.predicate
+    files, predicate = selection.files, selection.predicate
     if predicate is None:
         return np.ones(len(files), np.bool_)
     tests = list(leaves(predicate))
     if any(_may_be_null(test) for test in tests):
         return np.zeros(len(files), np.bool_)
-    snapshot = found.snapshot
+    snapshot = selection.snapshot
     stats_by_column = {test.column: stats_of(snapshot, test.column, files) for test in tests}
 
     def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
@@ -191,10 +196,10 @@ def _may_be_null(test: Leaf) -> bool:
     )
 
 
-def _sorted(bounds: pa.ChunkedArray, way: str) -> Int64Array:
+def _sorted(bounds: pa.ChunkedArray, direction: str) -> Int64Array:
     """Return the order of the bounds, with nulls last."""
     return np.asarray(
-        pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", way)])
+        pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", direction)])
     ).astype(np.int64)
 
 

@@ -41,7 +41,7 @@ class ShardRows:
     rows: Int64Array
 
     @classmethod
-    def of(cls, snapshot: Snapshot, files: Int64Array) -> ShardRows:
+    def from_files(cls, snapshot: Snapshot, files: Int64Array) -> ShardRows:
         """Return the shards of ``files``, which are ascending file numbers."""
         shards, start = np.unique(snapshot.shards.of_file[files], return_index=True)
         first, rows = snapshot.first_rows[files], snapshot.rows[files]
@@ -57,27 +57,27 @@ class ShardRows:
         by_file = list(zip(self.first.tolist(), (self.first + self.rows).tolist(), strict=True))
         return [by_file[start:stop] for start, stop in pairwise(self.start.tolist())]
 
-    def within(self, known: Mapping[int, BitMap]) -> Rows:
-        """Return the relevant positions of each shard: the requested files, or their ``known``
+    def within(self, positions: Mapping[int, BitMap]) -> Rows:
+        """Return the relevant positions of each shard: the requested files, or their ``positions``
         positions.
         """
         starts = self.start.tolist()
-        if not known:
+        if not positions:
             return [_of_ranges(ranges) for ranges in self.ranges]
         files = self.files.tolist()
         return [
-            self._within(files[start:stop], ranges, known)
+            self._within(files[start:stop], ranges, positions)
             for (start, stop), ranges in zip(pairwise(starts), self.ranges, strict=True)
         ]
 
     def _within(
-        self, files: list[int], ranges: list[tuple[int, int]], known: Mapping[int, BitMap]
+        self, files: list[int], ranges: list[tuple[int, int]], known_positions: Mapping[int, BitMap]
     ) -> BitMap | None:
-        if not any(file in known for file in files):
+        if not any(file in known_positions for file in files):
             return _of_ranges(ranges)
         positions = BitMap()
         for file, (low, high) in zip(files, ranges, strict=True):
-            rows = known.get(file)
+            rows = known_positions.get(file)
             if rows is None:
                 positions.add_range(low, high)
             else:

@@ -31,24 +31,24 @@ class TableIndex:
     """An index that can help a plan.
 
     Attributes:
-        known: Its summaries.
+        summaries: Its summaries.
         covered: Segments with a summary, bool[numbered].
-        asked: True if it was consulted.
+        consulted: True if it was consulted.
         pruned: Number of segments that it proved empty.
-        damaged: Errors of unreadable summaries.
+        errors: Errors of unreadable summaries.
         row_groups: Number of row groups that it proved empty in remaining segments.
     """
 
-    work: PlanState
+    state: PlanState
     spec: str
     columns: tuple[str, ...]
     index: SkippingIndex
-    known: SummaryDirectory
+    summaries: SummaryDirectory
     covered: BoolArray
-    asked: bool = False
+    consulted: bool = False
     pruned: int = 0
     row_groups: int = 0
-    damaged: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def can_test(self, leaf: Leaf) -> bool:
         """Return True if the index may prune by ``leaf``."""
@@ -110,7 +110,7 @@ class TableIndex:
         """
         verdict = np.ones(int(parts.sum()), np.bool_)
         covered = np.flatnonzero(self.covered[files])
-        rows = ShardRows.of(self.work.snapshot, files[covered])
+        rows = ShardRows.from_files(self.state.snapshot, files[covered])
         counts = parts[covered].tolist()
         of_shard = [counts[start:stop] for start, stop in pairwise(rows.start.tolist())]
 
@@ -144,15 +144,17 @@ class TableIndex:
         None also for a shard that is not covered or has an unreadable summary.
         """
 
-        def ask(form_tests: Sequence[Leaf], left: list[int]) -> Rows:
-            return self._positions(form_tests, shards[left], [within[at] for at in left])
+        def ask(form_tests: Sequence[Leaf], unanswered: list[int]) -> Rows:
+            return self._positions(
+                form_tests, shards[unanswered], [within[at] for at in unanswered]
+            )
 
         rounds = _rounds([self._forms(test) for test in tests])
         return first_answers(len(shards), [partial(ask, form_tests) for form_tests in rounds])
 
     def _positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
         positions: Rows = [None] * len(shards)
-        covered = np.flatnonzero(self.work.snapshot.covered_shards(self.spec)[shards])
+        covered = np.flatnonzero(self.state.snapshot.covered_shards(self.spec)[shards])
 
         def question(asked: Sequence[tuple[Summary, int]]) -> Rows:
             among = [within[covered[at]] for _, at in asked]
@@ -169,19 +171,19 @@ class TableIndex:
     def note(self) -> IndexNote:
         """Return a note on its effect."""
         covered = int(self.covered.sum())
-        if not self.asked and (self.work.maybe & self.covered).any():
+        if not self.consulted and (self.state.maybe & self.covered).any():
             return IndexNote(
                 self.spec, False, covered, 0, "another_index", "another index answered"
             )
-        if not self.asked:
+        if not self.consulted:
             why = "cheaper indexes pruned all files that it covers"
             return IndexNote(self.spec, False, covered, 0, "nothing_left", why)
         location = ""
         if self.index.finds_rows:
-            location = self.work.where
-        if self.damaged:
+            location = self.state.where
+        if self.errors:
             detail = (
-                f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}"
+                f"{len(self.errors)} summaries cannot be read, the first: {self.errors[0]}"
                 f"{location}"
             )
             return IndexNote(
@@ -191,7 +193,7 @@ class TableIndex:
         return IndexNote(self.spec, True, covered, self.pruned, "used", detail, self.row_groups)
 
     def _type(self) -> pa.DataType:
-        return type_of(self.work.snapshot.definition.schema, self.columns, self.index)
+        return type_of(self.state.snapshot.definition.schema, self.columns, self.index)
 
     def _ask(
         self,
@@ -204,25 +206,25 @@ class TableIndex:
         Args:
             question: Takes opened summaries, each with its index in ``shards``.
         """
-        self.asked |= bool(len(shards))
-        refs = self.known.summaries_of(
-            shards, partial(self.work.snapshot.index_summaries, self.spec)
+        self.consulted |= bool(len(shards))
+        refs = self.summaries.summaries_of(
+            shards, partial(self.state.snapshot.index_summaries, self.spec)
         )
 
         def answer(part: Sequence[int]) -> Sequence[T]:
             try:
-                return question([(self.known.open(refs[at]), at) for at in part])
+                return question([(self.summaries.open(refs[at]), at) for at in part])
             except Exception as error:  # third-party indexes may raise anything
                 if isinstance(error, MdtError) and not isinstance(error, Corrupt):
                     raise
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]
-                self.damaged.append(str(error) or type(error).__name__)
+                self.errors.append(str(error) or type(error).__name__)
                 return [guess]
 
         if not len(shards):
             return []
-        if not self.work.metadata.storage.is_remote or len(shards) == 1:
+        if not self.state.metadata.storage.is_remote or len(shards) == 1:
             return list(answer(range(len(shards))))
         size = -(-len(shards) // REMOTE_THREADS)
         parts = [range(at, min(at + size, len(shards))) for at in range(0, len(shards), size)]
@@ -247,11 +249,11 @@ def _parts(
     return found_parts
 
 
-def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
+def _rounds(forms_of_tests: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
     """Return the tests of each round.
 
     Args:
-        ways: The forms of each test, at least one.
+        forms_of_tests: The forms of each test, at least one.
     """
-    rounds = max(map(len, ways))
-    return [[forms[min(n, len(forms) - 1)] for forms in ways] for n in range(rounds)]
+    rounds = max(map(len, forms_of_tests))
+    return [[forms[min(n, len(forms) - 1)] for forms in forms_of_tests] for n in range(rounds)]

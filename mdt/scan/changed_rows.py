@@ -53,7 +53,7 @@ read first.
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class Changes:
     """n changes.
 
     Attributes:
@@ -72,9 +72,9 @@ class Changed:
     def __len__(self) -> int:
         return len(self.seq)
 
-    def rows(self, at: Int64Array | BoolArray | slice) -> Changed:
+    def rows(self, at: Int64Array | BoolArray | slice) -> Changes:
         """Return the selected changes."""
-        return Changed(
+        return Changes(
             self.kind[at], self.seq[at], self.file[at], self.position[at], self.event[at]
         )
 
@@ -92,7 +92,7 @@ class ChangedRows:
     """
 
     metadata: Metadata
-    of: HistoryRange
+    history: HistoryRange
     is_net: bool
     names: Sequence[str]
     predicate: Predicate | None
@@ -100,37 +100,37 @@ class ChangedRows:
     before: bool = True
     hint: Predicate | None = None
 
-    def changes(self) -> Iterator[Changed]:
+    def changes(self) -> Iterator[Changes]:
         """Yield the changes that may match in batches, by commit (net: all together), deleted rows
         first.
         """
         maybe = self._maybe()
-        for commits in self._together():
+        for commits in self._commit_batches():
             yield from self._changes_of(commits, maybe)
 
-    def _changes_of(self, commits: Sequence[CommitRows], maybe: Maybe) -> Iterator[Changed]:
-        events = Events.of(commits)
+    def _changes_of(self, commits: Sequence[CommitRows], maybe: Maybe) -> Iterator[Changes]:
+        events = Events.from_commits(commits)
         changed = self._changed(events, self._keys(events, self._unknown(commits, events)))
         changed = changed if maybe is None else changed.rows(_within(changed, maybe))
         for start in range(0, len(changed), _BATCH_ROWS):
             yield changed.rows(slice(start, start + _BATCH_ROWS))
 
-    def tables(self) -> Iterator[tuple[Changed, pa.Table]]:
+    def tables(self) -> Iterator[tuple[Changes, pa.Table]]:
         """Yield the changes that match, ordered like :meth:`changes`, with their columns ``names``.
 
         Raises Expired if the snapshot before the range is cleaned in the meantime.
         """
-        with self.metadata.reading(self.of.oldest):
+        with self.metadata.reading(self.history.oldest):
             maybe = self._maybe()
-            for commits in self._together():
+            for commits in self._commit_batches():
                 if self._may_read_at_once(commits):
                     yield self._read_at_once(commits)
                 else:
                     yield from map(self.read, self._changes_of(commits, maybe))
 
-    def _together(self) -> Iterable[Sequence[CommitRows]]:
+    def _commit_batches(self) -> Iterable[Sequence[CommitRows]]:
         """Return the commits in batches that are processed together."""
-        commits = self.of.commits
+        commits = self.history.commits
         if not self.before:
             commits = tuple(commit.without_before() for commit in commits)
         if self.is_net:
@@ -145,7 +145,7 @@ class ChangedRows:
         """
         if self.is_net and len(commits) > 1:
             return np.arange(len(events))
-        return np.flatnonzero(~events.told)
+        return np.flatnonzero(~events.is_known)
 
     def _may_read_at_once(self, commits: Sequence[CommitRows]) -> bool:
         """Return True to read rows before knowing which are needed: few rows, most of which are
@@ -154,32 +154,32 @@ class ChangedRows:
         if self.predicate is not None or sum(commit.rows for commit in commits) > _AT_ONCE_ROWS:
             return False
         return self.before or (
-            all(commit.told for commit in commits) and not (self.is_net and len(commits) > 1)
+            all(commit.is_known for commit in commits) and not (self.is_net and len(commits) > 1)
         )
 
-    def _changed(self, events: Events, key: Int64Array) -> Changed:
+    def _changed(self, events: Events, key: Int64Array) -> Changes:
         """Return the changes for ``events``.
 
         Args:
             key: Number of each event's key, int64[n], or -1 if unused.
         """
-        unknown = np.flatnonzero(~events.told)
+        unknown = np.flatnonzero(~events.is_known)
         kind = events.kind.copy()
         if len(unknown):
-            kind[unknown] = one_by_one(events.rows(unknown), key[unknown]).kind
+            kind[unknown] = changes_per_commit(events.rows(unknown), key[unknown]).kind
         events = events.of_kinds(kind)
         if self.is_net and len(key) and key.min() >= 0:
             if self.before:
-                return net(events, key)
-            return net_after(events, key)
-        changed = _as_told(events)
+                return net_changes(events, key)
+            return net_post_images(events, key)
+        changed = _as_recorded(events)
         if self.before:
             return changed
         return changed.rows(kind != UPDATE_BEFORE)
 
-    def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changed, pa.Table]:
+    def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changes, pa.Table]:
         """Return changes with their columns. Reads rows and, if needed, their keys together."""
-        events = Events.of(commits)
+        events = Events.from_commits(commits)
         unknown = self._unknown(commits, events)
         columns_to_read = tuple(
             dict.fromkeys((*self.names, *((self._identity,) if len(unknown) else ())))
@@ -195,14 +195,14 @@ class ChangedRows:
             table = take_rows(table, changed.event)
         return changed, table.select(self.names)
 
-    def read(self, changed: Changed) -> tuple[Changed, pa.Table]:
+    def read(self, changed: Changes) -> tuple[Changes, pa.Table]:
         """Return the changes that match, with their columns ``names``.
 
         Reads nothing if there are neither columns nor a predicate.
         """
         if not self.names and self.predicate is None:
             return changed, pa.table({})
-        schema = with_meta(self.of.view.definition.schema)
+        schema = with_meta(self.history.view.definition.schema)
         tested = () if self.predicate is None else top_levels(schema, columns(self.predicate))
         columns_to_read = tuple(dict.fromkeys((*self.names, *tested))) or (RECORD_KEY,)
         table = self._rows_of(changed, columns_to_read)
@@ -213,17 +213,17 @@ class ChangedRows:
             table, changed = table.filter(matches), changed.rows(np.flatnonzero(matches))
         return changed, table.select(self.names)
 
-    def _rows_of(self, of: Changed | Events, names: Sequence[str]) -> pa.Table:
+    def _rows_of(self, rows: Changes | Events, names: Sequence[str]) -> pa.Table:
         """Return columns of the rows of changes or events."""
-        places = KeyRows(of.file, of.position)
-        return rows_at(self.metadata, self.of.view, places, names, threads=self.threads)
+        places = KeyRows(rows.file, rows.position)
+        return rows_at(self.metadata, self.history.view, places, names, threads=self.threads)
 
-    def labels(self, changed: Changed) -> list[pa.Array]:
+    def labels(self, changed: Changes) -> list[pa.Array]:
         """Return the columns of CHANGE for ``changed``."""
         kind = pa.DictionaryArray.from_arrays(pa.array(changed.kind), pa.array(KINDS)).cast(
             pa.string()
         )
-        return [kind, pa.array(changed.seq), self.of.instants(changed.seq)]
+        return [kind, pa.array(changed.seq), self.history.instants(changed.seq)]
 
     def _keys(self, events: Events, unknown: Int64Array) -> Int64Array:
         """Return a number per event, int64[n], equal for equal keys in a scope; -1 unless in
@@ -242,13 +242,13 @@ class ChangedRows:
 
         With repeated keys, net changes refer to rows instead of keys, and there are no updates.
         """
-        if self.is_net and self.of.view.definition.keys_repeat:
+        if self.is_net and self.history.view.definition.keys_repeat:
             return COMMIT_SEQNO
         return RECORD_KEY
 
     def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
         """Return a number per event, int64[n], equal for equal record keys in a scope."""
-        view, key = self.of.view, _codes(keys)
+        view, key = self.history.view, _codes(keys)
         if view.definition.is_global:
             return key
         partition = _codes(view.files.column("partition"))
@@ -261,17 +261,17 @@ class ChangedRows:
             return None
         scan_plan = plan(
             self.metadata,
-            self.of.view,
+            self.history.view,
             And(tests),
-            among=self.of.files(),
-            uncovered=self.of.uncovered,
+            among=self.history.files(),
+            uncovered=self.history.uncovered,
         )
         return {scan.file: self._positions(scan) for scan in scan_plan.segments}
 
     def _positions(self, scan: SegmentScan) -> BitMap | None:
         if scan.positions is not None or scan.row_groups is None:
             return scan.positions
-        return rows_in(self.of.view.segment(scan.file).row_groups, scan.row_groups)
+        return rows_in(self.history.view.segment(scan.file).row_groups, scan.row_groups)
 
 
 def _codes(values: pa.ChunkedArray) -> Int64Array:
@@ -295,12 +295,12 @@ def _batches(commits: Sequence[CommitRows]) -> Iterator[Sequence[CommitRows]]:
         yield batch
 
 
-def _as_told(events: Events) -> Changed:
+def _as_recorded(events: Events) -> Changes:
     """Return every event with its own kind as a change."""
-    return Changed(events.kind, events.seq, events.file, events.position, np.arange(len(events)))
+    return Changes(events.kind, events.seq, events.file, events.position, np.arange(len(events)))
 
 
-def one_by_one(events: Events, key: Int64Array) -> Changed:
+def changes_per_commit(events: Events, key: Int64Array) -> Changes:
     """Return every event as a change. An update is a pair of events with the same commit and key.
 
     >>> ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
@@ -309,15 +309,15 @@ def one_by_one(events: Events, key: Int64Array) -> Changed:
     ... ).kind.tolist()
     [1, 2]
     """
-    kind = np.where(events.died, DELETE, INSERT).astype(np.int8)
+    kind = np.where(events.is_deleted, DELETE, INSERT).astype(np.int8)
     place = events.seq * (int(key.max(initial=0)) + 1) + key
-    died, came = np.flatnonzero(events.died), np.flatnonzero(~events.died)
-    kind[died[np.isin(place[died], place[came])]] = UPDATE_BEFORE
-    kind[came[np.isin(place[came], place[died])]] = UPDATE_AFTER
-    return _as_told(events.of_kinds(kind))
+    deleted, inserted = np.flatnonzero(events.is_deleted), np.flatnonzero(~events.is_deleted)
+    kind[deleted[np.isin(place[deleted], place[inserted])]] = UPDATE_BEFORE
+    kind[inserted[np.isin(place[inserted], place[deleted])]] = UPDATE_AFTER
+    return _as_recorded(events.of_kinds(kind))
 
 
-def net(events: Events, key: Int64Array) -> Changed:
+def net_changes(events: Events, key: Int64Array) -> Changes:
     """Return the oldest pre-image and the newest post-image of each key, pre-images first.
 
     Args:
@@ -328,16 +328,16 @@ def net(events: Events, key: Int64Array) -> Changed:
     >>> len(net(Events(seq, place, place, inserted_and_deleted, key == 0), key))
     0
     """
-    first, last = _ends(events, key)
-    before, after = events.died[first], ~events.died[last]
+    first, last = _first_and_last(events, key)
+    before, after = events.is_deleted[first], ~events.is_deleted[last]
     updated, seq = before & after, events.seq[last]
     old, new = np.where(updated, UPDATE_BEFORE, DELETE), np.where(updated, UPDATE_AFTER, INSERT)
-    return _by_place(
+    return _sorted_changes(
         events, (old[before], first[before], seq[before]), (new[after], last[after], seq[after])
     )
 
 
-def net_after(events: Events, key: Int64Array) -> Changed:
+def net_post_images(events: Events, key: Int64Array) -> Changes:
     """Return the newest post-image of each key, or its last image if it was deleted.
 
     Args:
@@ -347,35 +347,35 @@ def net_after(events: Events, key: Int64Array) -> Changed:
     >>> net_after(Events(np.array([1, 2]), place, place, after, key == 0), key).kind.tolist()
     [2]
     """
-    first, last = _ends(events, key)
-    before, after, seq = events.kind[first] != INSERT, ~events.died[last], events.seq[last]
+    first, last = _first_and_last(events, key)
+    before, after, seq = events.kind[first] != INSERT, ~events.is_deleted[last], events.seq[last]
     deleted_keys, new_kind = before & ~after, np.where(before, UPDATE_AFTER, INSERT)
     deleted = np.full(np.count_nonzero(deleted_keys), DELETE)
-    return _by_place(
+    return _sorted_changes(
         events,
         (deleted, last[deleted_keys], seq[deleted_keys]),
         (new_kind[after], last[after], seq[after]),
     )
 
 
-def _ends(events: Events, key: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _first_and_last(events: Events, key: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return the first and the last event of each key, int64[keys] each."""
-    order = np.lexsort((~events.died, events.seq, key))
+    order = np.lexsort((~events.is_deleted, events.seq, key))
     begins = np.diff(key[order], prepend=-1) != 0
     return order[begins], order[np.append(begins[1:], True)] if len(order) else order
 
 
-def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array]) -> Changed:
+def _sorted_changes(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array]) -> Changes:
     """Return (kinds, event numbers, seqs) as changes, each part ordered by file and position."""
     ordered = []
     for kind, at, seq in parts:
         by_place = np.lexsort((events.position[at], events.file[at]))
         ordered.append((kind[by_place], at[by_place], seq[by_place]))
     kinds, rows, seqs = (np.concatenate([part[n] for part in ordered]) for n in range(3))
-    return Changed(kinds.astype(np.int8), seqs, events.file[rows], events.position[rows], rows)
+    return Changes(kinds.astype(np.int8), seqs, events.file[rows], events.position[rows], rows)
 
 
-def _within(changed: Changed, maybe: Mapping[int, BitMap | None]) -> BoolArray:
+def _within(changed: Changes, maybe: Mapping[int, BitMap | None]) -> BoolArray:
     """Return a mask of the changes that may match, bool[n].
 
     Args:

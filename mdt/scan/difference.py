@@ -9,7 +9,7 @@ from indexes.base import Int64Array
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 
-def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, Int64Array]:
+def rows_only_in(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, Int64Array]:
     """Return the live rows of ``state`` that are not live at the same place in ``other``.
 
     The result is (file number, position), int64[n] each. If ``other`` is None, all live rows are

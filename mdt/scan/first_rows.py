@@ -40,7 +40,7 @@ _GROWTH = 4
 """Growth factor of rounds, because a filter may reject all rows of the first ones."""
 
 
-def within(plan: ScanPlan, limit: int) -> ScanPlan:
+def limit_plan(plan: ScanPlan, limit: int) -> ScanPlan:
     """Restrict a plan without a predicate to its first ``limit`` rows."""
     assert plan.predicate is None, "the number of matching rows is unknown"
     snapshot = plan.snapshot
@@ -90,18 +90,18 @@ def first_matches(
                 yield table[:remaining]
                 remaining -= len(table)
                 if remaining <= 0:
-                    _tell(progress, plan, len(plan.segments))
+                    _report(progress, plan, len(plan.segments))
                     return
         completed += len(row_groups.scans)
-        _tell(progress, plan, completed)
+        _report(progress, plan, completed)
 
 
-def _tell(progress: Progress | None, plan: ScanPlan, done: int) -> None:
+def _report(progress: Progress | None, plan: ScanPlan, done: int) -> None:
     if progress is not None:
         progress(done, len(plan.segments))
 
 
-def in_order(
+def sorted_matches(
     metadata: Metadata,
     plan: ScanPlan,
     names: Sequence[str],
@@ -119,10 +119,10 @@ def in_order(
     tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
     if tables:
         return sorted_rows(pa.concat_tables(tables), keys).select(names)
-    return _nothing(plan, names)
+    return _empty_table(plan, names)
 
 
-def best(
+def top_k(
     metadata: Metadata,
     plan: ScanPlan,
     names: Sequence[str],
@@ -142,7 +142,7 @@ def best(
     return _Search(metadata, plan, names, keys, limit, threads).run(progress).select(names)
 
 
-def known_bounds(plan: ScanPlan, key: SortKey) -> int:
+def segments_with_bounds(plan: ScanPlan, key: SortKey) -> int:
     """Return the number of segments in ``plan`` with statistics of the sort column."""
     snapshot = plan.snapshot
     stats = snapshot.column_stats(snapshot.definition.statistics_name(key.column))
@@ -156,7 +156,7 @@ def _read_columns(plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey])
     return list(dict.fromkeys([*names, *(paths.top_level(schema, key.column) for key in keys)]))
 
 
-def _nothing(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
+def _empty_table(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
     schema = with_meta(plan.snapshot.definition.schema)
     return pa.schema([schema.field(name) for name in names]).empty_table()
 
@@ -285,7 +285,7 @@ class _Search:
         self._keys = keys
         self._limit = limit
         self._threads = threads
-        self._found = _nothing(plan, self._columns)
+        self._best = _empty_table(plan, self._columns)
         self._threshold: Predicate | None = None
 
     def run(self, progress: Progress | None) -> pa.Table:
@@ -308,10 +308,10 @@ class _Search:
                 order, round_rows = order[len(picked) :], round_rows * _GROWTH
                 self._read(row_groups.plan(self._plan, picked))
             if len(remaining):
-                _tell(progress, self._plan, len(rows) - len(remaining))
+                _report(progress, self._plan, len(rows) - len(remaining))
         if len(rows):
-            _tell(progress, self._plan, len(rows))
-        return self._found
+            _report(progress, self._plan, len(rows))
+        return self._best
 
     def _may_hold(self, stats: pa.Table) -> BoolArray:
         """Return a mask of the files or row groups that may contain one of the best rows,
@@ -326,19 +326,19 @@ class _Search:
 
     def _read(self, plan: ScanPlan) -> None:
         """Read the row groups of ``plan`` and merge their rows into the best rows."""
-        if len(self._found) < self._limit and len(self._columns) > len(self._sorted_by):
+        if len(self._best) < self._limit and len(self._columns) > len(self._sorted_by):
             # Most rows are not among the best: find the threshold from the sort columns, then read
             # the other columns.
             seed = self._best_of(
-                self._tables(plan, self._sorted_by), self._found.select(self._sorted_by)
+                self._tables(plan, self._sorted_by), self._best.select(self._sorted_by)
             )
             threshold = self._threshold_of(seed, strict=False)
         else:
             threshold = self._threshold
-        self._found = self._best_of(
-            self._tables(_narrowed(plan, threshold), self._columns), self._found
+        self._best = self._best_of(
+            self._tables(_with_filter(plan, threshold), self._columns), self._best
         )
-        self._threshold = self._threshold_of(self._found, strict=len(self._keys) == 1)
+        self._threshold = self._threshold_of(self._best, strict=len(self._keys) == 1)
 
     def _tables(self, plan: ScanPlan, names: Sequence[str]) -> Iterator[pa.Table]:
         return read(self._metadata, plan, names, threads=self._threads)
@@ -367,7 +367,7 @@ class _Search:
         return first.not_behind(first.values(found)[-1], strict=strict)
 
 
-def _narrowed(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
+def _with_filter(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
     if test is None:
         return plan
     if plan.predicate is not None:

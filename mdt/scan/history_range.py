@@ -52,14 +52,14 @@ class RowsOfFile:
 
     Attributes:
         kind: Kind of change of all these rows.
-        told: True if it follows from the record. Otherwise it is DELETE or INSERT until keys are
-            compared.
+        is_known: True if the record determines the kind. Otherwise it is DELETE or INSERT until
+            keys are compared.
     """
 
     file: int
     rows: BitMap
     kind: int
-    told: bool
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class CommitRows:
     parts: tuple[RowsOfFile, ...]
 
     @property
-    def told(self) -> bool:
+    def is_known(self) -> bool:
         """True if the record determines the kinds of all rows."""
-        return all(part.told for part in self.parts)
+        return all(part.is_known for part in self.parts)
 
     @property
     def rows(self) -> int:
@@ -96,17 +96,17 @@ class Events:
     Attributes:
         seq, file, position: The commit and the location of the row in the view, int64[n].
         kind: Kind of change, int8[n].
-        told: True if the kind follows from the record, bool[n].
+        is_known: True if the kind follows from the record, bool[n].
     """
 
     seq: Int64Array
     file: Int64Array
     position: Int64Array
     kind: Int8Array
-    told: BoolArray
+    is_known: BoolArray
 
     @classmethod
-    def of(cls, commits: Sequence[CommitRows]) -> Events:
+    def from_commits(cls, commits: Sequence[CommitRows]) -> Events:
         """Return the rows of commits, oldest first, with the deleted rows of each commit first."""
         parts = [(commit.seq, part) for commit in commits for part in commit.parts]
         sizes = [len(part.rows) for _, part in parts]
@@ -116,19 +116,21 @@ class Events:
             np.repeat(np.array([part.file for _, part in parts], np.int64), sizes),
             np.concatenate([_NO_ROWS, *positions]),
             np.repeat(np.array([part.kind for _, part in parts], np.int8), sizes),
-            np.repeat(np.array([part.told for _, part in parts], np.bool_), sizes),
+            np.repeat(np.array([part.is_known for _, part in parts], np.bool_), sizes),
         )
 
     def rows(self, at: Int64Array) -> Events:
         """Return the selected events."""
-        return Events(self.seq[at], self.file[at], self.position[at], self.kind[at], self.told[at])
+        return Events(
+            self.seq[at], self.file[at], self.position[at], self.kind[at], self.is_known[at]
+        )
 
     def of_kinds(self, kind: Int8Array) -> Events:
         """Return the same events with other kinds, int8[n]."""
         return replace(self, kind=kind)
 
     @property
-    def died(self) -> BoolArray:
+    def is_deleted(self) -> BoolArray:
         """Mask of the deleted rows, bool[n]."""
         return (self.kind == UPDATE_BEFORE) | (self.kind == DELETE)
 
@@ -196,7 +198,7 @@ def history_range(
     with metadata.reading(oldest):
         for record in metadata.records(since + 1, until):
             snapshot = apply(snapshot, record)
-            changes.append(_Told.by(record))
+            changes.append(_RecordedChanges.from_record(record))
             built_shards.append(numbers(record.table("covers")["shard"]))
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
@@ -210,38 +212,42 @@ def history_range(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _RecordedChanges:
     """The row changes in a commit record.
 
     Attributes:
-        died, came: Deleted and inserted rows as (segment, serialized positions or None for all
-            rows). came is in the order of files.
+        deleted, inserted: Rows as (segment, serialized positions or None for all rows). The latter
+            are in the order of files.
         inserts, updates, deletes: Counts of keys per file, int64[files].
     """
 
     seq: int
     instant: str
-    died: tuple[tuple[int, bytes | None], ...]
-    came: tuple[tuple[int, bytes | None], ...]
+    deleted: tuple[tuple[int, bytes | None], ...]
+    inserted: tuple[tuple[int, bytes | None], ...]
     inserts: Int64Array
     updates: Int64Array
     deletes: Int64Array
 
     @classmethod
-    def by(cls, record: CommitRecord) -> _Told:
-        vectors, inserted, files = (
+    def from_record(cls, record: CommitRecord) -> _RecordedChanges:
+        vectors, fresh_table, files = (
             record.table("vectors"),
             record.table("fresh"),
             record.table("files"),
         )
         fresh_positions = dict(
-            zip(inserted["segment"].to_pylist(), inserted["positions"].to_pylist(), strict=True)
+            zip(
+                fresh_table["segment"].to_pylist(),
+                fresh_table["positions"].to_pylist(),
+                strict=True,
+            )
         )
         first = record.seq * SEGMENTS_PER_COMMIT_MAX
-        came = [(first + n, fresh_positions.get(n)) for n in files["segment"].to_pylist()]
-        died = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
+        inserted = [(first + n, fresh_positions.get(n)) for n in files["segment"].to_pylist()]
+        deleted = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
         counts = (files[name].to_numpy() for name in ("inserts", "updates", "deletes"))
-        return cls(record.seq, record.instant, tuple(died), tuple(came), *counts)
+        return cls(record.seq, record.instant, tuple(deleted), tuple(inserted), *counts)
 
     def numbered(self, view: Snapshot, rows: Int64Array) -> CommitRows:
         """Convert segments to file numbers and add kinds.
@@ -249,49 +255,53 @@ class _Told:
         Args:
             rows: Row count of each file of the view.
         """
-        died, came = (self._placed(view, rows, part) for part in (self.died, self.came))
-        kinds = self._kinds(view, died, came)
+        deleted, inserted = (
+            self._with_positions(view, rows, part) for part in (self.deleted, self.inserted)
+        )
+        kinds = self._kinds(view, deleted, inserted)
         parts = [
             RowsOfFile(file, rows_of_file, *kind)
-            for (file, rows_of_file), kind in zip([*died, *came], kinds, strict=True)
+            for (file, rows_of_file), kind in zip([*deleted, *inserted], kinds, strict=True)
         ]
         return CommitRows(self.seq, self.instant, tuple(part for part in parts if part.rows))
 
     def _kinds(
-        self, view: Snapshot, died: Sequence[FileRows], came: Sequence[FileRows]
+        self, view: Snapshot, deleted: Sequence[FileRows], inserted: Sequence[FileRows]
     ) -> list[tuple[int, bool]]:
         """Return (kind, is known) for the deleted rows of each file, then for the inserted rows of
         each file.
         """
-        count, new = (np.array([len(rows) for _, rows in part], np.int64) for part in (died, came))
-        nothing_told = [(DELETE, False)] * len(died) + [(INSERT, False)] * len(came)
+        count, new = (
+            np.array([len(rows) for _, rows in part], np.int64) for part in (deleted, inserted)
+        )
+        all_unknown = [(DELETE, False)] * len(deleted) + [(INSERT, False)] * len(inserted)
         if not count.any() or not new.any():
-            return [(kind, True) for kind, _ in nothing_told]
+            return [(kind, True) for kind, _ in all_unknown]
         if self.deletes.any() or not np.array_equal(self.inserts + self.updates, new):
-            return nothing_told
+            return all_unknown
         old_group, group = (
             view.file_groups.of_files(np.array([file for file, _ in part], np.int64))
-            for part in (died, came)
+            for part in (deleted, inserted)
         )
         groups = int(max(old_group.max(), group.max())) + 1
         replaced = np.bincount(group, self.updates, groups)
         if not np.array_equal(replaced, np.bincount(old_group, count, groups)):
-            return nothing_told
+            return all_unknown
         is_mixed = (self.inserts > 0) & (self.updates > 0)
-        is_told = ~np.isin(old_group, group[is_mixed])
-        before = np.where(is_told, UPDATE_BEFORE, DELETE)
+        is_known = ~np.isin(old_group, group[is_mixed])
+        before = np.where(is_known, UPDATE_BEFORE, DELETE)
         after = np.where(~is_mixed & (self.updates > 0), UPDATE_AFTER, INSERT)
-        kinds, known = np.concatenate([before, after]), np.concatenate([is_told, ~is_mixed])
+        kinds, known = np.concatenate([before, after]), np.concatenate([is_known, ~is_mixed])
         return list(zip(kinds.tolist(), known.tolist(), strict=True))
 
-    def _placed(
-        self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]
+    def _with_positions(
+        self, view: Snapshot, rows: Int64Array, rows_by_segment: Sequence[tuple[int, bytes | None]]
     ) -> list[FileRows]:
-        """Return file numbers with positions, in the order of ``told``."""
-        segments = np.array([segment for segment, _ in told], np.int64)
+        """Return file numbers with positions, in the order of ``rows_by_segment``."""
+        segments = np.array([segment for segment, _ in rows_by_segment], np.int64)
         files = np.searchsorted(view.segment_ids, segments)
         path, located = paths.commit(self.seq), []
-        for (segment, data), file in zip(told, files.tolist(), strict=True):
+        for (segment, data), file in zip(rows_by_segment, files.tolist(), strict=True):
             if file == view.numbered or view.segment_ids[file] != segment:
                 raise Corrupt(
                     "a commit record changes a file that is not live",

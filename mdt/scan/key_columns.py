@@ -38,7 +38,7 @@ _VALUES = (
 
 
 @dataclass(frozen=True, slots=True)
-class AskedKeys:
+class ParsedKeys:
     """n keys from a caller.
 
     Attributes:
@@ -51,7 +51,7 @@ class AskedKeys:
     is_one: bool
 
 
-def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
+def parse_keys(keys: Any, definition: TableDefinition) -> ParsedKeys:
     """Return ``keys`` as columns.
 
     A single key is a value, a tuple of values for several key columns, or a dict of column ->
@@ -68,25 +68,25 @@ def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
             for value in keys.values()
         ]
         if any(several):
-            return AskedKeys(_of_table(to_table(_table_of(keys)), definition), False)
-        return AskedKeys(_of_dicts([keys], definition), True)
+            return ParsedKeys(_of_table(to_table(_table_of(keys)), definition), False)
+        return ParsedKeys(_of_dicts([keys], definition), True)
     column = column_of(keys)
     if column is not None:
-        return AskedKeys(_of_table(_of_column(column, definition), definition), False)
+        return ParsedKeys(_of_table(_of_column(column, definition), definition), False)
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
-        return AskedKeys(_of_table(to_table(keys), definition), False)
+        return ParsedKeys(_of_table(to_table(keys), definition), False)
     if isinstance(keys, list | set | frozenset) or (
         isinstance(keys, tuple) and len(definition.key) == 1
     ):
-        return AskedKeys(_of_rows(list(keys), definition), False)
-    return AskedKeys(_of_rows([keys], definition), True)
+        return ParsedKeys(_of_rows(list(keys), definition), False)
+    return ParsedKeys(_of_rows([keys], definition), True)
 
 
-def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
+def as_key_table(keys: Any, definition: TableDefinition) -> Any:
     """Return keys given as plain values as a table of the declared types. Return other keys
     unchanged.
 
-    Accepts a single key or several, like :func:`asked_keys`. Raises Invalid for keys that do not
+    Accepts a single key or several, like :func:`parse_keys`. Raises Invalid for keys that do not
     fit the table.
     """
     if isinstance(keys, Mapping):

@@ -23,7 +23,7 @@ from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Hits, find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.scan.key_columns import asked_keys
+from mdt.scan.key_columns import parse_keys
 from mdt.scan.reader import read_places
 
 _NAMED = 10
@@ -42,14 +42,14 @@ class KeyRows:
     file: Int64Array
     position: Int64Array
 
-    def those_found(self) -> KeyRows:
+    def existing(self) -> KeyRows:
         """Return the locations of the existing keys, in order."""
         live = self.file >= 0
         return KeyRows(self.file[live], self.position[live])
 
 
 def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows:
-    """Return the locations of the keys in ``table`` (:class:`mdt.scan.key_columns.AskedKeys`).
+    """Return the locations of the keys in ``table`` (:class:`mdt.scan.key_columns.ParsedKeys`).
 
     Without partition columns a key is looked up in all partitions. Raises Invalid if it exists in
     several.
@@ -110,7 +110,7 @@ def rows_of_keys(
     places = key_rows(metadata, snapshot, table)
     needed = (*names, *definition.key) if compares else names
     columns_to_read = tuple(dict.fromkeys(needed)) or definition.key[:1]
-    rows = rows_at(metadata, snapshot, places.those_found(), columns_to_read, threads=threads)
+    rows = rows_at(metadata, snapshot, places.existing(), columns_to_read, threads=threads)
     if not compares:
         return places, rows
     live = np.flatnonzero(places.file >= 0)
@@ -121,9 +121,9 @@ def rows_of_keys(
     return places, rows
 
 
-def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
+def with_nulls(rows: pa.Table, places: KeyRows) -> pa.Table:
     """Return ``rows``, which belong to existing keys, with a row of nulls for each absent key."""
-    live = found.file >= 0
+    live = places.file >= 0
     if live.all():
         return rows
     return take_rows(rows, np.where(live, np.cumsum(live) - 1, -1))
@@ -154,7 +154,7 @@ def _is_key(metadata: Metadata, snapshot: Snapshot, text: str) -> bool:
     if len(snapshot.definition.key) > 1:
         return False
     try:
-        table = asked_keys([text], snapshot.definition).table
+        table = parse_keys([text], snapshot.definition).table
     except Invalid:  # the key is not a string
         return False
     try:
@@ -163,9 +163,9 @@ def _is_key(metadata: Metadata, snapshot: Snapshot, text: str) -> bool:
         return True
 
 
-def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:
+def require_all(snapshot: Snapshot, table: pa.Table, places: KeyRows) -> None:
     """Raise Invalid with the first absent keys unless every key exists."""
-    absent = np.flatnonzero(found.file < 0)
+    absent = np.flatnonzero(places.file < 0)
     if len(absent):
         keys = record_keys(table, snapshot.definition.key)
         raise Invalid(f"{len(absent)} keys are not in the table: {_named(keys, absent)}")
@@ -176,9 +176,14 @@ def _named(keys: pa.Array, rows: Int64Array) -> str:
 
 
 def rows_at(
-    metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int
+    metadata: Metadata,
+    snapshot: Snapshot,
+    locations: KeyRows,
+    names: Sequence[str],
+    *,
+    threads: int,
 ) -> pa.Table:
-    """Return columns ``names`` of the rows at ``where``, in order, with nulls for absent keys."""
-    existing = where.those_found()
+    """Return columns ``names`` of the rows at ``locations``, with nulls for absent keys."""
+    existing = locations.existing()
     places = existing.file << 32 | existing.position
-    return with_nulls(read_places(metadata, snapshot, places, names, threads=threads), where)
+    return with_nulls(read_places(metadata, snapshot, places, names, threads=threads), locations)

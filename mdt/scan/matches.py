@@ -58,11 +58,11 @@ def matching_of(
     if predicate == And(()):
         matches = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
     else:
-        together = _together(snapshot, scans)
+        together = _candidate_batches(snapshot, scans)
         matches = [
             places
             for part in together
-            for places in _tested(metadata, snapshot, predicate, part, threads)
+            for places in _matching_candidates(metadata, snapshot, predicate, part, threads)
         ]
     of_file: dict[int, list[Int64Array]] = {}
     for file, positions in matches:
@@ -71,10 +71,10 @@ def matching_of(
     return [(file, np.concatenate(parts)) for file, parts in of_file.items()]
 
 
-def places_of(found: list[FileRows]) -> Int64Array:
+def places_of(matches: list[FileRows]) -> Int64Array:
     """Return the places of rows as one array: file number << 32 | position."""
     parts = [np.empty(0, np.int64)]
-    for file, positions in found:
+    for file, positions in matches:
         parts.append(file << 32 | positions)
     return np.concatenate(parts)
 
@@ -86,7 +86,9 @@ def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:
     return live_positions(positions, snapshot.vector(scan.file))
 
 
-def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list[FileRows]]:
+def _candidate_batches(
+    snapshot: Snapshot, scans: Sequence[SegmentScan]
+) -> Iterator[list[FileRows]]:
     """Yield the candidates in batches to be read together."""
     part, rows = list[FileRows](), 0
     for scan in scans:
@@ -102,7 +104,7 @@ def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list
         yield part
 
 
-def _tested(
+def _matching_candidates(
     metadata: Metadata, snapshot: Snapshot, predicate: Predicate, part: list[FileRows], threads: int
 ) -> Iterator[FileRows]:
     """Yield the candidates of ``part`` that match, by file."""

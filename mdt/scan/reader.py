@@ -23,12 +23,12 @@ from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.parquet.pages import Wanted, read_pages
+from mdt.parquet.pages import RowSelection, read_pages
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, report_each
-from mdt.scan.scan_tasks import Cutter, RowGroups, Rows, batches, placed
+from mdt.scan.scan_tasks import RowGroups, Rows, TaskSplitter, batches, page_request
 from mdt.schema.older_files import form_of
 
 _LATE_ROWS = 8_192
@@ -61,7 +61,7 @@ def read(
         progress: Called with the number of completed tasks and of all tasks.
     """
     reader = _Reader(metadata, plan, tuple(names))
-    tasks = reader.cut(threads)
+    tasks = reader.tasks(threads)
     yield from (
         table
         for _, table in report_each(_run(reader, tasks, threads), len(tasks), progress)
@@ -83,18 +83,18 @@ def read_at(
     all_fields = with_meta(snapshot.definition.schema)
     columns = frozenset(names)
     schema = pa.schema([all_fields.field(name) for name in columns])
-    pages, scans = list[Wanted](), list[SegmentScan]()
+    pages, scans = list[RowSelection](), list[SegmentScan]()
     segments = [snapshot.segment(number) for number, _ in rows]
     metadata.objects.read_page_maps(segment.page_map for segment in segments)
     for (number, positions), segment in zip(rows, segments, strict=True):
         form = form_of(snapshot.definition, segment.id, schema)
-        request = placed(metadata, number, segment, positions, segment.rows, columns, form)
+        request = page_request(metadata, number, segment, positions, segment.rows, columns, form)
         if request is None:
             scans.append(_scan(number, positions, segment))
         else:
             pages.append(request)
     reader = _Reader(metadata, ScanPlan(snapshot, None, tuple(scans), ()), tuple(names))
-    tasks = [*(reader.cut(threads) if scans else ()), *batches(pages, threads)]
+    tasks = [*(reader.tasks(threads) if scans else ()), *batches(pages, threads)]
     results = [(table, _places(task)) for task, table in _run(reader, tasks, threads)]
     if len(results) == 1:
         return results[0]
@@ -118,23 +118,23 @@ def by_file(places: Int64Array) -> Iterator[FileRows]:
 def read_places(
     metadata: Metadata,
     snapshot: Snapshot,
-    wanted: Int64Array,
+    requested: Int64Array,
     names: Sequence[str],
     *,
     threads: int,
 ) -> pa.Table:
-    """Return columns ``names`` of the rows at the places ``wanted`` in this order.
+    """Return columns ``names`` of the rows at the places ``requested`` in this order.
 
     A place is file number << 32 | position, and may occur twice.
     """
-    places = wanted
-    if not bool((np.diff(wanted) > 0).all()):
-        places = np.unique(wanted)
+    places = requested
+    if not bool((np.diff(requested) > 0).all()):
+        places = np.unique(requested)
     table, places_read = read_at(metadata, snapshot, list(by_file(places)), names, threads=threads)
-    if np.array_equal(places_read, wanted):
+    if np.array_equal(places_read, requested):
         return table
     order = np.argsort(places_read, kind="stable")  # it consists of a few sorted runs
-    return _runs_taken(table, order[np.searchsorted(places_read, wanted, sorter=order)])
+    return _runs_taken(table, order[np.searchsorted(places_read, requested, sorter=order)])
 
 
 def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
@@ -159,7 +159,9 @@ def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
 def _places(task: RowGroups | Rows) -> Int64Array:
     """Return the places of the rows of a task, as in :func:`read_at`."""
     if isinstance(task, Rows):
-        return np.concatenate([request.positions | (request.file << 32) for request in task.wanted])
+        return np.concatenate(
+            [request.positions | (request.file << 32) for request in task.selections]
+        )
     assert task.scan.positions is not None, "positions are set"
     positions = np.asarray(task.scan.positions.to_array()).astype(np.int64)
     starts = np.array([first for first, _ in task.starts])
@@ -170,16 +172,16 @@ def _places(task: RowGroups | Rows) -> Int64Array:
 
 
 def _run(
-    reader: _Reader, work: Sequence[RowGroups | Rows], threads: int
+    reader: _Reader, tasks: Sequence[RowGroups | Rows], threads: int
 ) -> Iterator[tuple[RowGroups | Rows, pa.Table]]:
     """Yield each task with its result, in order, with a limited number of tasks in progress."""
-    if len(work) < 2 or threads == 1:
-        yield from ((task, reader.run(task)) for task in work)
+    if len(tasks) < 2 or threads == 1:
+        yield from ((task, reader.run(task)) for task in tasks)
         return
     with ThreadPoolExecutor(threads) as pool:
         running: deque[tuple[RowGroups | Rows, Future[pa.Table]]] = deque()
         try:
-            for task in work:
+            for task in tasks:
                 running.append((task, pool.submit(reader.run, task)))
                 if len(running) > 2 * threads:
                     task_done, table = running.popleft()
@@ -212,22 +214,22 @@ class _Reader:
             self._schema = pa.schema([f for f in schema if f.name in needed])
             self._tested = pa.schema([f for f in self._schema if f.name in tested])
             self._rest = pa.schema([f for f in self._schema if f.name not in tested])
-            self._test = _tested(plan.predicate, self._tested)
-        self._cutter = Cutter(metadata, plan, self._schema)
+            self._test = _row_test(plan.predicate, self._tested)
+        self._splitter = TaskSplitter(metadata, plan, self._schema)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns to return."""
         return pa.schema([self._schema.field(name) for name in self._names])
 
-    def cut(self, threads: int) -> list[RowGroups | Rows]:
+    def tasks(self, threads: int) -> list[RowGroups | Rows]:
         """Return the tasks."""
-        return self._cutter.cut(threads)
+        return self._splitter.split(threads)
 
     def run(self, task: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of a task."""
         if isinstance(task, Rows):
-            return self._filtered(self._pages(task.wanted, self._schema))
+            return self._filtered(self._pages(task.selections, self._schema))
         if self._is_late(task):
             return self._late(task)
         return self._filtered(self._groups(task, self._schema, self._mask(task)))
@@ -238,7 +240,7 @@ class _Reader:
         return table.select(self._names)
 
     def _groups(
-        self, task: RowGroups, schema: pa.Schema, wanted: BoolArray | None = None
+        self, task: RowGroups, schema: pa.Schema, mask: BoolArray | None = None
     ) -> pa.Table:
         snapshot = self._plan.snapshot
         return read_columns(
@@ -247,25 +249,27 @@ class _Reader:
             snapshot.segment(task.scan.file),
             schema,
             row_groups=task.row_groups,
-            wanted=wanted,
+            wanted=mask,
             use_threads=False,
             footers=self._footers,
         )
 
-    def _pages(self, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
+    def _pages(self, selections: Sequence[RowSelection], schema: pa.Schema) -> pa.Table:
         """Return columns of single rows, read by pages.
 
         Page maps of older versions lack nested columns, which are read by row groups.
         """
-        form, mapped = wanted[0].form, wanted[0].page_map.names
+        form, mapped = selections[0].form, selections[0].page_map.names
         stored = schema if form is None else form.stored
         unmapped = pa.schema([field for field in stored if field.name not in mapped])
         table = read_pages(
-            self._storage, wanted, pa.schema([field for field in stored if field.name in mapped])
+            self._storage,
+            selections,
+            pa.schema([field for field in stored if field.name in mapped]),
         )
         if len(unmapped):
             from_row_groups = pa.concat_tables(
-                self._pages_lack(selection, unmapped) for selection in wanted
+                self._unmapped_columns(selection, unmapped) for selection in selections
             )
             columns = [
                 (from_row_groups if field.name in from_row_groups.schema.names else table)[
@@ -278,20 +282,20 @@ class _Reader:
             return table
         return form.converted(table)
 
-    def _pages_lack(self, wanted: Wanted, schema: pa.Schema) -> pa.Table:
+    def _unmapped_columns(self, selection: RowSelection, schema: pa.Schema) -> pa.Table:
         """Return stored columns of single rows, read by the row groups that contain them."""
-        segment = self._plan.snapshot.segment(wanted.file)
+        segment = self._plan.snapshot.segment(selection.file)
         ends = np.cumsum(segment.row_groups)
-        groups = np.unique(np.searchsorted(ends, wanted.positions, side="right")).tolist()
+        groups = np.unique(np.searchsorted(ends, selection.positions, side="right")).tolist()
         mask = np.zeros(segment.rows, np.bool_)
-        mask[wanted.positions] = True
+        mask[selection.positions] = True
         parts = [mask[ends[group] - segment.row_groups[group] : ends[group]] for group in groups]
         return read_rows(
             self._storage,
             segment,
             schema,
             row_groups=groups,
-            wanted=np.concatenate(parts),
+            mask=np.concatenate(parts),
             use_threads=False,
             footers=self._footers,
         )
@@ -323,7 +327,7 @@ class _Reader:
         passed = np.flatnonzero(mask)
         if not len(passed):
             return self._schema.empty_table().select(self._names)
-        request = self._cutter.some(task, passed, self._rest)
+        request = self._splitter.select(task, passed, self._rest)
         if request is None:
             other_columns = self._groups(task, self._rest, mask)
         else:
@@ -350,7 +354,7 @@ class _Reader:
         return mask
 
 
-def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any]:
+def _row_test(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any]:
     """Return the row test for ``schema``. It raises Invalid if a predicate function fails."""
     test = bind(predicate, schema)
     if not any(isinstance(leaf, Call) for leaf in leaves(predicate)):

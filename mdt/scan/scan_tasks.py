@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.page_map import PageMap
-from mdt.parquet.pages import Wanted
+from mdt.parquet.pages import RowSelection
 from mdt.parquet.segment import Segment
 from mdt.plan.planner import ScanPlan, SegmentScan, rows_in
 from mdt.schema.older_files import Form, form_of
@@ -65,10 +65,10 @@ class Rows:
     See :func:`mdt.parquet.pages.read_pages`.
     """
 
-    wanted: tuple[Wanted, ...]
+    selections: tuple[RowSelection, ...]
 
 
-class Cutter:
+class TaskSplitter:
     """Splits a plan into tasks.
 
     Args:
@@ -83,14 +83,14 @@ class Cutter:
         segments = plan.snapshot.files.segments(plan.files)
         self._files: dict[int, Segment] = dict(zip(plan.files.tolist(), segments, strict=True))
 
-    def cut(self, threads: int) -> list[RowGroups | Rows]:
+    def split(self, threads: int) -> list[RowGroups | Rows]:
         """Return the tasks for ``threads`` threads."""
         self._read_page_maps()
         runs: list[RowGroups | Rows] = []
-        single: list[Wanted] = []
+        single: list[RowSelection] = []
         for scan in self._plan.segments:
             file = self._files[scan.file]
-            request = self._wanted(scan, file)
+            request = self._selection(scan, file)
             if request is None:
                 runs += _runs(scan, file.row_groups)
             elif len(request.positions):
@@ -98,7 +98,7 @@ class Cutter:
         return [*runs, *batches(single, threads)]
 
     def _read_page_maps(self) -> None:
-        """Load all page maps for :meth:`_wanted` at once."""
+        """Load all page maps for :meth:`_selection` at once."""
         files = ((scan, self._files[scan.file]) for scan in self._plan.segments)
         page_maps = (file.page_map for scan, file in files if self._may_be_by_pages(scan, file))
         self._metadata.objects.read_page_maps(page_maps)
@@ -106,18 +106,24 @@ class Cutter:
     def _may_be_by_pages(self, scan: SegmentScan, file: Segment) -> bool:
         return len(self._schema) > 0 and (scan.positions is not None or file.rows <= SMALL_ROWS)
 
-    def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
+    def _selection(self, scan: SegmentScan, file: Segment) -> RowSelection | None:
         """Return the rows of a segment to read by page, or None if row groups are faster."""
         if not self._may_be_by_pages(scan, file):
             return None
         dead, positions = self._plan.snapshot.vector(scan.file), scan.positions
         if positions and scan.row_groups is None and positions.max() < file.rows:
-            return self._placed(scan.file, live_positions(positions, dead), file.rows, self._schema)
+            return self._page_request(
+                scan.file, live_positions(positions, dead), file.rows, self._schema
+            )
         rows = rows_in(file.row_groups, scan.row_groups)
         positions = rows if positions is None else rows & positions
-        return self._placed(scan.file, live_positions(positions, dead), len(rows), self._schema)
+        return self._page_request(
+            scan.file, live_positions(positions, dead), len(rows), self._schema
+        )
 
-    def some(self, task: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
+    def select(
+        self, task: RowGroups, numbers: Int64Array, schema: pa.Schema
+    ) -> RowSelection | None:
         """Return the rows ``numbers`` (ascending) of ``task`` to read by page, or None if row
         groups are faster.
         """
@@ -125,18 +131,18 @@ class Cutter:
         before = np.cumsum(rows) - rows
         row_group = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[row_group]
-        return self._placed(task.scan.file, positions, task.rows, schema)
+        return self._page_request(task.scan.file, positions, task.rows, schema)
 
-    def _placed(
+    def _page_request(
         self, number: int, positions: Int64Array, rows: int, schema: pa.Schema
-    ) -> Wanted | None:
+    ) -> RowSelection | None:
         file = self._files[number]
         names = self._names if schema is self._schema else frozenset(schema.names)
         form = form_of(self._plan.snapshot.definition, file.id, schema)
-        return placed(self._metadata, number, file, positions, rows, names, form)
+        return page_request(self._metadata, number, file, positions, rows, names, form)
 
 
-def placed(
+def page_request(
     metadata: Metadata,
     number: int,
     file: Segment,
@@ -144,7 +150,7 @@ def placed(
     rows: int,
     names: frozenset[str],
     form: Form | None,
-) -> Wanted | None:
+) -> RowSelection | None:
     """Return a request to read ``positions`` of file ``number`` by page.
 
     Returns None if that is impossible, or slower than reading ``rows`` rows by row groups.
@@ -164,7 +170,7 @@ def placed(
     offset, length = file.block_offset, file.block_length
     file_bytes = metadata.objects.data_files.get(file.path, file.size) if len(positions) else None
     parquet = None if file_bytes is None else file_bytes.slice(offset, length)
-    return Wanted(file.path, offset, length, parquet, page_map, positions, number, form)
+    return RowSelection(file.path, offset, length, parquet, page_map, positions, number, form)
 
 
 def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
@@ -182,10 +188,10 @@ def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
     return None
 
 
-def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
+def batches(requests: Sequence[RowSelection], threads: int) -> list[Rows]:
     """Return the rows to read by page as tasks, enough for ``threads`` threads."""
-    together: dict[object, list[Wanted]] = {}
-    for request in wanted:
+    together: dict[object, list[RowSelection]] = {}
+    for request in requests:
         together.setdefault((request.page_map.columns, request.form), []).append(request)
     return [rows for group in together.values() for rows in _batches(group, threads)]
 
@@ -217,13 +223,13 @@ def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
     return 5 * _decoded(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
 
 
-def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
-    """Yield ``wanted`` as tasks of limited size, if possible enough for ``threads`` threads."""
-    sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in wanted]
+def _batches(requests: Sequence[RowSelection], threads: int) -> Iterator[Rows]:
+    """Yield ``requests`` as tasks of limited size, if possible enough for ``threads`` threads."""
+    sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in requests]
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
-    batch: list[Wanted] = []
+    batch: list[RowSelection] = []
     filled = 0
-    for request, size in zip(wanted, sizes, strict=True):
+    for request, size in zip(requests, sizes, strict=True):
         for part in _parts(request, limit) if size > limit else (request,):
             if batch and filled + min(size, limit) > limit:
                 yield Rows(tuple(batch))
@@ -234,14 +240,14 @@ def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
         yield Rows(tuple(batch))
 
 
-def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
+def _parts(request: RowSelection, rows: int) -> Iterator[RowSelection]:
     """Split the rows of a segment into tasks that decode at most ``rows`` rows or one page."""
-    block = _block_rows(wanted.page_map)
-    number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(
+    block = _block_rows(request.page_map)
+    number = np.cumsum(np.append(0, np.diff(request.positions // block) > 0)) // max(
         1, rows // block
     )
-    for part in np.split(wanted.positions, np.flatnonzero(np.diff(number)) + 1):
-        yield replace(wanted, positions=part)
+    for part in np.split(request.positions, np.flatnonzero(np.diff(number)) + 1):
+        yield replace(request, positions=part)
 
 
 def _runs(scan: SegmentScan, row_group_rows: Sequence[int]) -> Iterator[RowGroups]:

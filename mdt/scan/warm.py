@@ -70,7 +70,7 @@ class _Kind:
     """
 
     name: str
-    wanted: Sequence[Any]
+    objects: Sequence[Any]
     load: Callable[[Any], int]
     cache: Recent[Any, Any] | None = None
 
@@ -90,37 +90,37 @@ def warm(
         specs: Indexes whose summaries to load.
     """
     selected = [kind for kind in _kinds(metadata, snapshot, specs) if kind.name in kinds]
-    total = sum(len(kind.wanted) for kind in selected)
+    total = sum(len(kind.objects) for kind in selected)
     counts: dict[str, int] = {}
     size = before = 0
     with ThreadPoolExecutor(threads) as pool:
         for kind in selected:
             completed = before
-            for sizes in _loaded(pool, kind):
+            for sizes in _load_batches(pool, kind):
                 counts[kind.name] = counts.get(kind.name, 0) + sum(map(bool, sizes))
                 size, completed = size + sum(sizes), completed + len(sizes)
                 if progress is not None:
                     progress(completed, total)
-            before += len(kind.wanted)
+            before += len(kind.objects)
     counts.pop("files", None)
     return WarmResult(snapshot.seq, bytes=size, **counts)
 
 
-def _loaded(pool: Executor, kind: _Kind) -> Iterator[list[int]]:
+def _load_batches(pool: Executor, kind: _Kind) -> Iterator[list[int]]:
     """Load objects until the cache begins to evict, and yield their sizes in batches, 0 if
     damaged.
     """
 
-    def load(wanted: Any) -> int:
+    def load(item: Any) -> int:
         with suppress(Corrupt):
-            return kind.load(wanted)
+            return kind.load(item)
         return 0
 
     dropped = 0 if kind.cache is None else kind.cache.dropped
-    for first in range(0, len(kind.wanted), _AT_A_TIME):
+    for first in range(0, len(kind.objects), _AT_A_TIME):
         if kind.cache is not None and kind.cache.dropped > dropped:
             return
-        yield list(pool.map(load, kind.wanted[first : first + _AT_A_TIME]))
+        yield list(pool.map(load, kind.objects[first : first + _AT_A_TIME]))
 
 
 def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iterator[_Kind]:

@@ -16,7 +16,7 @@ from mdt.limits import OPERATIONS_AT_ONCE_MAX, OPERATIONS_WAITING_MAX
 T = TypeVar("T")
 
 
-class AtOnce:
+class StorageThreads:
     """A thread pool that waits for a storage.
 
     A caller that waits for an operation which no thread has started yet runs it itself. Operations
@@ -34,12 +34,12 @@ class AtOnce:
         Call that function once. If the queue is full, ``act`` runs in the calling thread.
         """
         if not self._free.acquire(blocking=False):
-            return _done(act)
+            return _run_now(act)
         try:
             future = self._threads.submit(act)
         except RuntimeError:  # the interpreter is shutting down
             self._free.release()
-            return _done(act)
+            return _run_now(act)
         future.add_done_callback(self._ended)
         return lambda: act() if future.cancel() else future.result()
 
@@ -47,7 +47,7 @@ class AtOnce:
         self._free.release()
 
 
-def _done(act: Callable[[], T]) -> Callable[[], T]:
+def _run_now(act: Callable[[], T]) -> Callable[[], T]:
     future: Future[T] = Future()
     try:
         future.set_result(act())

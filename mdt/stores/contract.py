@@ -139,13 +139,13 @@ class Storage(ABC):
 
     @abstractmethod
     def list_dir(
-        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """Return the objects directly in the directory ``prefix``, sorted by path.
 
         Args:
             after, before: Exclusive bounds of the paths. An empty bound has no effect.
-            known: Paths to leave out. Skipped entries cost almost nothing.
+            skip: Paths to leave out. Skipped entries cost almost nothing.
         """
 
     @abstractmethod
@@ -198,7 +198,7 @@ class Storage(ABC):
         They start in this order and may end in any order. An error is raised after all started
         operations have ended.
         """
-        return awaited([self.begin(act) for act in acts])
+        return wait_all([self.begin(act) for act in acts])
 
     def each(self, acts: Iterable[Callable[[], T]]) -> Iterator[T]:
         """Run independent ``acts`` and yield their results in order.
@@ -286,7 +286,7 @@ class Storage(ABC):
             )
 
 
-def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
+def wait_all(waiting: Sequence[Callable[[], T]]) -> list[T]:
     """Call all functions in ``waiting`` and return their results.
 
     If some fail, the first error is raised after all have ended.
@@ -364,7 +364,7 @@ def parts(data: Data) -> list[memoryview]:
     return [memoryview(buffer).cast("B") for buffer in buffers if len(memoryview(buffer))]
 
 
-def joined(data: Data) -> bytes:
+def to_bytes(data: Data) -> bytes:
     """Return ``data`` as one bytes object. A bytes object is not copied.
 
     >>> joined([b"ab", b"c"])

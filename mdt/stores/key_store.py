@@ -20,7 +20,7 @@ from mdt.forking import OwnLock
 from mdt.limits import DIRECTORIES_OPEN_MAX
 from mdt.session import Guarded, Recent, in_session
 from mdt.stores.contract import Buffer
-from mdt.stores.lmdb_file import opened
+from mdt.stores.lmdb_file import open_environment
 from mdt.stores.own_directory import user_directory
 
 _MAP_BYTES = 1 << 36
@@ -126,7 +126,7 @@ class LmdbStore:
         Raises StoreFailed if the file cannot be opened.
         """
         try:
-            self._env = opened(
+            self._env = open_environment(
                 directory,
                 "keys",
                 map_size=_MAP_BYTES,

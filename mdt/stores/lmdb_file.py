@@ -27,7 +27,7 @@ _TURN = "turn"
 """Lock file: openers of the environment hold a shared lock on it, removers an exclusive lock."""
 
 
-def opened(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
+def open_environment(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
     """Open the LMDB environment in ``directory``, creating a store of this ``kind`` if necessary.
 
     Args:
@@ -47,7 +47,7 @@ def opened(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
 
 
 @contextmanager
-def turn(directory: str, kind: str) -> Iterator[int]:
+def opening_lock(directory: str, kind: str) -> Iterator[int]:
     """Lock ``directory`` while an environment is opened, and yield the lock for :func:`remove`.
 
     Raises OSError without waiting if another process is removing the store, and if the directory is
@@ -75,13 +75,13 @@ def identity(directory: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def remove(directory: str, holding: int) -> None:
-    """Remove the environment in ``directory``. ``holding`` is the lock from :func:`turn`.
+def remove(directory: str, lock: int) -> None:
+    """Remove the environment in ``directory``. ``lock`` is the lock from :func:`opening_lock`.
 
     Processes that have it open keep the old files and locks, and do not see the next environment.
     Raises OSError if another process is opening it.
     """
-    fcntl.lockf(holding, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     for name in (_LOCKS, _DATA):  # locks first: old locks must never refer to new data
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(directory, name))

@@ -24,7 +24,7 @@ import pyarrow as pa
 from mdt import errors
 from mdt.forking import OwnLock
 from mdt.session import in_session
-from mdt.stores.concurrent_io import AtOnce
+from mdt.stores.concurrent_io import StorageThreads
 from mdt.stores.contract import (
     Data,
     Listing,
@@ -106,7 +106,7 @@ class LocalStorage(Storage):
 
     def __reduce__(self) -> Any:
         """Pickle the path. Unpickling opens the same directory."""
-        return _reopened, (self._root, self.is_durable)
+        return _open_local, (self._root, self.is_durable)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See :class:`Storage`."""
@@ -215,12 +215,12 @@ class LocalStorage(Storage):
             )
 
     def list_dir(
-        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`. Skips the stat call for files that are filtered out."""
         with _translated(prefix):
             infos = self._walk(
-                check_directory(prefix), recursive=False, after=after, before=before, known=known
+                check_directory(prefix), recursive=False, after=after, before=before, skip=skip
             )
             return sorted(infos, key=lambda info: info.path)
 
@@ -420,7 +420,7 @@ class LocalStorage(Storage):
         recursive: bool,
         after: str = "",
         before: str = "",
-        known: Container[str] = frozenset(),
+        skip: Container[str] = frozenset(),
     ) -> Iterator[ObjectInfo]:
         pending = [prefix]
         while pending:
@@ -433,7 +433,7 @@ class LocalStorage(Storage):
                     children = list(entries)
                 for entry in children:
                     path = f"{directory}/{entry.name}" if directory else entry.name
-                    if path in known or not is_between(path, after, before):
+                    if path in skip or not is_between(path, after, before):
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         pending.extend([path] if recursive else [])
@@ -513,10 +513,10 @@ def _translated(path: str) -> Iterator[None]:
 
 
 @in_session
-def _flushing() -> AtOnce:
+def _flushing() -> StorageThreads:
     """Return the threads that wait for disks, shared by all local storages of the process."""
-    return AtOnce()
+    return StorageThreads()
 
 
-def _reopened(root: str, durable: bool) -> LocalStorage:
+def _open_local(root: str, durable: bool) -> LocalStorage:
     return LocalStorage(root, durable=durable)

@@ -10,7 +10,7 @@ from functools import cache
 import pyarrow as pa
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return freed memory that Arrow and the C library retain. Safe at any time and from any
     thread.
 

@@ -40,7 +40,7 @@ class Mappings:
                 self._watched.popitem(last=False)
         return pa.BufferReader(data)
 
-    def cut(self) -> str | None:
+    def truncated_path(self) -> str | None:
         """Return the path of an object that has become shorter since it was mapped, or None.
 
         The operating system kills a process that reads a mapping past the end of its file, so call

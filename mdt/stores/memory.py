@@ -21,9 +21,9 @@ from mdt.stores.contract import (
     check_size,
     is_between,
     is_temporary,
-    joined,
     missing,
     name_taken,
+    to_bytes,
 )
 
 _CLOCK_START_US = 1_700_000_000_000_000
@@ -87,7 +87,7 @@ class MemoryStorage(Storage):
 
     def put_if_absent(self, path: str, data: Data) -> bool:
         """See :class:`Storage`."""
-        content = joined(data)
+        content = to_bytes(data)
         with self._lock:
             if check_path(path) in self._objects:
                 return False
@@ -97,7 +97,7 @@ class MemoryStorage(Storage):
 
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
-        content = joined(data)
+        content = to_bytes(data)
         with self._lock:
             self._objects[check_path(path)] = (content, self._now_us)
             self._touch(path)
@@ -126,15 +126,13 @@ class MemoryStorage(Storage):
         )
 
     def list_dir(
-        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
         infos = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
         return [
-            info
-            for info in infos
-            if is_between(info.path, after, before) and info.path not in known
+            info for info in infos if is_between(info.path, after, before) and info.path not in skip
         ]
 
     def children(self, prefix: str) -> Names:

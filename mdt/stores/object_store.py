@@ -23,7 +23,7 @@ from obstore.store import from_url
 from mdt import errors
 from mdt.forking import this_process
 from mdt.session import for_life
-from mdt.stores.concurrent_io import AtOnce
+from mdt.stores.concurrent_io import StorageThreads
 from mdt.stores.contract import (
     Data,
     Listing,
@@ -36,8 +36,8 @@ from mdt.stores.contract import (
     check_size,
     is_between,
     is_temporary,
-    joined,
     name_taken,
+    to_bytes,
 )
 from mdt.stores.options import (
     SERVICES,
@@ -47,7 +47,13 @@ from mdt.stores.options import (
     refuse_secrets,
 )
 from mdt.stores.positioned_file import RangeFile
-from mdt.stores.store_errors import Place, explained, refused_options, says_conflict, shows_secrets
+from mdt.stores.store_errors import (
+    Place,
+    contains_secrets,
+    convert_error,
+    is_conflict,
+    refused_options,
+)
 
 _PROBE_PATH = ".hoodie/.mdt/probe"
 _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses the second one\n"
@@ -85,10 +91,10 @@ class ObjectStorage(Storage):
             dict(parsed.public) if store is None else _public_options(scheme, store)
         )
         self._place = Place(self.url, parsed.secrets)
-        self._store = _made(url, parsed, self._place) if store is None else store
+        self._store = _create_store(url, parsed, self._place) if store is None else store
         self._conditional_put: bool | None = None
         self._lock = threading.Lock()
-        self._at_once = AtOnce()
+        self._at_once = StorageThreads()
 
     def __repr__(self) -> str:
         return f"<objects below {self.url}>"
@@ -138,7 +144,7 @@ class ObjectStorage(Storage):
         """See :class:`Storage`. An existing object with the same bytes is accepted: it comes from
         an earlier try whose reply was lost.
         """
-        if not self._put(path, data, mode="create") and self.read(path) != joined(data):
+        if not self._put(path, data, mode="create") and self.read(path) != to_bytes(data):
             raise name_taken(path)
 
     def put_if_absent(self, path: str, data: Data) -> bool:
@@ -172,7 +178,7 @@ class ObjectStorage(Storage):
             return _infos(obstore.list(self._store, directory or None, chunk_size=1000).collect())
 
     def list_dir(
-        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`. With ``after``, deeper objects are listed and filtered out, so pass
         a close ``before``.
@@ -195,9 +201,7 @@ class ObjectStorage(Storage):
                     if _is_direct(entry["path"], directory)
                 )
         return [
-            info
-            for info in infos
-            if is_between(info.path, after, before) and info.path not in known
+            info for info in infos if is_between(info.path, after, before) and info.path not in skip
         ]
 
     def children(self, prefix: str) -> Names:
@@ -234,11 +238,13 @@ class ObjectStorage(Storage):
         try:
             yield
         except (exceptions.BaseError, OSError, NotImplementedError) as error:
-            hides_cause = isinstance(error, FileNotFoundError) or shows_secrets(error, self._place)
-            raise explained(error, path, self._place) from (None if hides_cause else error)
+            hides_cause = isinstance(error, FileNotFoundError) or contains_secrets(
+                error, self._place
+            )
+            raise convert_error(error, path, self._place) from (None if hides_cause else error)
 
     def _put(self, path: str, data: Data, mode: Any) -> bool:
-        content = joined(data)
+        content = to_bytes(data)
         for attempt in range(_CONFLICTS_MAX):
             if attempt:
                 self.sleep(_CONFLICT_SECONDS * attempt)
@@ -251,7 +257,7 @@ class ObjectStorage(Storage):
                 except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
                     if mode != "create":
                         raise
-                    if not says_conflict(error):
+                    if not is_conflict(error):
                         return False
         raise errors.Unavailable(
             f"the store rejected every attempt to write {path!r} because of a concurrent write"
@@ -286,7 +292,7 @@ class ObjectStorage(Storage):
 
 
 @for_life
-def _speaking() -> set[int]:
+def _obstore_processes() -> set[int]:
     """Return the id of the process in which obstore started its threads, if any.
 
     A forked child does not have these threads and would wait forever.
@@ -296,7 +302,7 @@ def _speaking() -> set[int]:
 
 def _refuse_forked(url: str) -> None:
     """Raise Unsupported in a process that was forked after its parent had used an object store."""
-    process, speaking = this_process(), _speaking()
+    process, speaking = this_process(), _obstore_processes()
     if process not in speaking:
         if speaking:
             raise errors.Unsupported(
@@ -348,24 +354,26 @@ def store_url(store: Any) -> str:
     )
 
 
-def _made(url: str, given: StoreOptions, place: Place) -> Any:
+def _create_store(url: str, options: StoreOptions, place: Place) -> Any:
     """Return a new obstore store.
 
     Raises Invalid if obstore rejects the options or the environment. The error shows no values,
     because a rejected value may be a misplaced secret.
     """
-    unseen = Place(place.url, sorted(given.config.values(), key=len, reverse=True))
+    unseen = Place(place.url, sorted(options.config.values(), key=len, reverse=True))
     try:
         if url.startswith("memory:"):
             return from_url(url)
         return from_url(
             url,
-            config=dict(given.config),  # type: ignore[call-overload]
-            client_options=dict(given.client),
-            retry_config=dict(given.retry),
+            config=dict(options.config),  # type: ignore[call-overload]
+            client_options=dict(options.client),
+            retry_config=dict(options.retry),
         )
     except (exceptions.BaseError, OSError, ValueError, TypeError) as error:
-        raise refused_options(error, unseen) from (None if shows_secrets(error, unseen) else error)
+        raise refused_options(error, unseen) from (
+            None if contains_secrets(error, unseen) else error
+        )
 
 
 def _public_options(scheme: str, store: Any) -> dict[str, str]:

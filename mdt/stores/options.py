@@ -257,7 +257,7 @@ def parse_store_options(
     texts: dict[str, str] = {}
     typed: dict[str, Any] = {}
     for name, value in given.items():
-        option, kind = _known(name, services)
+        option, kind = _find_option(name, services)
         text = _text(name, value)
         if texts.setdefault(option, text) != text:
             raise Invalid(
@@ -267,10 +267,10 @@ def parse_store_options(
         typed[option] = _parsed(name, text, kind)
     if scheme not in SERVICES:
         return StoreOptions()
-    return _sorted(SERVICES[scheme], texts, typed, environment)
+    return _checked_options(SERVICES[scheme], texts, typed, environment)
 
 
-def _sorted(
+def _checked_options(
     service: Service,
     texts: Mapping[str, str],
     typed: Mapping[str, Any],
@@ -338,7 +338,7 @@ def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _known(name: object, services: tuple[Service, ...]) -> tuple[str, type]:
+def _find_option(name: object, services: tuple[Service, ...]) -> tuple[str, type]:
     """Return obstore's name and the type of an option."""
     if isinstance(name, str):
         for service in services:

@@ -16,7 +16,7 @@ import lmdb
 from mdt.limits import DIRECTORIES_OPEN_MAX
 from mdt.session import Guarded, Recent, in_session
 from mdt.stores.contract import Buffer
-from mdt.stores.lmdb_file import DAMAGED, identity, opened, remove, turn
+from mdt.stores.lmdb_file import DAMAGED, identity, open_environment, opening_lock, remove
 from mdt.stores.own_directory import NotOurs, user_directory
 
 _KIND = "pages"
@@ -45,7 +45,7 @@ class PageCache:
         self._env: lmdb.Environment | None = None
         self.refusal, self.said = "", set[str]()
         try:
-            with suppress(lmdb.Error), turn(directory, _KIND) as holding:
+            with suppress(lmdb.Error), opening_lock(directory, _KIND) as holding:
                 try:
                     self._open()
                 except DAMAGED:
@@ -58,7 +58,7 @@ class PageCache:
 
     def _open(self) -> None:
         size = self._bytes_max + self._bytes_max // 4 + _SLACK_BYTES
-        env = opened(
+        env = open_environment(
             self._directory,
             _KIND,
             map_size=size,
@@ -120,7 +120,7 @@ class PageCache:
         Processes that have it open keep it.
         """
         self._env = None
-        with suppress(OSError), turn(self._directory, _KIND) as holding:
+        with suppress(OSError), opening_lock(self._directory, _KIND) as holding:
             if identity(self._directory) == self._identity:
                 remove(self._directory, holding)
 

@@ -88,7 +88,7 @@ class Place:
         return _USER.sub("***@", _SIGNED.sub(r"\1=***", text))
 
 
-def explained(error: BaseException, path: str, place: Place) -> MdtError:
+def convert_error(error: BaseException, path: str, place: Place) -> MdtError:
     """Convert an obstore error for ``path``."""
     text = str(error)
     if _NO_BUCKET.search(text):
@@ -97,7 +97,7 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
             hint="create it, or check its name, the account and the endpoint",
         )
     if isinstance(error, FileNotFoundError):
-        return _nowhere(error, path, place) if _PUT in text else missing(path)
+        return _no_destination(error, path, place) if _PUT in text else missing(path)
     if _NO_CREDENTIALS.search(text):
         return Unavailable(
             f"no credentials were found for {place.url}", hint=place.service.credentials
@@ -105,7 +105,7 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
     if _WRONG_REGION.search(text):
         return _wrong_region(text, place)
     if isinstance(error, (exceptions.NotSupportedError, NotImplementedError)):
-        return Unsupported(f"the store cannot do this for {path!r}: {said(error, place)}")
+        return Unsupported(f"the store cannot do this for {path!r}: {error_text(error, place)}")
     by_rights = isinstance(
         error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     )
@@ -114,9 +114,9 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
     return _no_answer(error, path, place)
 
 
-def _nowhere(error: BaseException, path: str, place: Place) -> MdtError:
+def _no_destination(error: BaseException, path: str, place: Place) -> MdtError:
     return Unavailable(
-        f"the store found no destination for {path!r}: {said(error, place)}",
+        f"the store found no destination for {path!r}: {error_text(error, place)}",
         hint=(
             f"the bucket {place.bucket!r} may not exist: check its name, the account and the"
             " endpoint"
@@ -144,7 +144,7 @@ def _refused(error: BaseException, path: str, place: Place) -> MdtError:
             "check the credentials, which may have expired: the store gives no reason in this case"
         )
     target = f"{act} {path or '/'!r}" if act else repr(path or "/")
-    return Unavailable(f"the store refused {target}: {said(error, place)}", hint=hint)
+    return Unavailable(f"the store refused {target}: {error_text(error, place)}", hint=hint)
 
 
 def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
@@ -162,7 +162,7 @@ def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
                 " then try again"
             ),
         )
-    return Unavailable(f"the store failed on {path!r}: {said(error, place)}")
+    return Unavailable(f"the store failed on {path!r}: {error_text(error, place)}")
 
 
 def _wrong_region(text: str, place: Place) -> MdtError:
@@ -180,15 +180,16 @@ def refused_options(error: BaseException, place: Place) -> MdtError:
     text = str(error)
     if _NO_CREDENTIALS.search(text):
         return Invalid(
-            f"credentials are incomplete: {said(error, place)}", hint=place.service.credentials
+            f"credentials are incomplete: {error_text(error, place)}",
+            hint=place.service.credentials,
         )
     return Invalid(
-        f"the store for {place.url} cannot be created: {said(error, place)}",
+        f"the store for {place.url} cannot be created: {error_text(error, place)}",
         hint="check storage_options and the environment",
     )
 
 
-def said(error: BaseException, place: Place) -> str:
+def error_text(error: BaseException, place: Place) -> str:
     """Return the service's answer, or else the first line of the error, without secrets."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = _ANSWER.search(text)
@@ -197,7 +198,7 @@ def said(error: BaseException, place: Place) -> str:
     )
 
 
-def says_conflict(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Return True if a conditional put was refused because of a concurrent put.
 
     obstore reports this as an existing object.
@@ -205,7 +206,7 @@ def says_conflict(error: BaseException) -> bool:
     return _UNDER_WAY.search(str(error)) is not None
 
 
-def shows_secrets(error: BaseException, place: Place) -> bool:
+def contains_secrets(error: BaseException, place: Place) -> bool:
     """Return True if the text of ``error`` contains a secret. It must then not be attached as a
     cause.
     """

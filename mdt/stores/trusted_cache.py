@@ -162,14 +162,14 @@ def _require(is_so: bool, name: str) -> None:
         raise PermissionError(name)
 
 
-def is_ours(told: os.stat_result) -> bool:
+def is_ours(status: os.stat_result) -> bool:
     """Return True if a file belongs to the user of this process."""
-    return told.st_uid == os.geteuid()
+    return status.st_uid == os.geteuid()
 
 
-def is_ours_alone(told: os.stat_result) -> bool:
+def is_ours_alone(status: os.stat_result) -> bool:
     """Return True if a file belongs to the user of this process and nobody else can access it."""
-    return is_ours(told) and not told.st_mode & 0o077
+    return is_ours(status) and not status.st_mode & 0o077
 
 
 def _digest(name: str, data: bytes) -> bytes:

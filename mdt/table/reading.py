@@ -165,7 +165,7 @@ class Reading(Handle):
         """
         one_of("missing", missing, ("null", "skip", "error"))
         snapshot = self.snapshot(as_of)
-        request = late.scan_keys.asked_keys(keys, snapshot.definition)
+        request = late.scan_keys.parse_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
         threads = self.options.threads("reader")
         with self._metadata.reading(snapshot):

@@ -22,7 +22,7 @@ from mdt import late
 from mdt.arguments import shown, whole_number
 from mdt.errors import Invalid, MdtError
 from mdt.forking import this_process
-from mdt.scan.key_columns import deleted_keys
+from mdt.scan.key_columns import as_key_table
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import to_table
 from mdt.write.by_name import DELETE, operation_of, rule_of
@@ -133,7 +133,7 @@ class Writer:
         """
         refuse_condition(self._table.metadata, self._table.snapshot(), keys)
         rows = to_table(
-            deleted_keys(_in_process(keys), self._definition), self._definition.declared
+            as_key_table(_in_process(keys), self._definition), self._definition.declared
         )
         return self._enqueue("delete", normalize_keys(rows, self._definition))
 

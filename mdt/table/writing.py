@@ -552,7 +552,7 @@ class Writing(Handle):
                 return self._write_on_engine(frame, name, progress, blend, ends)
         if is_delete:
             late.lookup.refuse_condition(self._metadata, begun, data)
-            data = late.scan_keys.deleted_keys(data, definition)
+            data = late.scan_keys.as_key_table(data, definition)
         parts = pieces(data, definition.declared)
         if parts is not None:
             engine = late.spilling.engine_of(self.options, progress)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Hashable
 from typing import Any, Literal, TypeVar
 
 from mdt import errors
-from mdt.stores.contract import Answers, Data, Listing, Names, Storage, joined, temporary_name
+from mdt.stores.contract import Answers, Data, Listing, Names, Storage, temporary_name, to_bytes
 
 Mode = Literal["before", "after", "torn", "lost_reply"]
 """The failure: the operation is not executed, executed, half executed, or executed with an error as
@@ -141,13 +141,13 @@ class FaultyStorage(Storage):
         return self._look("list", prefix, lambda: self.inner.list(prefix))
 
     def list_dir(
-        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`."""
         return self._look(
             "list_dir",
             prefix,
-            lambda: self.inner.list_dir(prefix, after=after, before=before, known=known),
+            lambda: self.inner.list_dir(prefix, after=after, before=before, skip=skip),
         )
 
     def children(self, prefix: str) -> Names:
@@ -237,5 +237,5 @@ class FaultyStorage(Storage):
 
 
 def _half(data: Data) -> bytes:
-    content = joined(data)
+    content = to_bytes(data)
     return content[: len(content) // 2]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from mdt.stores.concurrent_io import AtOnce
+from mdt.stores.concurrent_io import StorageThreads
 from mdt.stores.contract import Storage
 from mdt.stores.positioned_file import RangeFile
 from mdt.testing.faulty import FaultyStorage
@@ -59,7 +59,7 @@ class SlowStorage(FarStorage):
     def __init__(self, inner: Storage, seconds: float) -> None:
         super().__init__(inner)
         self.seconds = seconds
-        self._at_once = AtOnce()
+        self._at_once = StorageThreads()
 
     def begin(self, act: Callable[[], Result]) -> Callable[[], Result]:
         """See :class:`Storage`. Runs in another thread."""

@@ -24,7 +24,7 @@ from mdt.forking import cached_property
 from mdt.hudi import base_file
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
-from mdt.hudi.record_keys import rising, sort_keys
+from mdt.hudi.record_keys import sort_keys, sort_permutation
 from mdt.metadata.files import key_map
 from mdt.metadata.files.large_key_map import LargeKeyMap
 from mdt.metadata.files.segment_columns import read_columns
@@ -34,7 +34,7 @@ from mdt.parquet import digests, page_map
 from mdt.parquet.digests import Footer, footer_reference
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask
-from mdt.stores.malloc_trim import give_back
+from mdt.stores.malloc_trim import release_memory
 from mdt.stores.scratch import Scratch, Sink
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import filling
@@ -185,7 +185,7 @@ def rewritten(
                 yield whole
                 future.result()
                 del whole, group, at  # so that their memory can be released
-                give_back()
+                release_memory()
 
         digests_of_groups = base_file.encode_groups(
             described(),
@@ -193,7 +193,7 @@ def rewritten(
             rows=base.rows + len(come),
             unbounded=unbounded,
             avro_schema=avro_schema,
-            said=description.said,
+            footer_values=description.said,
             compression=options.compression,
             page_bytes=options.page_bytes,
             bloom_type=options.bloom_filter_type,
@@ -207,7 +207,7 @@ def rewritten(
         footer_reference(data),
         description.summaries.finished(),
         description.key_map.encode(),
-        page_map.encoded(data, digests_of_groups),
+        page_map.encode_file(data, digests_of_groups),
     )
     return encoded, description.fresh
 
@@ -220,7 +220,7 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
     keys, order = None, np.arange(len(come))
     if by_key and len(come):
         keys = sort_keys(come.select(key), key)
-        by_keys = rising(keys)
+        by_keys = sort_permutation(keys)
         if by_keys is not None:
             order, keys = by_keys, keys.take(pa.array(by_keys))
     start = 0
@@ -233,7 +233,7 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
         # New rows with the last key of this piece must wait: the next piece may have base rows with
         # the same key, which come first.
         end = start + _below(keys.slice(start), piece_keys[-1])
-        place = rising(pa.concat_arrays([piece_keys, keys.slice(start, end - start)]))
+        place = sort_permutation(pa.concat_arrays([piece_keys, keys.slice(start, end - start)]))
         combined = base_file.stack([piece, taken(come, order[start:end])])
         at, start = np.concatenate([at, order[start:end]]), end
         yield (combined, at) if place is None else (taken(combined, place), at[place])

@@ -27,7 +27,7 @@ from mdt.hudi import base_file, log_file
 from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.plain_arrays import plain
-from mdt.hudi.record_keys import rising, sort_keys
+from mdt.hudi.record_keys import sort_keys, sort_permutation
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
 from mdt.metadata import key_indexes
 from mdt.metadata.files import key_map, paths
@@ -38,7 +38,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
-from mdt.stores.contract import Data, awaited
+from mdt.stores.contract import Data, wait_all
 from mdt.write.assign import NEW
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom
@@ -161,7 +161,7 @@ class WriteJob:
         """Wait until all files made by :meth:`run` are stored. Raises the first error."""
         self._store_gathered()
         waiting = [self._uploads.popleft() for _ in range(len(self._uploads))]
-        awaited(waiting)
+        wait_all(waiting)
 
     def stopped(self) -> None:
         """Wait for running uploads and cancel the rest. Raises the first error."""
@@ -198,7 +198,7 @@ class WriteJob:
 
     def _store_gathered(self) -> None:
         if self._storing is not None and self._gathered:
-            self._uploads.append(self._storing.submit(awaited, self._gathered.copy()).result)
+            self._uploads.append(self._storing.submit(wait_all, self._gathered.copy()).result)
             self._gathered.clear()
 
     def run(self, task: int, work: Slice) -> Written:
@@ -253,7 +253,7 @@ class WriteJob:
                 compression=options.compression,
                 page_bytes=options.page_bytes,
             )
-            pages = page_map.encoded(data, digests) if len(table) else None
+            pages = page_map.encode_file(data, digests) if len(table) else None
             return Encoded(
                 data, len(table), row_groups, footer_reference(data), summaries(), key_map(), pages
             )
@@ -402,7 +402,7 @@ class WriteJob:
         keys = sort_keys(taken(table.select(key), at), key)
         if not is_sorted(keys.slice(0, settled)):
             return at
-        order = rising(keys)
+        order = sort_permutation(keys)
         return at if order is None else at[order]
 
     def _log(self, task: int, work: Slice) -> Written:

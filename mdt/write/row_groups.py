@@ -11,7 +11,7 @@ import pyarrow as pa
 from indexes.arrays import stable_order
 from indexes.base import Int64Array, KeyHashes
 from mdt.commit.conflicts import TABLE
-from mdt.hudi.record_keys import rising
+from mdt.hudi.record_keys import sort_permutation
 from mdt.metadata.keys.locate import Located
 from mdt.write.assign import NEW, Assignment, Place
 from mdt.write.normalize import Batch
@@ -107,7 +107,7 @@ def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
         return rows
     if len(rows) != len(keys):
         keys = keys.take(pa.array(rows))
-    order = rising(keys)
+    order = sort_permutation(keys)
     if order is None:
         return rows
     return rows[order]

@@ -25,7 +25,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, report_each
-from mdt.stores.contract import awaited
+from mdt.stores.contract import wait_all
 from mdt.write.marked_files import Placed
 from mdt.write.new_files import WriteJob, Written
 from mdt.write.slices import Slice
@@ -189,7 +189,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
         # Without gained keys the package of the key index need not be installed.
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
     storage = shared.metadata.storage
-    awaited([storage.begin_storing(partial(objects.write, storage)), shared.uploaded])
+    wait_all([storage.begin_storing(partial(objects.write, storage)), shared.uploaded])
     return Changes(files, removed, vectors, key_parts)
 
 

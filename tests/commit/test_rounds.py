@@ -32,8 +32,8 @@ from mdt.errors import Unavailable
 from mdt.services.checking import log, timeline, unfinished
 from mdt.services.checking.state import TableState
 from mdt.session import Recent
-from mdt.stores.concurrent_io import AtOnce
-from mdt.stores.contract import awaited
+from mdt.stores.concurrent_io import StorageThreads
+from mdt.stores.contract import wait_all
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.slow import CountingStorage, SlowStorage
@@ -159,7 +159,7 @@ def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type
 
 
 def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are():
-    at_once = AtOnce()
+    at_once = StorageThreads()
 
     def tree(depth):
         if not depth:
@@ -171,13 +171,13 @@ def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_tha
 
 
 def test_an_error_is_raised_when_everything_else_has_ended():
-    at_once, ended = AtOnce(), []
+    at_once, ended = StorageThreads(), []
 
     def fails():
         raise Unavailable("no answer")
 
     with pytest.raises(Unavailable, match="no answer"):
-        awaited([at_once.begin(fails), at_once.begin(lambda: ended.append(1))])
+        wait_all([at_once.begin(fails), at_once.begin(lambda: ended.append(1))])
     assert ended == [1]
 
 

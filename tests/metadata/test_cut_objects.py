@@ -124,13 +124,13 @@ def test_small_objects_are_copied_and_large_ones_watched(tmp_path):
     small, _ = mappings.open("small"), mappings.open("large")
     os.truncate(tmp_path / "small", 0)
     assert small.read() == b"s" * COPIED_OBJECT_BYTES_MAX
-    assert mappings.cut() is None
+    assert mappings.truncated_path() is None
     os.truncate(tmp_path / "large", COPIED_OBJECT_BYTES_MAX)
-    assert mappings.cut() == "large"
+    assert mappings.truncated_path() == "large"
     os.unlink(tmp_path / "large")
-    assert mappings.cut() is None, "what is gone stays mapped"
+    assert mappings.truncated_path() is None, "what is gone stays mapped"
     storage.create("large", b"l")
-    assert mappings.cut() is None, "what was gone is watched no more"
+    assert mappings.truncated_path() is None, "what was gone is watched no more"
 
 
 def test_what_is_in_memory_is_not_watched():
@@ -138,4 +138,4 @@ def test_what_is_in_memory_is_not_watched():
     storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
     mappings = Mappings(storage)
     assert mappings.open("large").size() == COPIED_OBJECT_BYTES_MAX + 1
-    assert mappings.cut() is None
+    assert mappings.truncated_path() is None

@@ -4,7 +4,7 @@ import numpy as np
 
 from mdt.hudi import base_file
 from mdt.parquet import page_map
-from mdt.parquet.pages import Wanted, read_pages
+from mdt.parquet.pages import RowSelection, read_pages
 from mdt.stores.storage import MemoryStorage
 
 STORAGE = MemoryStorage()
@@ -27,7 +27,7 @@ def encoded(table, *, row_group_rows=4000, page_bytes=1024, compression="lz4"):
 def wanted(data, positions):
     """Return rows of a file, with a page map that was kept in bytes."""
     found = page_map.decode(page_map.encode(page_map.build(data)), path="", offset=0)
-    return Wanted("f", 0, data.size, data, found, np.array(sorted(positions), np.int64))
+    return RowSelection("f", 0, data.size, data, found, np.array(sorted(positions), np.int64))
 
 
 def assert_found(parts, expected):

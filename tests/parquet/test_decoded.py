@@ -27,7 +27,7 @@ KEPT = pa.array(np.arange(ROWS) % 3 > 0)
 def few_texts(table, dictionaries):
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=ROWS // 4, use_dictionary=dictionaries)
-    return decoded.few_texts(pq.read_metadata(pa.BufferReader(sink.getvalue())))
+    return decoded.low_cardinality_strings(pq.read_metadata(pa.BufferReader(sink.getvalue())))
 
 
 def test_top_level_columns_with_a_small_dictionary_in_every_row_group_have_few_texts():
@@ -44,7 +44,7 @@ def test_texts_that_were_numbers_are_those_that_were_written(monkeypatch, bytes_
     texts = TABLE.select(["many", "few", "all"])
     numbers = pa.table([c.dictionary_encode() for c in texts.columns], texts.column_names)
     for part in (lambda t: t, lambda t: t.filter(KEPT), lambda t: t[7:18], lambda t: t[:0]):
-        found = decoded.as_texts(part(numbers).select(["few", "all", "many"]), texts.schema)
+        found = decoded.decode_strings(part(numbers).select(["few", "all", "many"]), texts.schema)
         found.validate(full=True)
         assert found.equals(part(texts))
 

@@ -101,7 +101,7 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
     parquet = encoded(
         SHAPES[shape], row_group_rows=group, page_bytes=page_bytes, compression=compression
     )
-    data = page_map.encoded(parquet)
+    data = page_map.encode_file(parquet)
     assert data is not None
     found = page_map.decode(data, path="", offset=0)
     assert data == page_map.encode(found)

@@ -19,7 +19,7 @@ from indexes.testing import predicates
 from mdt.filters.order import SortKey
 from mdt.plan import proofs
 from mdt.plan.planner import ScanPlan, SegmentScan, plan
-from mdt.plan.proofs import Kept
+from mdt.plan.proofs import QueryFiles
 from mdt.scan.reader import read
 from mdt.stores.storage import MemoryStorage
 
@@ -28,9 +28,9 @@ SCHEMA = pa.schema({"id": "int64", "day": "int32", "city": "string", "fare": "fl
 
 def planned(table, predicate):
     scan = table.scan()
-    found = Kept.of(plan(scan.metadata, scan.snapshot, predicate))
+    found = QueryFiles.from_plan(plan(scan.metadata, scan.snapshot, predicate))
     if predicate is None:
-        everything = Kept.everything(scan.snapshot)
+        everything = QueryFiles.all_files(scan.snapshot)
         assert everything.files.tolist() == found.files.tolist()
     return found
 
@@ -55,7 +55,7 @@ def check(table, rows, predicate, numbers):
     for number in numbers:
         for name in columns:
             check_first(found, expected, name, number)
-        few = proofs.enough(found, number)
+        few = proofs.files_with_rows(found, number)
         if few is not None:
             count("files with enough rows that were proved")
             scans = tuple(SegmentScan(file) for file in few.tolist())
@@ -191,7 +191,7 @@ def test_the_first_rows_end_where_enough_are_before(table, column, descending, n
 def test_files_behind_a_bound_are_counted(table, column, descending, nulls_first, value, share):
     key = SortKey(column, descending, nulls_first, SCHEMA.field(column).type)
     bound = values.encode_one(pa.scalar(value, key.type))
-    assert proofs.behind(planned(table, None), key, bound) == share
+    assert proofs.share_behind(planned(table, None), key, bound) == share
 
 
 @pytest.mark.parametrize(
@@ -204,5 +204,5 @@ def test_files_behind_a_bound_are_counted(table, column, descending, nulls_first
     ],
 )
 def test_files_with_enough_rows_are_enough(table, predicate, rows, files):
-    found = proofs.enough(planned(table, predicate), rows)
+    found = proofs.files_with_rows(planned(table, predicate), rows)
     assert (found is None) == (files is None) and (found is None or len(found) == files)

@@ -80,7 +80,7 @@ def by_row_groups(monkeypatch):
 def older_writer():
     """Let page maps be written as older writers wrote them, without nested columns."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(page_map, "encoded", partial(page_map.encoded, nested=False))
+        patched.setattr(page_map, "encode_file", partial(page_map.encode_file, nested=False))
         yield
 
 
@@ -135,10 +135,10 @@ def test_fields_that_were_added_to_a_struct_later_are_read_by_pages_of_older_fil
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new page maps", "older page maps"])
 def test_page_maps_pass_the_check_and_are_put_back_as_they_were(is_old, monkeypatch):
-    storage, now = MemoryStorage(), page_map.encoded
+    storage, now = MemoryStorage(), page_map.encode_file
     with monkeypatch.context() as patched:
         if is_old:
-            patched.setattr(page_map, "encoded", partial(now, nested=False))
+            patched.setattr(page_map, "encode_file", partial(now, nested=False))
         table = filled(storage)
     assert table.check().ok
     stored = table.snapshot().segment(0).page_map

@@ -216,7 +216,7 @@ def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(pa
 def test_a_cache_is_not_removed_while_another_process_opens_one(tmp_path):
     claim(str(tmp_path), "pages")
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
-    with lmdb_file.turn(str(tmp_path), "pages"):
+    with lmdb_file.opening_lock(str(tmp_path), "pages"):
         assert _exit_code(_keep, tmp_path) == 1
         assert (tmp_path / "data.mdb").read_bytes().startswith(b"not a database")
     assert _exit_code(_keep, tmp_path) == 0

@@ -111,7 +111,7 @@ def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storag
     assert paths(storage.list("b")) == paths(storage.list("b/")) == below
     assert paths(storage.list_dir("b")) == ["b/.x.log.1_0", "b/1", "b/2"]
     assert paths(storage.list_dir("")) == ["0"]
-    assert paths(storage.list_dir("b", known={"b/1"})) == ["b/.x.log.1_0", "b/2"], (
+    assert paths(storage.list_dir("b", skip={"b/1"})) == ["b/.x.log.1_0", "b/2"], (
         "what the caller knows is left out"
     )
     assert all(

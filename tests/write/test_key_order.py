@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mdt
-from mdt.hudi.record_keys import record_keys, rising, sort_keys
+from mdt.hudi.record_keys import record_keys, sort_keys, sort_permutation
 from mdt.metadata.keys.locate import propose
 from mdt.stores.storage import MemoryStorage
 from mdt.write import row_groups
@@ -64,7 +64,7 @@ def test_sort_keys_rise_as_the_key_columns_do(
 def test_rising_is_the_permutation_that_sorts(numbers, type):
     table = pa.table({"id": pa.array(numbers, pa.int64()).cast(type)})
     keys = sort_keys(table, ["id"])
-    order = rising(keys)
+    order = sort_permutation(keys)
     values = table["id"].to_pylist()
     assert sorted(values) == (values if order is None else [values[i] for i in order])
     assert (order is None) == (sorted(values) == values)
@@ -81,7 +81,7 @@ def test_rising_is_the_permutation_that_sorts(numbers, type):
 def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(parts, cut, prefix):
     texts = [f"{prefix}{first}{prefix}{last}" for first, last in parts]
     keys = pa.array(texts).slice(cut)
-    order, values = rising(keys), [text.encode() for text in keys.to_pylist()]
+    order, values = sort_permutation(keys), [text.encode() for text in keys.to_pylist()]
     expected = sorted(range(len(values)), key=values.__getitem__)
     assert (list(range(len(values))) if order is None else order.tolist()) == expected
 

@@ -33,7 +33,7 @@ from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.log import codec
 from mdt.metadata.metadata import Metadata
 from mdt.plan.position_search import conjuncts_of
-from mdt.scan.changed_rows import CHANGE, Changed, ChangedRows
+from mdt.scan.changed_rows import CHANGE, ChangedRows, Changes
 from mdt.scan.history_range import HistoryRange, history_range
 from mdt.schema.convert import convert
 from mdt.session import Recent, memo
@@ -75,9 +75,9 @@ def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
 
 def _bytes(changes: ChangedRows) -> int:
     """Return the approximate size of the changes in bytes, before any filter."""
-    view = changes.of.view
+    view = changes.history.view
     rows, size = (int(view.files.numpy(name).sum()) for name in ("rows", "size"))
-    return sum(commit.rows for commit in changes.of.commits) * size // max(1, rows)
+    return sum(commit.rows for commit in changes.history.commits) * size // max(1, rows)
 
 
 class _Asked:
@@ -89,7 +89,7 @@ class _Asked:
         implements = ("java.util.function.Function",)
 
     def __init__(self, changes: ChangedRows) -> None:
-        declared = with_meta(shown(changes.of.view.definition))
+        declared = with_meta(shown(changes.history.view.definition))
         self._changes = changes
         self.schema = pa.schema(
             [*CHANGE, *(_in_spark(declared.field(name)) for name in changes.names)]
@@ -139,7 +139,7 @@ class _Asked:
         changes = self._changes
         if filters:
             changes = replace(changes, hint=predicate_of(filters, self._kept))
-        segments = changes.of.view.segment_ids
+        segments = changes.history.view.segment_ids
         matching = (_matching(changes, changed, label_conditions) for changed in changes.changes())
         return [_encoded(changed, segments) for changed in matching if len(changed)]
 
@@ -153,7 +153,7 @@ def _is_known(predicate: Predicate) -> bool:
     return True
 
 
-def _matching(changes: ChangedRows, changed: Changed, told: Sequence[Predicate]) -> Changed:
+def _matching(changes: ChangedRows, changed: Changes, told: Sequence[Predicate]) -> Changes:
     """Return the changes that satisfy conditions on CHANGE."""
     if not told or not len(changed):
         return changed
@@ -165,7 +165,7 @@ def _in_spark(field: pa.Field) -> pa.Field:
     return field.with_type(in_micros(field.type))
 
 
-def _encoded(changed: Changed, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:
+def _encoded(changed: Changes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:
     columns = [changed.kind, changed.seq, segments[changed.file], changed.position]
     return codec.encode_ipc(
         pa.table([pa.array(column) for column in columns], schema=_PIECE)
@@ -187,10 +187,10 @@ class _Place:
         """Return the place of changes. Raises Unsupported for a table that other processes cannot
         open.
         """
-        metadata, view = changes.metadata, changes.of.view
+        metadata, view = changes.metadata, changes.history.view
         metadata.storage.__reduce__()
         source = source_of(metadata, view, metadata.options(view.definition))
-        return cls(source, changes.of.since, changes.of.until)
+        return cls(source, changes.history.since, changes.history.until)
 
     def range_of(self, metadata: Metadata) -> HistoryRange | None:
         """Return the history range, or None if it belongs to another table or another copy of this
@@ -244,18 +244,18 @@ def _read(
                 yield from pa.table(converted, schema=schema).to_batches()
 
 
-def _decoded(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Changed:
+def _decoded(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Changes:
     table = codec.decode_ipc(piece, _PIECE, path="a piece of changes")
     kind, seq, segment, position = (column.to_numpy() for column in table.columns)
-    return Changed(kind, seq, np.searchsorted(segments, segment), position, np.arange(len(seq)))
+    return Changes(kind, seq, np.searchsorted(segments, segment), position, np.arange(len(seq)))
 
 
-def _found_in(changes: ChangedRows, piece: bytes, place: _Place) -> tuple[Changed, pa.Table]:
+def _found_in(changes: ChangedRows, piece: bytes, place: _Place) -> tuple[Changes, pa.Table]:
     """Return the changes of a piece, and their rows. Raises Unsupported if their files were deleted
     with the table.
     """
     try:
-        return changes.read(_decoded(piece, changes.of.view.segment_ids))
+        return changes.read(_decoded(piece, changes.history.view.segment_ids))
     except Missing:
         _opened.cache_clear()
         _opened(place)

@@ -41,7 +41,7 @@ from mdt.plan import proofs
 from mdt.plan.estimates import TableEstimate, estimate
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
-from mdt.plan.proofs import Kept, Totals
+from mdt.plan.proofs import QueryFiles, Totals
 from mdt.scan.index_use import counts_of
 from mdt.scan.sample import Samples
 from mdt.schema.declared import local
@@ -325,7 +325,7 @@ class _Files(Lister):
             return Listing(view.version, view, figures=figures)
         files = None
         if rows is not None:
-            files = proofs.enough(self._kept(pinned.snapshot, predicate), rows)
+            files = proofs.files_with_rows(self._kept(pinned.snapshot, predicate), rows)
         if files is None:
             scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
         else:
@@ -384,7 +384,7 @@ class _Files(Lister):
         """
         retained = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
         bound = proofs.threshold(retained, key, count)
-        if bound is not None and proofs.behind(retained, key, bound) >= _BEHIND_MIN:
+        if bound is not None and proofs.share_behind(retained, key, bound) >= _BEHIND_MIN:
             return bound
         return None
 
@@ -409,10 +409,10 @@ class _Files(Lister):
             count = self._distinct_values.put(key, value)
         return count
 
-    def _kept(self, snapshot: Snapshot, predicate: Predicate) -> Kept:
+    def _kept(self, snapshot: Snapshot, predicate: Predicate) -> QueryFiles:
         if predicate == _EVERYTHING:
-            return Kept.everything(snapshot)
-        return Kept.of(self._planned(snapshot, predicate))
+            return QueryFiles.all_files(snapshot)
+        return QueryFiles.from_plan(self._planned(snapshot, predicate))
 
     def _planned(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
         """Return the plan of a snapshot for ``predicate``, cached because the optimizer and the

@@ -39,7 +39,7 @@ def read_columns(
         segment,
         schema,
         row_groups=row_groups,
-        wanted=wanted,
+        mask=wanted,
         use_threads=use_threads,
         footers=footers,
     )

@@ -211,7 +211,7 @@ class Watch:
         for folder in dict.fromkeys((layout.timeline, HUDI)):
             after = f"{folder}/{self.since}" if self.since else ""
             listed += self.storage.list_dir(
-                folder, after=after, before=f"{folder}/{_BEFORE}", known=self._ours
+                folder, after=after, before=f"{folder}/{_BEFORE}", skip=self._ours
             )
         return listed
 

@@ -40,7 +40,7 @@ from mdt.services.checking.attachments import check_key_map, check_page_map, rea
 from mdt.services.checking.keys import LiveKeys, live_keys
 from mdt.services.checking.problems import Kind, Problem, kind_of
 from mdt.services.checking.state import DataFile, Repair, TableState
-from mdt.stores.contract import Data, joined
+from mdt.stores.contract import Data, to_bytes
 from mdt.stores.storage import Storage
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import definition_paths
@@ -304,7 +304,7 @@ class _Capture:
 
     def create(self, path: str, data: Data) -> None:
         """Keep ``data`` in memory."""
-        self.created[path] = joined(data)
+        self.created[path] = to_bytes(data)
 
     def put_passing(self, path: str, data: Data) -> bool:
         """Write no marker, because the file is already committed."""

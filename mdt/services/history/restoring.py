@@ -31,7 +31,7 @@ from mdt.metadata.snapshot.deleted_keys import undo_changes
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.scan.changed_rows import ChangedRows
-from mdt.scan.difference import rows_beside
+from mdt.scan.difference import rows_only_in
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.alter import altered_back
@@ -168,7 +168,7 @@ class Restore(Operation[RestorePlan]):
             rows_at(
                 self.metadata,
                 state,
-                KeyRows(*rows_beside(state, reference)),
+                KeyRows(*rows_only_in(state, reference)),
                 [*names, *_KEY],
                 threads=threads,
             )
