@@ -2,7 +2,7 @@
 
 A literal becomes a Python value: None, bool, int, float, Decimal, str, bytes, date or datetime.
 Literals that Spark refuses (``cast(300 as tinyint)``, ``'five'`` as a number) raise ValueError.
-docs/filters.md lists the intended differences from Spark.
+docs/filters/literals.md lists the intended differences from Spark.
 """
 
 from __future__ import annotations

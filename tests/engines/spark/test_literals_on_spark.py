@@ -2,7 +2,7 @@
 queries of many expressions.
 
 What a filter refuses is not compared: it has no meaning here.  What it takes, Spark must take, too,
-and find the same rows, but for the pairs that docs/filters.md lists as different on purpose.
+and find the same rows, but for the pairs that docs/filters/literals.md lists as different on purpose.
 """
 
 from __future__ import annotations
@@ -432,7 +432,7 @@ def all_cases() -> Iterator[str]:
 
 
 def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
-    """Return whether the table of docs/filters.md of differences, or a fault of Spark, is about a
+    """Return whether the table of docs/filters/literals.md of differences, or a fault of Spark, is about a
     filter that is taken here.
     """
     for leaf in leaves(parse_where(where, schema)):
@@ -506,7 +506,7 @@ def test_literals_mean_what_they_mean_to_spark(spark: SparkSession, cases: int) 
 
 
 def test_what_differs_on_purpose_does(spark: SparkSession) -> None:
-    """The table in docs/filters.md is true: Spark finds other rows, or takes what is refused
+    """The table in docs/filters/literals.md is true: Spark finds other rows, or takes what is refused
     here.
     """
     held = rows()
