@@ -44,7 +44,7 @@ def annotating(metadata: CommitMetadata) -> Iterator[None]:
     if metadata is None or (isinstance(metadata, Mapping) and not metadata):
         yield
         return
-    token = _current.set(_checked(metadata))
+    token = _current.set(_validate(metadata))
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ def takes_metadata(method: _Method) -> _Method:
     return annotated  # type: ignore[return-value]
 
 
-def _checked(metadata: object) -> dict[str, str]:
+def _validate(metadata: object) -> dict[str, str]:
     entries = dict(mapping("metadata", metadata))
     for name, text in entries.items():
         if not isinstance(name, str) or not isinstance(text, str):

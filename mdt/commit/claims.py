@@ -20,11 +20,11 @@ from mdt.metadata.log import codec
 from mdt.metadata.log import trusted_names as names
 from mdt.stores.storage import ObjectInfo, Storage
 
-_WHAT_TO_DO = "no transaction depends on it: find out what created it, then delete it"
+_HINT = "no transaction depends on it: find out what created it, then delete it"
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingClaim:
     """The claim of a transaction on its instant.
 
     Attributes:
@@ -48,20 +48,20 @@ class Pending:
         return json.dumps(asdict(self), sort_keys=True).encode()
 
 
-def decode(data: bytes, *, path: str) -> Pending:
+def decode(data: bytes, *, path: str) -> PendingClaim:
     """Return the claim that was read from ``path``. Raises Corrupt if it is invalid."""
     fields = codec.parse_json(data, path=path)
     if not isinstance(fields, dict):
-        raise _senseless(path, "a JSON object", type(fields).__name__)
+        raise _invalid(path, "a JSON object", type(fields).__name__)
     for name, is_valid in _FIELDS.items():
         if name not in fields or not is_valid(fields[name]):
-            raise _senseless(path, f"a valid field {name}", repr(fields.get(name))[:80])
-    claim = Pending(
+            raise _invalid(path, f"a valid field {name}", repr(fields.get(name))[:80])
+    claim = PendingClaim(
         **{name: fields[name] for name in _FIELDS if name != "partitions"},
         partitions=tuple(fields["partitions"]),
     )
     if path != paths.pending(claim.instant):
-        raise _senseless(path, "the instant in its name", claim.instant)
+        raise _invalid(path, "the instant in its name", claim.instant)
     return claim
 
 
@@ -83,13 +83,11 @@ _FIELDS = {
 }
 
 
-def _senseless(path: str, expected: str, got: str) -> Corrupt:
-    return Corrupt(
-        "invalid claim", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO
-    )
+def _invalid(path: str, expected: str, got: str) -> Corrupt:
+    return Corrupt("invalid claim", path=path, offset=0, expected=expected, got=got, hint=_HINT)
 
 
-def put(storage: Storage, claim: Pending) -> bool:
+def put(storage: Storage, claim: PendingClaim) -> bool:
     """Put ``claim`` if its instant is free. Return True if the claim is there now.
 
     A store that retries after a lost reply finds its own claim.
@@ -102,7 +100,7 @@ def put(storage: Storage, claim: Pending) -> bool:
     return False
 
 
-Claims = tuple[list[Pending], list[Corrupt]]
+Claims = tuple[list[PendingClaim], list[Corrupt]]
 """Valid claims, oldest first, and the errors of invalid claims."""
 
 
@@ -114,14 +112,14 @@ def read_all(storage: Storage) -> Claims:
     infos = storage.list_dir(paths.pending_dir())
     latest_us = storage.now_us() + CLAIM_CLOCK_AHEAD_SECONDS * 1_000_000 if infos else 0
     for entry in storage.together(*(partial(_read, storage, info, latest_us) for info in infos)):
-        if isinstance(entry, Pending):
+        if isinstance(entry, PendingClaim):
             valid.append(entry)
         elif entry is not None:
             invalid.append(entry)
     return sorted(valid, key=lambda claim: claim.instant), invalid
 
 
-def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corrupt | None:
+def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> PendingClaim | Corrupt | None:
     """Return the claim, its error, or None if it is gone.
 
     A start time after ``latest_us`` would block cleaning until then. The modification time of the
@@ -134,15 +132,15 @@ def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corru
             return replace(claim, started_us=min(claim.started_us, info.modified_us))
         return claim
     except Corrupt as error:
-        error.hint = _WHAT_TO_DO
+        error.hint = _HINT
         return error
 
 
-def usurped(claim: Pending) -> Corrupt:
+def stolen_claim(claim: PendingClaim) -> Corrupt:
     """Return the error for a claim with the instant or the token of another, committed
     transaction.
     """
-    return _senseless(
+    return _invalid(
         paths.pending(claim.instant),
         "a unique instant and token",
         f"{claim.instant}, {claim.token}",

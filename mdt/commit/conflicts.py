@@ -34,7 +34,7 @@ from mdt.metadata.snapshot.tombstones import from_table, marks_of
 from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
-CHOOSING = frozenset((UPDATE_WHERE, MERGE))
+SELECTING = frozenset((UPDATE_WHERE, MERGE))
 """Operations that derive new rows from the values of other rows. An operation that selects rows by
 value must not miss their results.
 """
@@ -90,13 +90,13 @@ class Footprint:
 
 
 def check(
-    mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap], key_hash: KeyHash
+    ours: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap], key_hash: KeyHash
 ) -> str | None:
-    """Return the reason why ``mine`` cannot commit after ``theirs``, or None if it can.
+    """Return the reason why ``ours`` cannot commit after ``theirs``, or None if it can.
 
     Args:
         load: Returns the key map of a file that ``theirs`` added. It holds the inserted, updated
-            and carried-over keys. Carried-over and updated keys existed before, so ``mine`` cannot
+            and carried-over keys. Carried-over and updated keys existed before, so ``ours`` cannot
             have found them absent.
         key_hash: Key hash of the table.
 
@@ -111,50 +111,50 @@ def check(
     ... )
     None
     """
-    if mine.txn in theirs.rolled_back or mine.token in theirs.dead_tokens:
+    if ours.txn in theirs.rolled_back or ours.token in theirs.dead_tokens:
         return f"commit {theirs.seq} rolled this transaction back"
-    if theirs.txn in mine.rolls_back or theirs.token in mine.dead_tokens:
+    if theirs.txn in ours.rolls_back or theirs.token in ours.dead_tokens:
         return f"the transaction to roll back has committed as {theirs.seq}"
     if theirs.alters:
         return f"commit {theirs.seq} altered the schema"
     if theirs.rekeys:
         return f"commit {theirs.seq} gave the table another key hash"
-    if mine.alters and "indexes" in theirs.header:
+    if ours.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
-    if mine.alters and theirs.ended_versions:
+    if ours.alters and theirs.ended_versions:
         return f"commit {theirs.seq} dropped versions of the schema"
-    if mine.alters and "options" in theirs.header:
+    if ours.alters and "options" in theirs.header:
         return f"commit {theirs.seq} changed the table's options"
-    if mine.stream and theirs.header.get("stream", {}).get("name") == mine.stream:
+    if ours.stream and theirs.header.get("stream", {}).get("name") == ours.stream:
         return f"commit {theirs.seq} wrote a batch of the same stream"
     horizon = theirs.header.get("retention", {}).get("horizon", 0)
-    if mine.needs is not None and mine.needs < horizon:
-        return f"commit {theirs.seq} cleaned the snapshot of commit {mine.needs}"
+    if ours.needs is not None and ours.needs < horizon:
+        return f"commit {theirs.seq} cleaned the snapshot of commit {ours.needs}"
     tags = theirs.header.get("tags", {})
-    shared = mine.tags.intersection((*tags.get("add", ()), *tags.get("drop", ())))
+    shared = ours.tags.intersection((*tags.get("add", ()), *tags.get("drop", ())))
     if shared:
         return f"commit {theirs.seq} changed the tag {min(shared)!r}"
-    if min(tags.get("add", {}).values(), default=mine.horizon) < mine.horizon:
-        return f"commit {theirs.seq} tagged a snapshot before commit {mine.horizon}"
-    if mine.conditional and theirs.header.get("operation") in CHOOSING:
+    if min(tags.get("add", {}).values(), default=ours.horizon) < ours.horizon:
+        return f"commit {theirs.seq} tagged a snapshot before commit {ours.horizon}"
+    if ours.conditional and theirs.header.get("operation") in SELECTING:
         return f"commit {theirs.seq} wrote rows that may match the condition"
     files = theirs.table("files")
     tombstones = theirs.table("tombstones")
-    if mine.everything and (len(files) or len(theirs.table("vectors")) or len(tombstones)):
+    if ours.everything and (len(files) or len(theirs.table("vectors")) or len(tombstones)):
         return f"commit {theirs.seq} changed files"
-    changed = mine.groups & theirs.changed_groups
-    if changed and not _is_beside(mine, theirs):
+    changed = ours.groups & theirs.changed_groups
+    if changed and not _are_compatible(ours, theirs):
         return f"commit {theirs.seq} changed file group {min(changed)}"
-    if mine.overwrites and (into := _written_into(mine.overwrites, files)):
+    if ours.overwrites and (into := _written_into(ours.overwrites, files)):
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
-    if mine.opens and (buckets := mine.opens & _buckets(files)):
+    if ours.opens and (buckets := ours.opens & _buckets(files)):
         return (
             f"commit {theirs.seq} created a file group for bucket {min(buckets)[1]} of partition"
             f" {min(buckets)[0]!r}"
         )
-    if _inserted(mine.absent, files, load):
+    if _inserted(ours.absent, files, load):
         return f"commit {theirs.seq} inserted a key that this transaction found absent"
-    if len(tombstones) and _found_again(mine.absent, tombstones, key_hash):
+    if len(tombstones) and _deleted(ours.absent, tombstones, key_hash):
         return f"commit {theirs.seq} deleted a key that this transaction found absent"
     return None
 
@@ -174,26 +174,26 @@ def _inserted(
     return False
 
 
-def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
+def _are_compatible(ours: Footprint, theirs: CommitRecord) -> bool:
     """Return True if both transactions can write to their common file groups.
 
-    Both must only add log files there. ``theirs`` must not end a row that ``mine`` has read or
-    ends, and must not add a row that ``mine`` might have selected. Keys that both have found were
-    at the same position for both. Keys that ``mine`` has not found are in ``absent``.
+    Both must only add log files there. ``theirs`` must not end a row that ``ours`` has read or
+    ends, and must not add a row that ``ours`` might have selected. Keys that both have found were
+    at the same position for both. Keys that ``ours`` has not found are in ``absent``.
     """
-    if mine.rows is None or len(theirs.table("removed")) or theirs.replaced:
+    if ours.rows is None or len(theirs.table("removed")) or theirs.replaced:
         return False
-    if mine.may_choose is not None and mine.may_choose(theirs):
+    if ours.may_choose is not None and ours.may_choose(theirs):
         return False
     files = theirs.table("files")
     kinds = zip(files["file_id"].to_pylist(), files["kind"].to_pylist(), strict=True)
-    if any(kind != LOG and name in mine.groups for name, kind in kinds):
+    if any(kind != LOG and name in ours.groups for name, kind in kinds):
         return False
     ended, path = theirs.table("vectors"), paths.commit(theirs.seq)
     for segment, data in zip(
         ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True
     ):
-        read = mine.rows.get(segment)
+        read = ours.rows.get(segment)
         if read is not None and read.intersect(positions(data, SEGMENT_ROWS_MAX, path=path)):
             return False
     return True
@@ -207,7 +207,7 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
     return {(partition, int(name[:8])) for partition, name in names if name[:8].isdecimal()}
 
 
-def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
+def _deleted(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
     """Return True if keys of ``absent`` have got tombstones."""
     deleted = from_table(tombstones, 0)
     for path in absent:

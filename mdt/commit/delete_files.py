@@ -14,7 +14,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 
 
-def reclaim(metadata: Metadata, record: CommitRecord) -> int:
+def delete_released(metadata: Metadata, record: CommitRecord) -> int:
     """Delete the data files that the cleaning ``record`` has released. Return their number.
     Idempotent.
 

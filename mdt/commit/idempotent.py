@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mdt.commit.conflicts import Footprint
-from mdt.commit.operation import Around, Changes, Claim, WritePlan
+from mdt.commit.operation import Changes, Claim, OperationWrapper, WritePlan
 from mdt.limits import STREAM_IDS_MAX
 from mdt.metadata.log.streams import Streams
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Once(Around):
+class StreamBatchOperation(OperationWrapper):
     """An operation that writes batch ``batch`` of ``stream``.
 
     Nothing is done if the table has this batch or a larger number. Commits of the same stream
@@ -31,11 +31,13 @@ class Once(Around):
         streams = snapshot.streams
         if streams.has(self.stream, self.batch):
             return WritePlan(
-                Footprint(txn), is_needed=False, warnings=left_out(streams, self.stream, self.batch)
+                Footprint(txn),
+                is_needed=False,
+                warnings=skipped_batch_warnings(streams, self.stream, self.batch),
             )
         plan = self.operation.prepare(snapshot, txn)
         footprint = replace(plan.footprint, stream=self.stream)
-        warnings = plan.warnings + _forgotten(streams, self.stream, self.batch)
+        warnings = plan.warnings + _dropped_id_warnings(streams, self.stream, self.batch)
         return replace(plan, footprint=footprint, is_needed=True, warnings=warnings)
 
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
@@ -46,7 +48,7 @@ class Once(Around):
         )
 
 
-def left_out(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
+def skipped_batch_warnings(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
     """Return the warning for a batch whose number is below the newest. Empty if the table has the
     batch.
     """
@@ -61,7 +63,7 @@ def left_out(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]
     return (warning,)
 
 
-def _forgotten(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
+def _dropped_id_warnings(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
     """Return the warning for the text id that the table forgets when it takes this batch."""
     oldest = streams.next_evicted(stream) if isinstance(batch, str) else None
     if oldest is None:

@@ -63,10 +63,10 @@ def find(
 
     Raises Missing if a record of the log is gone, because its references are then unknown.
     """
-    return retry_missing(lambda: _found(metadata, retention, ended))
+    return retry_missing(lambda: _find(metadata, retention, ended))
 
 
-def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[str]) -> Leftovers:
+def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[str]) -> Leftovers:
     storage = metadata.storage
     listing = storage.list("")
     running, invalid = claims.read_all(storage)
@@ -79,15 +79,15 @@ def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[s
     used = set(references.all_paths(metadata, snapshot).to_pylist()) | _being_cleaned(
         metadata, snapshot, running
     )
-    files = _unclaimed(listing, used, claimed, {claim.token for claim in running})
-    unknown = _young_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
+    files = _unclaimed_tokens(listing, used, claimed, {claim.token for claim in running})
+    unknown = _unended_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
     recorded = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout_of(snapshot.definition))
     pending = [
         path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED
     ]
-    pending += _of_ended(
+    pending += _outdated_markers(
         listing,
         (snapshot.instants | snapshot.log.dead_instants) - claimed,
         snapshot.retention.instant,
@@ -118,13 +118,13 @@ def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
 
 
 def _being_cleaned(
-    metadata: Metadata, snapshot: Snapshot, found: Sequence[claims.Pending]
+    metadata: Metadata, snapshot: Snapshot, running: Sequence[claims.PendingClaim]
 ) -> set[str]:
     """Return the files released by cleanings that still have claims. Their writers, or later
     writers, delete them.
     """
     cleaned: set[str] = set()
-    for claim in found:
+    for claim in running:
         seq = snapshot.transactions.get(claim.txn)
         if claim.action != "clean" or seq is None:
             continue
@@ -134,7 +134,7 @@ def _being_cleaned(
     return cleaned
 
 
-def _young_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
+def _unended_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
     """Return the tokens of the files whose names do not prove that their transactions have ended.
 
     A transaction has ended if its instant is not after the newest archived instant.
@@ -165,7 +165,7 @@ def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
     return instants
 
 
-def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
+def _outdated_markers(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
     """Return the paths of markers and heartbeats whose instants are in ``ended`` or not after
     ``archived``.
     """
@@ -192,7 +192,7 @@ def token_of(path: str) -> int | None:
     return names.token_of(path.rpartition("/")[2])
 
 
-def _unclaimed(
+def _unclaimed_tokens(
     listing: Listing, used: set[str], claimed: set[str], tokens: set[int]
 ) -> dict[str, int]:
     """Return path -> token of the mdt files that are neither in ``used`` nor covered by a claim."""

@@ -28,7 +28,7 @@ _AFTER = "~"
 """Sorts after every character of an instant."""
 
 
-def begun(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
+def heartbeat_files(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
     """Return (path, content) of the files to put before the pending instant of a writing
     transaction.
     """
@@ -54,23 +54,23 @@ def put(storage: Storage, layout: Layout, instant: str, name: str, files: Sequen
     )
 
 
-def standing(storage: Storage, instant: str) -> Sequence[str]:
+def marker_paths(storage: Storage, instant: str) -> Sequence[str]:
     """Return the paths of a transaction's markers."""
     return [info.path for info in storage.list(paths.markers_of(instant))]
 
 
-def end(storage: Storage, instant: str, found: Sequence[str]) -> None:
-    """Remove the markers ``found``, the heartbeat, and finally the claim of an ended
+def remove(storage: Storage, instant: str, files: Sequence[str]) -> None:
+    """Remove the marker files ``files``, the heartbeat, and finally the claim of an ended
     transaction.
     """
-    storage.delete_many([*found, paths.heartbeat(instant), paths.pending(instant)])
-    drop_folders(storage, found)
+    storage.delete_many([*files, paths.heartbeat(instant), paths.pending(instant)])
+    drop_folders(storage, files)
 
 
-def drop_folders(storage: Storage, found: Sequence[str]) -> None:
-    """Remove the marker directories of the deleted objects ``found`` if they are empty."""
+def drop_folders(storage: Storage, deleted: Sequence[str]) -> None:
+    """Remove the marker directories of the ``deleted`` objects if they are empty."""
     top, folders = paths.markers_dir(), set[str]()
-    for path in found:
+    for path in deleted:
         folder = path.rpartition("/")[0]
         while folder.startswith(f"{top}/"):
             folders.add(folder)

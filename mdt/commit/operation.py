@@ -38,7 +38,7 @@ class Claim:
     attempt: int = 0
     is_of_task: bool = False
 
-    def tried(self, attempt: int) -> Claim:
+    def for_attempt(self, attempt: int) -> Claim:
         """Return the claim for an attempt of a task."""
         return replace(self, attempt=attempt, is_of_task=True)
 
@@ -154,7 +154,7 @@ class Operation(ABC, Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Around(Operation[Any]):
+class OperationWrapper(Operation[Any]):
     """A wrapper around ``operation``. Subclasses override single steps."""
 
     operation: Operation[Any]

@@ -38,7 +38,7 @@ def announce(storage: Storage, instant: str, action: str, definition: TableDefin
 
     They need not survive a power cut, because the transaction has not committed.
     """
-    instants = _announced(instant, action, definition)
+    instants = _pending_files(instant, action, definition)
     created = _put_passing(storage, instants)
     return [path for (path, _), is_new in zip(instants, created, strict=True) if is_new]
 
@@ -47,8 +47,8 @@ def prepare(storage: Storage, instant: str, action: str, definition: TableDefini
     """Put the files that must exist before :func:`announce`. They are the same for all writers of
     the instant.
     """
-    if _announced(instant, action, definition):
-        _put_passing(storage, markers.begun(storage, instant))
+    if _pending_files(instant, action, definition):
+        _put_passing(storage, markers.heartbeat_files(storage, instant))
 
 
 def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
@@ -57,7 +57,7 @@ def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> Sequ
     )
 
 
-def _announced(
+def _pending_files(
     instant: str, action: str, definition: TableDefinition
 ) -> Sequence[tuple[str, bytes]]:
     return () if action in NO_INSTANTS else layout_of(definition).announced(instant, action)
@@ -116,16 +116,16 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     table that has them is complete.
     """
     _publish_savepoint(storage, record, definition)
-    new_instants, dropped = of_indexing(record, definition)
+    new_instants, dropped = index_instants(record, definition)
     for path, content in new_instants:
         storage.put_if_absent(path, content)
     storage.delete_many(dropped)
-    for path, content in of_restore(record, definition):
+    for path, content in restore_instants(record, definition):
         storage.put_if_absent(path, content)
     if record.action in NO_INSTANTS:
         return
     storage.delete_many(record.header.get("left_out", ()))
-    (path, content), *after = completed(record, definition)
+    (path, content), *after = completed_files(record, definition)
     storage.put_if_absent(path, content)
     for path, content in after:  # the plan replaces the pending instant
         storage.replace(path, content)
@@ -157,7 +157,7 @@ def _publish_savepoint(storage: Storage, record: CommitRecord, definition: Table
         storage.delete_many([path for path, _ in reversed(layout.savepoint(unsaved, 0, "", {}))])
 
 
-def of_indexing(
+def index_instants(
     record: CommitRecord, definition: TableDefinition
 ) -> tuple[list[tuple[str, bytes]], list[str]]:
     """Return the instants for Hudi's index builds: (path, content) to put, and paths to delete."""
@@ -178,7 +178,9 @@ def of_indexing(
     return new_instants, dropped
 
 
-def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
+def restore_instants(
+    record: CommitRecord, definition: TableDefinition
+) -> Sequence[tuple[str, bytes]]:
     """Return (path, content) of the additional instants of a restore. Empty for other records."""
     to = record.header.get("restored")
     if to is None:
@@ -186,13 +188,15 @@ def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tu
     return layout_of(definition).restored(record.instant, to)
 
 
-def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
+def completed_files(
+    record: CommitRecord, definition: TableDefinition
+) -> Sequence[tuple[str, bytes]]:
     """Return (path, content) of the files that complete ``record``, the completed instant first.
 
     A pure function of the record. ``definition`` may be that of any later snapshot.
     """
     if record.action == "clean":
-        return layout_of(definition).cleaned(_cleaned(record))
+        return layout_of(definition).cleaned(_clean_metadata(record))
     files, slices = record.table("files"), record.table("slices")
     is_replace = record.action == "replacecommit"
     commit_metadata = CommitMetadata(
@@ -220,7 +224,7 @@ def _hudi_operation(record: CommitRecord) -> str:
     return _OPERATIONS.get(record.action, _OPERATIONS.get(operation, operation))
 
 
-def _cleaned(record: CommitRecord) -> Cleaned:
+def _clean_metadata(record: CommitRecord) -> Cleaned:
     """Return the content of Hudi's clean instant."""
     files: dict[str, list[str]] = {}
     for path in record.table("cleaned")["path"].to_pylist():

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from mdt import logs
 from mdt.commit import claims, leftovers, markers, publish
-from mdt.commit.claims import Claims, Pending
+from mdt.commit.claims import Claims, PendingClaim
 from mdt.commit.conflicts import Footprint
-from mdt.commit.delete_files import reclaim
+from mdt.commit.delete_files import delete_released
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import remove_files, require_unharmed, run
 from mdt.errors import Corrupt
@@ -57,7 +57,7 @@ class Rollback(Operation[WritePlan]):
         tokens: Tokens of transactions that left files without a claim.
     """
 
-    doomed: Sequence[Pending]
+    doomed: Sequence[PendingClaim]
     tokens: frozenset[int] = frozenset()
     name: str = "rollback"
     action: str = "rollback"
@@ -83,31 +83,31 @@ class Rollback(Operation[WritePlan]):
         )
 
 
-def pending(metadata: Metadata) -> list[Pending]:
+def pending(metadata: Metadata) -> list[PendingClaim]:
     """Return the valid claims of running and crashed transactions, oldest first."""
-    return sensible(metadata)[0]
+    return valid_claims(metadata)[0]
 
 
-def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
+def valid_claims(metadata: Metadata, cached: Claims | None = None) -> Claims:
     """Return the claims that are consistent with the log, oldest first, and the errors of the rest.
 
     Args:
-        known: Claims that were just read, as in :func:`recover`.
+        cached: Claims that were just read, as in :func:`recover`.
     """
-    pending_claims, invalid = claims.read_all(metadata.storage) if known is None else known
+    pending_claims, invalid = claims.read_all(metadata.storage) if cached is None else cached
     if not pending_claims:
         return [], invalid
     snapshot = metadata.newest()
     valid = []
     for claim in pending_claims:
-        if _usurps(snapshot, claim):
-            invalid.append(claims.usurped(claim))
+        if _is_stolen(snapshot, claim):
+            invalid.append(claims.stolen_claim(claim))
         else:
             valid.append(claim)
     return valid, invalid
 
 
-def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
+def _is_stolen(snapshot: Snapshot, claim: PendingClaim) -> bool:
     """Return True if a claim has the instant or the token of another, committed transaction.
 
     While a transaction runs, no record after its snapshot is archived.
@@ -119,22 +119,22 @@ def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
     return claim.instant in snapshot.instants or claim.token in snapshot.log.tokens
 
 
-def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = None) -> Recovery:
+def recover(metadata: Metadata, *, after_seconds: float, cached: Claims | None = None) -> Recovery:
     """Publish committed transactions and roll back claims older than ``after_seconds``.
 
     Args:
         after_seconds: 0 rolls back every claim now, and removes garbage without a claim too.
-        known: Result of :func:`mdt.commit.claims.read_all` if the caller has just read the claims.
+        cached: Result of :func:`mdt.commit.claims.read_all` if the caller has just read the claims.
 
     Raises Conflict or Unavailable like any transaction.
     """
     since = logs.start_time(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
-    valid, invalid = sensible(metadata, known)
-    dead: list[Pending] = []
+    valid, invalid = valid_claims(metadata, cached)
+    dead: list[PendingClaim] = []
     if valid:
         published += _publish_committed(metadata, metadata.newest(), valid)
-        dead = _rolled_back(metadata, valid, after_seconds)
+        dead = _roll_back(metadata, valid, after_seconds)
     removed = sum(remove(metadata, claim) for claim in dead)
     if not after_seconds:
         removed += sweep(metadata)
@@ -144,38 +144,38 @@ def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = 
     return recovery
 
 
-def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: int) -> None:
+def _log(metadata: Metadata, recovery: Recovery, invalid: Sequence[Corrupt], since: int) -> None:
     """Log the recovery if it did anything, and each invalid claim once."""
-    if not (aside or done.published or done.rolled_back or done.files_removed):
+    if not (invalid or recovery.published or recovery.rolled_back or recovery.files_removed):
         return
     table = metadata.newest(watched=False).definition.name
-    for error in aside:
+    for error in invalid:
         logs.warn_once(
             logs.RECOVERY,
             metadata.warned,
             error.path,
-            "%s: ignored a claim: %s",
+            "%s: ignored an invalid claim: %s",
             table,
             error,
         )
-    if done.published or done.rolled_back or done.files_removed:
+    if recovery.published or recovery.rolled_back or recovery.files_removed:
         facts = {
-            "published": ",".join(done.published) or "-",
-            "rolled_back": ",".join(done.rolled_back) or "-",
-            "files_removed": done.files_removed,
+            "published": ",".join(recovery.published) or "-",
+            "rolled_back": ",".join(recovery.rolled_back) or "-",
+            "files_removed": recovery.files_removed,
         }
         logs.log_end(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
 
 
-def _rolled_back(
-    metadata: Metadata, found: Sequence[Pending], after_seconds: float
-) -> list[Pending]:
+def _roll_back(
+    metadata: Metadata, pending_claims: Sequence[PendingClaim], after_seconds: float
+) -> list[PendingClaim]:
     """Declare transactions with old claims dead. Return the claims of the dead transactions."""
     transactions = metadata.newest().transactions
     limit = metadata.storage.now_us() - int(after_seconds * _MICROSECONDS)
     doomed = [
         p
-        for p in found
+        for p in pending_claims
         if p.txn not in transactions and (not after_seconds or p.started_us < limit)
     ]
     if doomed:
@@ -184,9 +184,9 @@ def _rolled_back(
     return [p for p in doomed if p.txn in dead]
 
 
-def recoverable(metadata: Metadata) -> Recovery:
+def preview(metadata: Metadata) -> Recovery:
     """Return a preview of :func:`recover` for all claims. Changes nothing."""
-    valid, invalid = sensible(metadata)
+    valid, invalid = valid_claims(metadata)
     transactions = metadata.newest().transactions
     published = tuple(claim.instant for claim in valid if claim.txn in transactions)
     dead = tuple(claim.instant for claim in valid if claim.txn not in transactions)
@@ -241,7 +241,7 @@ def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
 
 
 def _publish_committed(
-    metadata: Metadata, snapshot: Snapshot, found: Sequence[Pending]
+    metadata: Metadata, snapshot: Snapshot, pending_claims: Sequence[PendingClaim]
 ) -> tuple[str, ...]:
     """Publish all commits from the oldest one with a claim, in commit order. Drop the claims.
 
@@ -249,7 +249,7 @@ def _publish_committed(
     missing.
     """
     committed = sorted(
-        (snapshot.transactions[p.txn], p) for p in found if p.txn in snapshot.transactions
+        (snapshot.transactions[p.txn], p) for p in pending_claims if p.txn in snapshot.transactions
     )
     if not committed:
         return ()
@@ -262,17 +262,17 @@ def _publish_committed(
         if is_new or record.txn in claimed:
             publish.publish(metadata.storage, record, snapshot.definition)
         if record.action == "clean" and record.txn in claimed:
-            reclaim(metadata, record)
+            delete_released(metadata, record)
         if is_new:
             instants.append(record.instant)
     for _, claim in committed:
-        markers.end(
-            metadata.storage, claim.instant, markers.standing(metadata.storage, claim.instant)
+        markers.remove(
+            metadata.storage, claim.instant, markers.marker_paths(metadata.storage, claim.instant)
         )
     return tuple(instants)
 
 
-def remove(metadata: Metadata, claim: Pending) -> int:
+def remove(metadata: Metadata, claim: PendingClaim) -> int:
     """Remove the files of a dead transaction, its claim last. Return the number of files."""
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     if claim.txn in snapshot.transactions:
@@ -286,5 +286,5 @@ def remove(metadata: Metadata, claim: Pending) -> int:
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, referenced)
     if claim.instant not in snapshot.instants:
         publish.retract(storage, claim.instant, claim.action, snapshot.definition)
-    markers.end(storage, claim.instant, markers.standing(storage, claim.instant))
+    markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
     return removed

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mdt.commit import conflicts
-from mdt.commit.operation import Around, WritePlan
+from mdt.commit.operation import OperationWrapper, WritePlan
 from mdt.errors import Conflict, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Resting(Around):
+class SnapshotBoundOperation(OperationWrapper):
     """An operation that depends on the rows of the snapshot ``seq``.
 
     It is planned on the newest snapshot, and conflicts with all commits since ``seq`` as if it had

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.commit import annotation, claims, conflicts, markers, publish
-from mdt.commit.claims import Pending
+from mdt.commit.claims import PendingClaim
 from mdt.commit.conflicts import Footprint
-from mdt.commit.delete_files import reclaim
+from mdt.commit.delete_files import delete_released
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
@@ -107,7 +107,7 @@ def steps(
         begun = None
         yield "begun"
         txn = storage.random_hex(16)
-        committed, archived, plan = None, -1, _prepared(metadata, operation, snapshot, txn)
+        committed, archived, plan = None, -1, _prepare(metadata, operation, snapshot, txn)
         if plan is None:
             why = _CLEANED
         else:
@@ -121,7 +121,7 @@ def steps(
         if plan is not None and committed is not None:
             warnings = plan.warnings + finish(metadata, committed, archived)
             newest = metadata.after(committed)
-            warnings += _left_uncovered(newest)
+            warnings += _index_warnings(newest)
             _log(metadata, newest.definition.name, committed, attempt, warnings, since)
             return CommitResult(newest, committed, plan, attempt, warnings)
         name = snapshot.definition.name
@@ -140,9 +140,7 @@ def steps(
     )
 
 
-def _prepared(
-    metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str
-) -> P | None:
+def _prepare(metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str) -> P | None:
     """Return the plan, or None if a file is missing because the table was cleaned after
     ``snapshot`` was taken.
     """
@@ -187,7 +185,7 @@ def _attempt(
     if committed is not None:
         yield "committed"
         archived = archive.last_archived(metadata.storage)
-        if not _is_astray(metadata, committed, archived):
+        if not _is_unreachable(metadata, committed, archived):
             is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
             if is_late and archived < committed.seq:  # archived records are published
                 _require_unharmed_or_published(metadata, snapshot, committed)
@@ -213,7 +211,7 @@ def claim_instant(
     at = max(now, timeline.instant_us(snapshot.last_instant) + 1000)
     while True:
         instant = timeline.instant_text(at)
-        pending = Pending(
+        pending = PendingClaim(
             instant,
             txn,
             operation.action,
@@ -301,17 +299,17 @@ def _commit(
     plan: P,
     claim: Claim,
     changes: Changes,
-    seen: int,
+    newest: int,
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
     """Append the record after all commits since ``snapshot``, or return the conflict.
 
     Args:
-        seen: Seq of the newest record when the files had been written.
+        newest: Seq of the newest record when the files had been written.
     """
     seq = snapshot.seq + 1
     while True:
         # The put-if-absent below detects records after `seen`.
-        while seq != seen + 1 and (earlier := metadata.record(seq)) is not None:
+        while seq != newest + 1 and (earlier := metadata.record(seq)) is not None:
             key_hash = snapshot.definition.key_hash
             why = conflicts.check(
                 _footprint(plan, claim, changes), earlier, metadata.objects.key_map, key_hash
@@ -331,12 +329,12 @@ def _commit(
         read = commit_log.as_read(record)
         if commit_log.append(metadata.storage, record):
             return read, ""
-        seen = -1
+        newest = -1
         if late_record(metadata.storage, metadata.record, seq) is None:
             return None, f"commit {seq} was first, but the storage does not show its record yet"
 
 
-def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
+def _is_unreachable(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
     """Return True if ``record`` was put under a seq whose original record had already been
     archived.
 
@@ -381,17 +379,17 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
     storage = metadata.storage
     is_published = False
     try:
-        marker_paths = storage.begin(partial(markers.standing, storage, record.instant))
+        marker_paths = storage.begin(partial(markers.marker_paths, storage, record.instant))
         if archived >= record.seq:
             # this process slept, and other writers have published and archived the record
-            markers.end(storage, record.instant, marker_paths())
+            markers.remove(storage, record.instant, marker_paths())
             return ()
         newest = metadata.after(record)
         _publish(metadata, record, newest)
         is_published = True
         if record.action == "clean":
-            reclaim(metadata, record)
-        markers.end(storage, record.instant, marker_paths())
+            delete_released(metadata, record)
+        markers.remove(storage, record.instant, marker_paths())
         if metadata.compaction_is_due(newest):
             metadata.compact()
     except MdtError as error:
@@ -463,7 +461,7 @@ def _is_finished(metadata: Metadata, definition: TableDefinition, record: Commit
     return metadata.watch.has_seen(path) or metadata.storage.size(path) is not None
 
 
-def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
+def _index_warnings(snapshot: Snapshot) -> tuple[str, ...]:
     """Return a warning for each index that this process cannot maintain."""
     return tuple(
         f"the index {text} was not updated, so every query reads the new files until a process that"
@@ -500,7 +498,7 @@ def abandon(
     storage = metadata.storage
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)
-    markers.end(storage, claim.instant, markers.standing(storage, claim.instant))
+    markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
 
 
 def remove_files(
@@ -508,7 +506,7 @@ def remove_files(
     instant: str,
     token: int,
     partitions: Sequence[str],
-    kept: Collection[str] = (),
+    referenced: Collection[str] = (),
 ) -> int:
     """Delete the data files and summaries of a transaction that can no longer commit. Return their
     number.
@@ -519,7 +517,7 @@ def remove_files(
     instant or token of a committed transaction are therefore never deleted.
 
     Args:
-        kept: Paths to keep because archived records refer to them.
+        referenced: Paths to keep because archived records refer to them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     infos = [*storage.list(paths.attachments_of(instant))]
@@ -529,7 +527,7 @@ def remove_files(
     for info in infos:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
             continue
-        if info.path not in kept:
+        if info.path not in referenced:
             doomed.append(info.path)
     storage.delete_many(doomed)
     return len(doomed)

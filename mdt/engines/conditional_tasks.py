@@ -22,7 +22,7 @@ from mdt.engines.tasks import Source, open_table, source_of
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.matches import matching_of
-from mdt.write.conditional import Conditional, Matches, Part, written
+from mdt.write.conditional import Conditional, Matches, Part, write_parts
 from mdt.write.new_files import WriteJob
 
 
@@ -43,13 +43,13 @@ class EngineConditional(Conditional):
 
     engine: Engine[Any] = field(kw_only=True)
 
-    def found(self, snapshot: Snapshot) -> Matches:
+    def find_matches(self, snapshot: Snapshot) -> Matches:
         """Return the matching rows. No file is read if the condition is always true or always
         false.
         """
         predicate = simplify(self.predicate)
         if predicate in (And(()), Or(())):
-            return Conditional.found(self, snapshot)
+            return Conditional.find_matches(self, snapshot)
         scans = plan(self.metadata, snapshot, predicate).segments
         source = source_of(self.metadata, snapshot, self.options)
         task = partial(find_matches, source, predicate)
@@ -60,8 +60,8 @@ class EngineConditional(Conditional):
         }
         return matches
 
-    def written(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
+    def write_groups(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
         """Write the files of ``work`` in tasks."""
         return EngineRewrite(self.engine)(
-            shared, partial(written, self.setting), work, self.progress
+            shared, partial(write_parts, self.setting), work, self.progress
         )

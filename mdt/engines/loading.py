@@ -33,7 +33,7 @@ from mdt.write.operations import CHECKED, not_new
 from mdt.write.overwriting import WITH_ROWS
 from mdt.write.row_groups import in_key_order
 from mdt.write.slice_files import collect
-from mdt.write.slices import Fates, Slice, slice_of
+from mdt.write.slices import RowDispositions, Slice, slice_of
 from mdt.write.transfer import encode
 
 _NONE = np.empty(0, np.int64)
@@ -116,7 +116,9 @@ def _write(load: Load, batches: list[pa.RecordBatch], attempt: int) -> Changes:
     are made.
     """
     metadata, snapshot = open_table(load.source)
-    shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
+    shared = WriteJob.for_claim(
+        metadata, snapshot, load.source.parsed(), load.claim.for_attempt(attempt)
+    )
     late: list[int] = []
     parts = list(_rows_by_bucket(pa.Table.from_batches(batches), snapshot.definition))
     batches.clear()
@@ -152,7 +154,7 @@ def slice_of_bucket(
         raise rows_changed()
     inserts = in_key_order(batch.sort_keys, np.arange(len(batch)))
     return slice_of(
-        batch, Located.absent(len(batch)), assignment, Fates(_NONE, inserts, _NONE, _NONE)
+        batch, Located.absent(len(batch)), assignment, RowDispositions(_NONE, inserts, _NONE, _NONE)
     )
 
 

@@ -26,9 +26,9 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.write.merge import Decision, Merge, MergedRows
-from mdt.write.merge_request import SaidMerge
+from mdt.write.merge_request import MergeText
 from mdt.write.operations import RowOperation, Rows
-from mdt.write.result import Looked
+from mdt.write.result import ScanStatistics
 
 
 def merge(
@@ -37,7 +37,7 @@ def merge(
     options: Options,
     data: R,
     columns: pa.Schema,
-    said: SaidMerge,
+    said: MergeText,
     schema: pa.Schema,
     progress: Progress | None = None,
 ) -> Merge:
@@ -45,11 +45,11 @@ def merge(
     when the clauses were parsed.
     """
     definition = metadata.newest().definition
-    _, on, _ = said.read(columns.empty_table(), definition)
+    _, on, _ = said.parse(columns.empty_table(), definition)
     key = tuple(on.equal[name] for name in definition.key)
     rows = EngineSource(engine, data, said, key, columns, engine.processors)
     arguments = (metadata, options, rows, MERGE, definition.commit_action, progress)
-    return Merge(*arguments, schema=schema, chooses=bool(said.of_others().clauses))
+    return Merge(*arguments, schema=schema, chooses=bool(said.target_clauses().clauses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class EngineSource(Rows, Generic[R]):
 
     engine: Engine[R]
     data: R
-    said: SaidMerge
+    said: MergeText
     key: tuple[str, ...]
     columns: pa.Schema
     writers: int
 
-    def decided(self, operation: RowOperation, snapshot: Snapshot) -> TaggedMerge[R]:
+    def decide(self, operation: RowOperation, snapshot: Snapshot) -> TaggedMerge[R]:
         """Decide in tasks the action for each row."""
         engine, metadata, definition = self.engine, operation.metadata, snapshot.definition
         started_us = metadata.storage.now_us()
         source = source_of(
             metadata, snapshot, operation.options, is_in_process=engine.is_in_process
         )
-        target_clauses = self.said.of_others()
+        target_clauses = self.said.target_clauses()
         tag = partial(
-            merge_tasks.tag_merged, self.said.of_source(), bool(target_clauses.clauses), source
+            merge_tasks.tag_merged, self.said.source_clauses(), bool(target_clauses.clauses), source
         )
         together = engine.group_by(self.data, self.key)
         schema = tagged_schema(definition.schema)
@@ -98,27 +98,27 @@ class EngineSource(Rows, Generic[R]):
         counts = {name: n for name, n in findings.counts.items() if name != "missing"}
         source_rows = sum(row["total"] for row in rows if row["__mdt_kind"] == READ)
         microseconds = metadata.storage.now_us() - started_us
-        statistics = Looked(source_rows, scanned, len(snapshot), microseconds, engine.name)
+        statistics = ScanStatistics(source_rows, scanned, len(snapshot), microseconds, engine.name)
         absent = {row["__mdt_partition"] for row in rows if row["__mdt_kind"] == ABSENT}
         return TaggedMerge(
             engine,
             tagged,
-            replace(findings, counts=counts, left=None, looked=statistics),
+            replace(findings, counts=counts, left=None, scan_statistics=statistics),
             kept=retained,
             finds_everywhere=definition.is_global or TABLE in absent,
         )
 
     def _files(
-        self, operation: RowOperation, snapshot: Snapshot, tagged: R, others: SaidMerge
+        self, operation: RowOperation, snapshot: Snapshot, tagged: R, others: MergeText
     ) -> R | None:
         """Return the files that tasks search for rows without a match in the source, or None if no
         clause can hold.
 
         Tasks return the matched rows as a bitmap per file, like deletion vectors.
         """
-        read = others.read(self.columns.empty_table(), snapshot.definition)
+        read = others.parse(self.columns.empty_table(), snapshot.definition)
         merge = MergedRows(operation.metadata, operation.options, *read)
-        taken = {file: BitMap() for file in sorted(Decision(merge, snapshot).scanned_alone())}
+        taken = {file: BitMap() for file in sorted(Decision(merge, snapshot).unmatched_files())}
         if not taken:
             return None
         for data in self.engine.collect_results(tagged, merge_tasks.matched_rows):

@@ -30,8 +30,8 @@ from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.codec import encode_ipc
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.convert import with_nulls
-from mdt.write.merge import Acted, Decided, Decision, MergedRows
-from mdt.write.merge_request import SaidMerge
+from mdt.write.merge import Decision, MatchedActions, MergedRows, MergeOutcome
+from mdt.write.merge_request import MergeText
 from mdt.write.normalize import keyed_rows, partition_names
 from mdt.write.row_groups import absent_keys, by_value
 from mdt.write.slices import KeyedRows
@@ -44,7 +44,7 @@ of the matched positions.
 
 
 def tag_merged(
-    said: SaidMerge,
+    said: MergeText,
     keeps_pairs: bool,
     source: Source,
     batches: Iterator[pa.RecordBatch],
@@ -63,11 +63,11 @@ def tag_merged(
 
 
 def _tag_merged(
-    said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Table
+    said: MergeText, keeps_pairs: bool, source: Source, rows: pa.Table
 ) -> Iterator[pa.Table]:
     merge, snapshot = _open_merge(said, source, rows)
     schema = snapshot.definition.schema
-    decided = Decision(merge, snapshot).decided()
+    decided = Decision(merge, snapshot).decide()
     files = np.array(sorted(decided.scanned), np.int64)
     yield from _changed_rows(merge, snapshot, decided)
     yield from _new_rows(snapshot, decided)
@@ -87,10 +87,10 @@ def _tag_merged(
         )
 
 
-def _open_merge(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
+def _open_merge(said: MergeText, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
     metadata, snapshot = open_table(source)
     definition = snapshot.definition
-    read = said.read(rows, definition)
+    read = said.parse(rows, definition)
     return MergedRows(metadata, source.parsed(), *read), snapshot
 
 
@@ -120,7 +120,7 @@ def bitmaps_of(files: pa.Table) -> dict[int, BitMap]:
 
 
 def tag_alone(
-    said: SaidMerge,
+    said: MergeText,
     columns: pa.Schema,
     source: Source,
     batches: Iterator[pa.RecordBatch],
@@ -136,17 +136,19 @@ def tag_alone(
 
 
 def _tag_alone(
-    said: SaidMerge, columns: pa.Schema, source: Source, files: pa.Table
+    said: MergeText, columns: pa.Schema, source: Source, files: pa.Table
 ) -> Iterator[pa.Table]:
     merge, snapshot = _open_merge(said, source, columns.empty_table())
-    decided = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
+    decided = Decision(merge, snapshot).decide_unmatched(bitmaps_of(files))
     scanned = np.array(sorted(decided.scanned), np.int64)
     yield from _changed_rows(merge, snapshot, decided)
     yield from _new_rows(snapshot, decided)
     yield _read_files(snapshot.definition.schema, scanned, np.full(len(scanned), -1))
 
 
-def _changed_rows(merge: MergedRows, snapshot: Snapshot, decided: Decided) -> Iterator[pa.Table]:
+def _changed_rows(
+    merge: MergedRows, snapshot: Snapshot, decided: MergeOutcome
+) -> Iterator[pa.Table]:
     """Yield the rows of the table that are updated in place, end, or move."""
     stays, falls = decided.updates & ~decided.acted.moved, decided.falls
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
@@ -171,7 +173,7 @@ def _changed_rows(merge: MergedRows, snapshot: Snapshot, decided: Decided) -> It
         )
 
 
-def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
+def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: MatchedActions) -> KeyedRows:
     """Return rows that end: their keys, and null in every nullable column."""
     definition = snapshot.definition
     needed = {field.name for field in definition.schema if not field.nullable} | {*definition.key}
@@ -182,7 +184,9 @@ def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows
     return keyed_rows(with_nulls(table, definition.schema), definition)
 
 
-def _at_old_places(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.Table:
+def _at_old_places(
+    snapshot: Snapshot, rows: KeyedRows, acted: MatchedActions, kind: int
+) -> pa.Table:
     """Return rows with the locations of the rows that they replace or end."""
     groups = snapshot.file_groups.of_files(acted.pairs.file)
     places = Located(acted.pairs.file, acted.pairs.position, groups, np.empty(0, np.uint64))
@@ -195,7 +199,7 @@ def _at_old_places(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int)
     )
 
 
-def _new_rows(snapshot: Snapshot, decided: Decided) -> Iterator[pa.Table]:
+def _new_rows(snapshot: Snapshot, decided: MergeOutcome) -> Iterator[pa.Table]:
     """Yield the rows that get a new location, and the count of late rows."""
     if decided.batch is None:
         return
@@ -213,7 +217,7 @@ def _read_files(schema: pa.Schema, files: Int64Array, groups: Int64Array) -> pa.
     return without_data(schema, READ, __mdt_group=groups, __mdt_segment=files, __mdt_n=0 * files)
 
 
-def _absent_keys(snapshot: Snapshot, decided: Decided) -> Iterator[pa.Table]:
+def _absent_keys(snapshot: Snapshot, decided: MergeOutcome) -> Iterator[pa.Table]:
     """Yield the hashes of absent keys, without those that new files will contain."""
     definition, written = snapshot.definition, dict[str, KeyHashes]()
     if decided.batch is not None:

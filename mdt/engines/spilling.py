@@ -30,9 +30,9 @@ from mdt.schema.declared import movable
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import joined
-from mdt.write.blending import Kept
+from mdt.write.blending import BlendOptions
 from mdt.write.merge import Merge
-from mdt.write.merge_request import SaidMerge
+from mdt.write.merge_request import MergeText
 from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.operations import RowOperation
 
@@ -170,7 +170,7 @@ def merge_source(
     options: Options,
     engine: SpillingEngine,
     rows: Spilled,
-    said: SaidMerge,
+    said: MergeText,
     schema: pa.Schema,
     progress: Progress | None,
 ) -> Merge:
@@ -295,7 +295,7 @@ def write(
     rows: Spilled,
     name: str,
     engine: SpillingEngine,
-    kept: Kept | None = None,
+    kept: BlendOptions | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
     """Return the operation that writes or deletes spilled rows, as :func:`mdt.engines.write.write`

@@ -40,7 +40,7 @@ from mdt.write.new_files import WriteJob
 from mdt.write.normalize import partition_names, paths_of
 from mdt.write.rules import Rule
 from mdt.write.slices import KeyedRows
-from mdt.write.summarize import placed
+from mdt.write.summarize import store_summary
 from mdt.write.transfer import encode
 
 B = TypeVar("B", pa.Table, pa.RecordBatch)
@@ -467,7 +467,7 @@ def rewrite(
     """
     metadata, snapshot = open_table(source)
     options = replace(source.parsed(), writer_threads=1)
-    shared = WriteJob.of(metadata, snapshot, options, claim.tried(attempt))
+    shared = WriteJob.for_claim(metadata, snapshot, options, claim.for_attempt(attempt))
     changes = function(shared, units, f"-{attempt}", None)
     return encode(changes), dict(changes.extra)
 
@@ -483,6 +483,8 @@ def summarize(
     entries = []
     for shard in shards:
         summaries = summaries_of(metadata, snapshot, shard)
-        entries += [(spec, shard.shard, placed(objects, data)) for spec, data in summaries.items()]
+        entries += [
+            (spec, shard.shard, store_summary(objects, data)) for spec, data in summaries.items()
+        ]
     objects.write(metadata.storage)
     return summaries_table(entries)

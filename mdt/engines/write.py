@@ -48,7 +48,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.tombstones import new_tombstones
 from mdt.progress import Progress
 from mdt.write.assign import NEW, Assignment, Place
-from mdt.write.blending import Kept
+from mdt.write.blending import BlendOptions
 from mdt.write.by_name import operation_of, rule_of
 from mdt.write.operations import CHECKED, DecidedRows, Findings, RowOperation, RowPlan, Rows
 from mdt.write.rules import Rule
@@ -68,7 +68,7 @@ def write(
     schema: pa.Schema,
     name: str,
     progress: Progress | None = None,
-    kept: Kept | None = None,
+    kept: BlendOptions | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
     """Return the operation that upserts, inserts, overwrites with or deletes ``data`` on an engine.
@@ -95,7 +95,7 @@ class EngineRows(Rows, Generic[R]):
     columns: pa.Schema | None
     writers: int
 
-    def decided(self, operation: RowOperation, snapshot: Snapshot) -> TaggedRows[R]:
+    def decide(self, operation: RowOperation, snapshot: Snapshot) -> TaggedRows[R]:
         """Tag every row in tasks. Rows of a load are only labelled."""
         definition, engine, columns = snapshot.definition, self.engine, self.columns
         metadata, options = operation.metadata, operation.options
@@ -163,7 +163,7 @@ class TaggedRows(DecidedRows, Generic[R]):
         """Release the tagged rows."""
         self.engine.release(self.tagged)
 
-    def written(
+    def write(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
         """Write the files, with the rows of each bucket in the same task.

@@ -36,7 +36,7 @@ from mdt.write.new_files import WriteJob
 from mdt.write.normalize import keyed_rows
 from mdt.write.row_groups import in_key_order
 from mdt.write.slice_files import collect
-from mdt.write.slices import Fates, KeyedRows, Slice, slice_of
+from mdt.write.slices import KeyedRows, RowDispositions, Slice, slice_of
 from mdt.write.transfer import encode
 
 T = TypeVar("T")
@@ -70,8 +70,8 @@ def _write(shared_input: WriteInput, batches: list[pa.RecordBatch], attempt: int
     holds the only reference to the rows.
     """
     metadata, snapshot = open_table(shared_input.source)
-    shared = WriteJob.of(
-        metadata, snapshot, shared_input.source.parsed(), shared_input.claim.tried(attempt)
+    shared = WriteJob.for_claim(
+        metadata, snapshot, shared_input.source.parsed(), shared_input.claim.for_attempt(attempt)
     )
     table, places = sort_by_bucket(pa.Table.from_batches(batches))
     batches.clear()
@@ -181,11 +181,13 @@ def _tombstones(
     return new_tombstones(marks, batch.ordering[rows])
 
 
-def _dispositions(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> Fates:
+def _dispositions(
+    control: Mapping[str, Int64Array], batch: KeyedRows, rows: range
+) -> RowDispositions:
     """Group ``rows`` of ``batch`` by the action on them."""
     kind = control["__mdt_kind"][rows.start : rows.stop]
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
     updates, inserts, returns, deletes = (
         rows.start + np.flatnonzero(np.isin(kind, members)) for members in kinds
     )
-    return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
+    return RowDispositions(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)

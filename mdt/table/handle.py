@@ -220,9 +220,11 @@ class Handle:
         :meth:`once`.
         """
         if self._rests_on is not None:
-            operation = late.snapshot_bound.Resting(operation, self._metadata, self._rests_on)
+            operation = late.snapshot_bound.SnapshotBoundOperation(
+                operation, self._metadata, self._rests_on
+            )
         if self._batch is not None:
-            operation = late.idempotent.Once(operation, *self._batch)
+            operation = late.idempotent.StreamBatchOperation(operation, *self._batch)
         return self._commit(operation, begun)
 
     def _plan_only(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
@@ -288,7 +290,9 @@ class Handle:
         self._metadata.watch.refuse_to_write()
         if roll_back:
             late.recovery.recover(
-                self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=claims
+                self._metadata,
+                after_seconds=self.options.rollback_after_seconds or 1,
+                cached=claims,
             )
         return snapshot
 

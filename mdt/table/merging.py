@@ -18,18 +18,18 @@ from mdt.hudi.avro_schema import META_FIELDS
 from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.delete_marks import IS_DELETED, require_boolean
 from mdt.schema.input import pieces, to_table
-from mdt.write.clauses import ALL, Action, Clause, Clauses, When
-from mdt.write.matching import On
-from mdt.write.merge import Merge, MergedRows, merge_of
-from mdt.write.merge_request import SaidClause, SaidMerge, require_parts
+from mdt.write.clauses import ALL, Action, Clause, ClauseKind, Clauses
+from mdt.write.matching import JoinCondition
+from mdt.write.merge import Merge, MergedRows, merge_operation
+from mdt.write.merge_request import ClauseText, MergeText, require_parts
 from mdt.write.merge_source import Source
-from mdt.write.result import Looked, MergeResult
+from mdt.write.result import MergeResult, ScanStatistics
 
 if TYPE_CHECKING:
     from mdt.schema.definition import TableDefinition
     from mdt.table.handle import Handle
 
-Runner: TypeAlias = Callable[[SaidMerge, pa.Schema, "Progress | None"], Merge]
+Runner: TypeAlias = Callable[[MergeText, pa.Schema, "Progress | None"], Merge]
 """Makes the operation that runs the merge in tasks, for a table with this schema."""
 Whole: TypeAlias = "Callable[[], pa.Table]"
 """Loads the rows of a large source into memory."""
@@ -79,8 +79,8 @@ class Merging:
 
     _table: Handle
     _source: Source
-    _on: On
-    _said: SaidMerge
+    _on: JoinCondition
+    _said: MergeText
     _clauses: tuple[Clause, ...] = ()
     _runner: Runner | None = None
     _whole: Whole | None = None
@@ -106,7 +106,7 @@ class Merging:
         Raises Invalid and Unsupported if ``on`` does not define how rows match.
         """
         column = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
-        request = SaidMerge(
+        request = MergeText(
             with_fixed_time(on) if column is None else on, dedupe=flag("dedupe", dedupe)
         )
         ignored = frozenset(texts("ignore", ignore, "['op']"))
@@ -118,7 +118,7 @@ class Merging:
             )
         if IS_DELETED in source.column_names:
             require_boolean(source.schema.field(IS_DELETED).type)
-        rows, matching, _ = request.read(source, table.definition)
+        rows, matching, _ = request.parse(source, table.definition)
         return cls(
             table, rows, matching, request, (), runner, whole, ignored
         )._partitioned_or_loaded()
@@ -131,7 +131,7 @@ class Merging:
         >>> clause.update({"fare": "source.fare"}).execute(dry_run=True).updated
         1
         """
-        return Matched(*self._when(When.MATCHED, condition, params))
+        return Matched(*self._when(ClauseKind.MATCHED, condition, params))
 
     def when_not_matched(
         self, condition: str | None = None, *, params: Params = None
@@ -142,7 +142,7 @@ class Merging:
         >>> t.merge(rows).when_not_matched().insert().execute(dry_run=True).inserted
         1
         """
-        return NotMatched(*self._when(When.NOT_MATCHED, condition, params))
+        return NotMatched(*self._when(ClauseKind.NOT_MATCHED, condition, params))
 
     def when_not_matched_by_source(
         self, condition: str | None = None, *, params: Params = None
@@ -154,7 +154,7 @@ class Merging:
         >>> clause.delete().execute(dry_run=True).deleted
         1
         """
-        return Matched(*self._when(When.NOT_MATCHED_BY_SOURCE, condition, params))
+        return Matched(*self._when(ClauseKind.NOT_MATCHED_BY_SOURCE, condition, params))
 
     @takes_metadata
     def execute(
@@ -197,7 +197,7 @@ class Merging:
             operation = self._operation(definition, callback)
             committed = self._table._commit_rows(operation)
             # A batch that the table has already is not compared with its rows.
-            statistics = getattr(committed.plan, "looked", Looked(0, 0, 0, 0))
+            statistics = getattr(committed.plan, "scan_statistics", ScanStatistics(0, 0, 0, 0))
             return self._table._after_write(
                 MergeResult.of_merge(committed, statistics, storage.now_us() - since)
             )
@@ -207,11 +207,11 @@ class Merging:
             return self._runner(self._said, definition.schema, progress)
         metadata, options = self._table.metadata, self._table.options
         rows = MergedRows(metadata, options, self._source, self._on, self._clauses)
-        return merge_of(rows, definition.commit_action, definition.schema, progress)
+        return merge_operation(rows, definition.commit_action, definition.schema, progress)
 
     def _when(
-        self, when: When, text: str | None, params: Params
-    ) -> tuple[Merging, When, str | None, Params]:
+        self, when: ClauseKind, text: str | None, params: Params
+    ) -> tuple[Merging, ClauseKind, str | None, Params]:
         if any(clause.when is when and clause.condition.is_always for clause in self._clauses):
             raise Invalid(
                 f"an earlier {when.value} clause has no condition, so this one never applies",
@@ -225,14 +225,14 @@ class Merging:
         definition = self._clauses[0].definition if self._clauses else self._table.definition
         return Clauses(self._source, definition, self._on.equal)
 
-    def _with_clause(self, request: SaidClause) -> Merging:
-        request = request.pinned()
+    def _with_clause(self, request: ClauseText) -> Merging:
+        request = request.with_fixed_time()
         requests = (
-            request.without_marked()
+            request.with_delete_marks()
             if IS_DELETED in self._source.table.column_names
             else (request,)
         )
-        clauses = (*self._clauses, *(text.read(self._reader) for text in requests))
+        clauses = (*self._clauses, *(text.parse(self._reader) for text in requests))
         merge = replace(
             self,
             _clauses=clauses,
@@ -276,7 +276,9 @@ class Merging:
         except Unsupported:
             if self._whole is None:
                 raise
-            rows, _, _ = replace(self._said, clauses=()).read(self._whole(), self._table.definition)
+            rows, _, _ = replace(self._said, clauses=()).parse(
+                self._whole(), self._table.definition
+            )
             return replace(self, _source=rows, _runner=None)
         return self
 
@@ -286,7 +288,7 @@ class Matched:
     """A clause for rows of the table: :meth:`update` or :meth:`delete` completes it."""
 
     _merge: Merging
-    _when: When
+    _when: ClauseKind
     _condition: str | None
     _params: Params
 
@@ -304,7 +306,7 @@ class Matched:
         1
         """
         return self._merge._with_clause(
-            SaidClause(self._when, Action.UPDATE, self._condition, self._params, set)
+            ClauseText(self._when, Action.UPDATE, self._condition, self._params, set)
         )
 
     def delete(self) -> Merging:
@@ -314,7 +316,7 @@ class Matched:
         1
         """
         return self._merge._with_clause(
-            SaidClause(self._when, Action.DELETE, self._condition, self._params, None)
+            ClauseText(self._when, Action.DELETE, self._condition, self._params, None)
         )
 
 
@@ -323,7 +325,7 @@ class NotMatched:
     """A clause for source rows that are not in the table: :meth:`insert` completes it."""
 
     _merge: Merging
-    _when: When
+    _when: ClauseKind
     _condition: str | None
     _params: Params
 
@@ -339,5 +341,5 @@ class NotMatched:
         1
         """
         return self._merge._with_clause(
-            SaidClause(self._when, Action.INSERT, self._condition, self._params, values)
+            ClauseText(self._when, Action.INSERT, self._condition, self._params, values)
         )

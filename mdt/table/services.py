@@ -358,7 +358,7 @@ class Services(Handle):
         """
         self._prepare_write(roll_back=False)
         return (
-            late.recovery.recoverable(self._metadata)
+            late.recovery.preview(self._metadata)
             if self._is_dry
             else late.recovery.recover(self._metadata, after_seconds=0)
         )

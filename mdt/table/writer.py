@@ -26,7 +26,7 @@ from mdt.scan.key_columns import as_key_table
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import to_table
 from mdt.write.by_name import DELETE, operation_of, rule_of
-from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
+from mdt.write.normalize import Batch, as_altered, concat_batches, normalize, normalize_keys
 from mdt.write.operations import RowsHere
 from mdt.write.result import WriteResult
 
@@ -290,7 +290,7 @@ class Writer:
         self._definition = definition = begun.definition
         if kind != DELETE:
             batches = [as_altered(batch, definition) for batch in batches]
-        rows = RowsHere(joined(batches, definition), rule_of(kind, definition, ()))
+        rows = RowsHere(concat_batches(batches, definition), rule_of(kind, definition, ()))
         table = self._table
         operation = operation_of(table.metadata, table.options, rows, kind, definition)
         return table._commit_write(operation, len(rows.batch), begun)

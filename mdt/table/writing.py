@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from mdt.query import Where
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
-    from mdt.write.blending import Kept
+    from mdt.write.blending import BlendOptions
     from mdt.write.conditional import Conditional
-    from mdt.write.setting import Setting
+    from mdt.write.setting import UpdateAssignments
 
 
 class Writing(Handle):
@@ -97,7 +97,9 @@ class Writing(Handle):
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
             newest = self.snapshot()  # the batch is in the table
             return WriteResult(
-                newest.seq, "", warnings=late.idempotent.left_out(newest.streams, *self._batch)
+                newest.seq,
+                "",
+                warnings=late.idempotent.skipped_batch_warnings(newest.streams, *self._batch),
             )
         rows = data
         if evolve:
@@ -108,7 +110,10 @@ class Writing(Handle):
             return self._write(rows, "upsert", progress)
         with progress_callback(progress, "upsert") as callback:
             return self._write_rows(
-                rows, "upsert", callback, late.blending.Kept(partial, mapping("mergers", mergers))
+                rows,
+                "upsert",
+                callback,
+                late.blending.BlendOptions(partial, mapping("mergers", mergers)),
             )
 
     @takes_metadata
@@ -267,7 +272,7 @@ class Writing(Handle):
         >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
         (1, 14.5)
         """
-        assignments = late.write_setting.setting(
+        assignments = late.write_setting.parse_assignments(
             self.definition, mapping("values", values), mapping("set", set)
         )
         return self._where("update_where", where, params, assignments, progress, spark)
@@ -329,7 +334,7 @@ class Writing(Handle):
         name: str,
         where: Where,
         params: Mapping[str, object] | None,
-        assignments: Setting | None,
+        assignments: UpdateAssignments | None,
         progress: ProgressOption,
         spark: SparkSession | None,
     ) -> WriteResult:
@@ -352,7 +357,7 @@ class Writing(Handle):
                 warnings = late.write_bytes.rewriting_warning(
                     result.files_rewritten,
                     result.bytes_written,
-                    late.write_bytes.falling(begun.definition.ordering),
+                    late.write_bytes.decrease_reason(begun.definition.ordering),
                 )
                 for warning in warnings:
                     logs.COMMIT.warning("%s: %s", begun.definition.name, warning)
@@ -537,7 +542,7 @@ class Writing(Handle):
         data: Any,
         name: str,
         progress: Progress | None,
-        blend: Kept | None = None,
+        blend: BlendOptions | None = None,
         ends: Sequence[str] | None = None,
     ) -> WriteResult:
         begun = self._prepare_row_write()
@@ -581,7 +586,7 @@ class Writing(Handle):
         frame: Given[Any],
         name: str,
         progress: Progress | None,
-        blend: Kept | None,
+        blend: BlendOptions | None,
         ends: Sequence[str] | None,
     ) -> WriteResult:
         """Write rows on the engine that holds them."""

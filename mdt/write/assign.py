@@ -78,7 +78,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Small:
+class _SmallGroup:
     group: int
     capacity_rows: int
 
@@ -129,7 +129,7 @@ def assign(
             fresh.append(Assignment(partition, home, False, range(rows), home))
             continue
         stored_row_bytes = stored[partition]
-        small: Iterator[_Small] = iter(())
+        small: Iterator[_SmallGroup] = iter(())
         if use_small_files:
             affordable = max(
                 REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * stored_row_bytes)
@@ -207,7 +207,7 @@ def _small_groups(
     can_index_log_files: bool,
     touched: Collection[int],
     affordable: int,
-) -> Iterator[_Small]:
+) -> Iterator[_SmallGroup]:
     """Yield the file groups of ``partition`` that can take inserts: first groups that are rewritten
     anyway, then by size.
 
@@ -222,7 +222,7 @@ def _small_groups(
             if group.partition == partition and group.bytes < options.small_file_bytes:
                 anyway.add(number)
                 if capacity := int((options.max_file_bytes - group.bytes) / row_bytes):
-                    yield _Small(number, capacity)
+                    yield _SmallGroup(number, capacity)
     for small in snapshot.file_groups.small(partition, options.small_file_bytes):
         if small.bytes > affordable and not (is_mor and can_index_log_files):
             return
@@ -230,7 +230,7 @@ def _small_groups(
             continue
         capacity = int((options.max_file_bytes - small.bytes) / row_bytes)
         if capacity > 0 and (not small.logs or (is_mor and can_index_log_files)):
-            yield _Small(small.group, capacity)
+            yield _SmallGroup(small.group, capacity)
             # Like Hudi, rewrite at most one file group for each partition and commit, so that a
             # small merge-on-read upsert stays cheap.
             if is_mor and not can_index_log_files:

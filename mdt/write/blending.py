@@ -32,10 +32,10 @@ from mdt.schema.conform import conform
 from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED, without_marks
-from mdt.write.fixed_partition import in_place
+from mdt.write.fixed_partition import keep_partition
 from mdt.write.normalize import (
     Batch,
-    conformed,
+    conform_data,
     definition_paths,
     key_order,
     rehashed,
@@ -66,18 +66,23 @@ def _smaller(older: Any, newer: Any) -> Any:
     return pc.if_else(pc.fill_null(compare("<", older, newer), pc.is_null(newer)), older, newer)
 
 
-def _known(older: Any, newer: Any) -> Any:
+def _coalesce(older: Any, newer: Any) -> Any:
     return pc.coalesce(newer, older)
 
 
-MERGERS: Mapping[str, Merger] = {"sum": _sum, "max": _larger, "min": _smaller, "coalesce": _known}
+MERGERS: Mapping[str, Merger] = {
+    "sum": _sum,
+    "max": _larger,
+    "min": _smaller,
+    "coalesce": _coalesce,
+}
 """Built-in mergers. sum, max and min ignore nulls. coalesce takes the newer value unless it is
 null.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BlendOptions:
     """Blending options of an upsert.
 
     Attributes:
@@ -88,9 +93,9 @@ class Kept:
     partial: bool
     mergers: Mapping[str, Any]
 
-    def rule(self, given: Sequence[str]) -> Blending:
-        """Return the rule for data with the columns ``given``."""
-        return Blending(self, tuple(given))
+    def rule(self, columns: Sequence[str]) -> Blending:
+        """Return the rule for data with these columns."""
+        return Blending(self, tuple(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Blend:
     mergers: Mapping[str, Merger]
     definition: TableDefinition
 
-    def merged(self, name: str, older: Any, newer: Any) -> pa.ChunkedArray:
+    def merge(self, name: str, older: Any, newer: Any) -> pa.ChunkedArray:
         """Return the merged values of a column. Raises Invalid if they do not fit or a user's
         merger fails.
         """
@@ -128,22 +133,23 @@ class Blend:
         column = merged if isinstance(merged, pa.ChunkedArray) else pa.chunked_array([merged])
         return fitted(pa.table({name: column}), self.definition)[name]
 
-    def rows(self, older: pa.Table, batch: Batch, found: BoolArray, late: BoolArray) -> pa.Table:
+    def rows(self, older: pa.Table, batch: Batch, exists: BoolArray, late: BoolArray) -> pa.Table:
         """Return the rows to write.
 
         Args:
-            older: Rows of the table, null where ``found`` is false.
+            older: Rows of the table, null where ``exists`` is false.
+            exists: True where the key is live in the table.
             late: True where the row of the table is newer than the row of the batch.
         """
         table = batch.table
-        is_late, is_found = pa.array(late), pa.array(found)
+        is_late, is_found = pa.array(late), pa.array(exists)
         columns: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
         for name in older.column_names:
             new, old = table[name].combine_chunks(), older[name].combine_chunks()
             if name in self.missing:
                 columns[name] = old
             elif name in self.mergers:
-                together = self.merged(
+                together = self.merge(
                     name, pc.if_else(is_late, new, old), pc.if_else(is_late, old, new)
                 )
                 columns[name] = pc.if_else(is_found, together.combine_chunks(), new)
@@ -160,12 +166,12 @@ class Blending(Rule):
         given: Columns of the data.
     """
 
-    kept: Kept
+    kept: BlendOptions
     given: tuple[str, ...]
 
     def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
         """Return ``data`` as a batch, with nulls in missing columns."""
-        return batch_of(data, blend_of(definition, self.given, self.kept), numbered=numbered)
+        return blend_batch(data, parse_blend(definition, self.given, self.kept), numbered=numbered)
 
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
@@ -178,15 +184,17 @@ class Blending(Rule):
             raise Conflict(
                 "the table's columns were altered concurrently", hint="write the rows again"
             )
-        older = _Older(metadata, options, snapshot, blend_of(definition, self.given, self.kept))
-        batch = older.placed(rehashed(batch, definition))
+        older = _OlderRows(
+            metadata, options, snapshot, parse_blend(definition, self.given, self.kept)
+        )
+        batch = older.add_partitions(rehashed(batch, definition))
         located = locate_batch(metadata, snapshot, batch)
-        batch = in_place(snapshot, batch, located)
-        return upserted(snapshot, *older.blended(batch, located))
+        batch = keep_partition(snapshot, batch, located)
+        return upserted(snapshot, *older.merge_rows(batch, located))
 
 
 @dataclass(frozen=True, slots=True)
-class _Older:
+class _OlderRows:
     """Reads the required columns of older rows."""
 
     metadata: Metadata
@@ -194,7 +202,7 @@ class _Older:
     snapshot: Snapshot
     blend: Blend
 
-    def placed(self, batch: Batch) -> Batch:
+    def add_partitions(self, batch: Batch) -> Batch:
         """Return the batch with the partitions of its rows. Missing partition columns are read from
         the table.
         """
@@ -214,7 +222,7 @@ class _Older:
         codes, paths = definition_paths(table, definition)
         return replace(batch, table=table, partition=codes, partitions=tuple(paths))
 
-    def blended(
+    def merge_rows(
         self, batch: Batch, located: Located
     ) -> tuple[Batch, Located, BoolArray, BoolArray]:
         """Return (batch to write, locations of its keys, late rows, moved rows)."""
@@ -237,7 +245,7 @@ class _Older:
         written = table
         if batch.ends is not None:
             written = table.filter(pa.array(~batch.ends))
-        _require_whole(written)
+        _require_values(written)
         ordering = batch.ordering
         if definition.ordering is not None:
             ordering = ordering_words(table[definition.ordering])
@@ -250,14 +258,16 @@ class _Older:
         return rows_at(self.metadata, self.snapshot, where, names, threads=threads)
 
 
-def _require_whole(table: pa.Table) -> None:
+def _require_values(table: pa.Table) -> None:
     """Raise Invalid if new rows lack values of required columns."""
     required = pa.schema([field for field in table.schema if not field.nullable])
     conform(table.select(required.names), required, required)
 
 
-def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> Blend:
-    """Return the columns to keep and to merge for data with the columns ``given``.
+def parse_blend(
+    definition: TableDefinition, columns: Sequence[str], options: BlendOptions
+) -> Blend:
+    """Return the columns to keep and to merge for data with ``columns``.
 
     Raises Invalid for unknown names and for mergers of key, partition or ordering columns. Raises
     Unsupported for tables with repeated keys, and for mergers of data that mark deletes.
@@ -267,19 +277,19 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
             "partial upserts and mergers need unique keys, but mdt.keys.repeat is true",
             hint="use t.merge, which updates every row of a key",
         )
-    if kept.mergers and IS_DELETED in given:
+    if options.mergers and IS_DELETED in columns:
         raise Unsupported(
             f"mergers cannot be combined with the delete marker column {IS_DELETED}",
             hint="upsert and delete in two calls",
         )
     missing = frozenset[str]()
-    if kept.partial:
-        missing = frozenset(definition.schema.names).difference(given)
+    if options.partial:
+        missing = frozenset(definition.schema.names).difference(columns)
     lacking = [name for name in definition.unique_by if name in missing]
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which identify the rows")
     mergers: dict[str, Merger] = {}
-    for name, merger in kept.mergers.items():
+    for name, merger in options.mergers.items():
         if name in definition.fixed or name not in definition.schema.names:
             raise Invalid(
                 f"the column {shown(name)} cannot be merged",
@@ -293,13 +303,13 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
             mergers[name] = MERGERS[merger] if isinstance(merger, str) else merger
     blend = Blend(missing, mergers, definition)
     for name in mergers:
-        if isinstance(kept.mergers[name], str):  # check the type: "sum" needs numbers
+        if isinstance(options.mergers[name], str):  # check the type: "sum" needs numbers
             nothing = pa.array([], definition.schema.field(name).type)
-            blend.merged(name, nothing, nothing)
+            blend.merge(name, nothing, nothing)
     return blend
 
 
-def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
+def blend_batch(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
     """Return data as a batch with a row for each key, and nulls in missing columns. Raises Invalid
     if the data do not fit.
 
@@ -311,16 +321,16 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
         for schema in (definition.declared, definition.schema)
     )
     data, ends = without_marks(data)
-    present = conformed(data, ends, declared, stored, definition, numbered=numbered)
+    present = conform_data(data, ends, declared, stored, definition, numbered=numbered)
     table = with_nulls(present, definition.schema)
     lacking = blend.missing.difference(definition.partition_by)
     known_columns = table.select([name for name in table.column_names if name not in lacking])
     batch = stored_batch(known_columns, definition, numbered=numbered)
     batch = replace(batch, table=table, ends=ends)
-    return _folded(batch, blend) if blend.mergers else unique(batch, definition)
+    return _merge_repeated_keys(batch, blend) if blend.mergers else unique(batch, definition)
 
 
-def _folded(batch: Batch, blend: Blend) -> Batch:
+def _merge_repeated_keys(batch: Batch, blend: Blend) -> Batch:
     """Return a batch with a row for each key. The values of all its rows are merged, neighbours
     first.
     """
@@ -334,14 +344,14 @@ def _folded(batch: Batch, blend: Blend) -> Batch:
     for name in blend.mergers:
         values, group_of = batch.table[name].take(pa.array(order)).combine_chunks(), group
         while len(group_of) > len(last):
-            values, group_of = _paired(blend, name, values, group_of)
+            values, group_of = _merge_pairs(blend, name, values, group_of)
         at = table.schema.get_field_index(name)
         as_they_came = np.argsort(order[ends])
         table = table.set_column(at, table.schema.field(at), values.take(pa.array(as_they_came)))
     return replace(thin, table=table)
 
 
-def _paired(
+def _merge_pairs(
     blend: Blend, name: str, values: pa.Array, group: Int64Array
 ) -> tuple[pa.Array, Int64Array]:
     """Merge each odd-numbered value of a group into its predecessor. Return the values and their
@@ -356,7 +366,7 @@ def _paired(
     older = values.take(pa.array(first))
     pairs = np.flatnonzero(has_next)
     newer = values.take(pa.array(first[pairs] + 1))
-    together = blend.merged(name, older.take(pa.array(pairs)), newer).combine_chunks()
+    together = blend.merge(name, older.take(pa.array(pairs)), newer).combine_chunks()
     at = np.arange(len(first))
     at[pairs] = len(first) + np.arange(len(pairs))
     return pa.concat_arrays([older, together]).take(pa.array(at)), group[first]

@@ -18,16 +18,16 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.write.operations import RowOperation, RowPlan, partitions_of
-from mdt.write.overwriting import assigned
+from mdt.write.overwriting import assign_inserts
 
 INSERT_UNCHECKED = "insert_unchecked"
 
 
-def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> None:
-    """Raise Invalid unless the table allows repeated keys, Unsupported if the columns ``given``
-    mark deletes.
+def require_repeats(definition: TableDefinition, columns: Sequence[str] = ()) -> None:
+    """Raise Invalid unless the table allows repeated keys, Unsupported if ``columns`` have delete
+    marks.
     """
-    if IS_DELETED in given:
+    if IS_DELETED in columns:
         raise Unsupported(
             f"insert(check=False) does not apply delete markers ({IS_DELETED})",
             hint="upsert the rows, or delete them",
@@ -46,8 +46,8 @@ class InsertUnchecked(RowOperation):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan. It does not depend on any row of the table."""
-        with self._decided(snapshot) as rows:
-            assignments = assigned(self, snapshot, rows.findings)
+        with self._decide(snapshot) as rows:
+            assignments = assign_inserts(self, snapshot, rows.findings)
             counts = {name: rows.findings.counts[name] for name in ("inserted", "late")}
             return RowPlan(
                 Footprint(txn),

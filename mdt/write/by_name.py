@@ -13,33 +13,36 @@ from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.write.blind_insert import INSERT_UNCHECKED, InsertUnchecked, require_repeats
 from mdt.write.operations import CHECKED, RowOperation, Rows, RowsHere
-from mdt.write.overwriting import ACTION, WITH_ROWS, Overwrite, Placing
+from mdt.write.overwriting import ACTION, WITH_ROWS, InsertAll, Overwrite
 from mdt.write.rules import Deleting, Rule, Upserting
 
 if TYPE_CHECKING:
-    from mdt.write.blending import Kept
+    from mdt.write.blending import BlendOptions
 
 DELETE = "delete"
 
 
 def rule_of(
-    name: str, definition: TableDefinition, given: Sequence[str], kept: Kept | None = None
+    name: str,
+    definition: TableDefinition,
+    columns: Sequence[str],
+    blend: BlendOptions | None = None,
 ) -> Rule:
     """Return the rule of the write ``name``. Raises Invalid or Unsupported if the table does not
     allow it.
 
     Args:
-        given: Columns of the data.
-        kept: Blending options of an upsert.
+        columns: Columns of the data.
+        blend: Blending options of an upsert.
     """
-    if kept is not None:
-        return kept.rule(given)
+    if blend is not None:
+        return blend.rule(columns)
     if name == DELETE:
         return Deleting()
     if name == INSERT_UNCHECKED:
-        require_repeats(definition, given)
+        require_repeats(definition, columns)
     if name == INSERT_UNCHECKED or name in WITH_ROWS:
-        return Placing(name)
+        return InsertAll(name)
     return Upserting(name in CHECKED)
 
 
@@ -50,16 +53,17 @@ def write_here(
     name: str,
     definition: TableDefinition,
     progress: Progress | None = None,
-    kept: Kept | None = None,
+    blend: BlendOptions | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
     """Return the write ``name`` of ``data`` in the calling thread. Raises Invalid if the data do
     not fit the table.
 
     Args:
-        ends: Partition patterns of an overwrite, as for :func:`mdt.write.overwriting.overwritten`.
+        ends: Partition patterns of an overwrite, as for
+            :func:`mdt.write.overwriting.replaced_partitions`.
     """
-    rule = rule_of(name, definition, data.column_names, kept)
+    rule = rule_of(name, definition, data.column_names, blend)
     rows = RowsHere(rule.batch(data, definition), rule)
     return operation_of(metadata, options, rows, name, definition, progress, ends)
 
@@ -76,7 +80,8 @@ def operation_of(
     """Return the write ``name`` of ``rows``, which already have its rule.
 
     Args:
-        ends: Partition patterns of an overwrite, as for :func:`mdt.write.overwriting.overwritten`.
+        ends: Partition patterns of an overwrite, as for
+            :func:`mdt.write.overwriting.replaced_partitions`.
     """
     if name in WITH_ROWS:
         return Overwrite(metadata, options, rows, name, ACTION, progress, ends)

@@ -31,7 +31,7 @@ ALL = "*"
 _ALWAYS = And(())
 
 
-class When(Enum):
+class ClauseKind(Enum):
     """The rows that a clause applies to: matched pairs, or unmatched rows of the source or of the
     table.
     """
@@ -82,7 +82,7 @@ class Clause:
             Other columns keep their values, or are null in new rows.
     """
 
-    when: When
+    when: ClauseKind
     action: Action
     condition: Condition
     values: Mapping[str, tuple[Value, frozenset[str]]]
@@ -93,7 +93,7 @@ class Clause:
         targets = self.values.keys() if names is None else self.values.keys() & set(names)
         return frozenset[str]().union(*(self.values[name][1] for name in targets))
 
-    def made(self, rows: pa.Table, names: Iterable[str] | None = None) -> pa.Table:
+    def compute(self, rows: pa.Table, names: Iterable[str] | None = None) -> pa.Table:
         """Return the columns of ``names`` that the clause sets, in stored types. Raises Invalid for
         a value that does not fit.
         """
@@ -123,15 +123,15 @@ class Clauses:
     definition: TableDefinition
     equated: Mapping[str, str]
 
-    def schema(self, when: When) -> pa.Schema:
+    def schema(self, when: ClauseKind) -> pa.Schema:
         """Return the columns that a clause can refer to."""
         source, target = list(self.source.schema), as_target(self.definition.schema)
-        if when is When.NOT_MATCHED_BY_SOURCE:
+        if when is ClauseKind.NOT_MATCHED_BY_SOURCE:
             return pa.schema(target)
-        return pa.schema(source if when is When.NOT_MATCHED else source + target)
+        return pa.schema(source if when is ClauseKind.NOT_MATCHED else source + target)
 
     def condition(
-        self, when: When, text: str | None, params: Mapping[str, object] | None
+        self, when: ClauseKind, text: str | None, params: Mapping[str, object] | None
     ) -> Condition:
         """Return a condition. None always holds."""
         if text is None:
@@ -141,15 +141,17 @@ class Clauses:
         condition.holds(self.source.nothing(names))
         return condition
 
-    def clause(self, when: When, action: Action, condition: Condition, given: Any) -> Clause:
+    def clause(
+        self, when: ClauseKind, action: Action, condition: Condition, assignments: Any
+    ) -> Clause:
         """Return a clause.
 
         Args:
-            given: Column -> value, "*" for every column, None for a delete.
+            assignments: Column -> value, "*" for every column, None for a delete.
         """
-        values = {} if given is None else self._values(when, given)
+        values = {} if assignments is None else self._values(when, assignments)
         if action is Action.UPDATE:
-            self._require_settable(values, given)
+            self._require_settable(values, assignments)
             if self.definition.is_global and not self.definition.moves_rows:
                 # mdt.update.partition.path=false: rows keep their partition
                 values = {
@@ -161,12 +163,18 @@ class Clauses:
         if action is Action.INSERT:
             self._require_whole(clause)
         elif values:
-            clause.made(self.source.nothing(clause.reads()))
+            clause.compute(self.source.nothing(clause.reads()))
         return clause
 
-    def _values(self, when: When, given: Any) -> dict[str, tuple[Value, frozenset[str]]]:
+    def _values(
+        self, when: ClauseKind, assignments: Any
+    ) -> dict[str, tuple[Value, frozenset[str]]]:
         column_names = self.definition.schema.names
-        if isinstance(given, str) and given == ALL and when is not When.NOT_MATCHED_BY_SOURCE:
+        if (
+            isinstance(assignments, str)
+            and assignments == ALL
+            and when is not ClauseKind.NOT_MATCHED_BY_SOURCE
+        ):
             missing = set(column_names).difference(self.source.table.column_names)
             if missing:
                 raise Invalid(
@@ -175,37 +183,37 @@ class Clauses:
                     hint="name the columns: {'fare': 'source.fare'}",
                 )
             return {name: _column(GIVEN + name) for name in column_names}
-        if not isinstance(given, Mapping) or not given:
+        if not isinstance(assignments, Mapping) or not assignments:
             raise Invalid(
-                f"a clause takes a mapping of columns to values, not {shown(given)}",
+                f"a clause takes a mapping of columns to values, not {shown(assignments)}",
                 hint="{'fare': 'source.fare'}",
             )
         schema = self.schema(when)
-        columns = by_column("a clause", given, column_names)
+        columns = by_column("a clause", assignments, column_names)
         return {name: self._value(schema, name, value) for name, value in columns.items()}
 
-    def _value(self, schema: pa.Schema, name: str, given: Any) -> tuple[Value, frozenset[str]]:
+    def _value(self, schema: pa.Schema, name: str, value: Any) -> tuple[Value, frozenset[str]]:
         """Return the expression for a column. Text is SQL over ``schema``, a Col is a column, other
         types are Python values.
         """
-        if isinstance(given, Col):
-            return _copied(column_name(given.name, schema), schema)
-        if not isinstance(given, str):
-            return constant(self.definition, name, given), frozenset()
+        if isinstance(value, Col):
+            return _copied(column_name(value.name, schema), schema)
+        if not isinstance(value, str):
+            return constant(self.definition, name, value), frozenset()
         try:
-            column = column_name(given.strip(), schema)
+            column = column_name(value.strip(), schema)
         except MdtError:  # not a single column name
-            return parse_with_columns(given, schema)
+            return parse_with_columns(value, schema)
         return _copied(column, schema)
 
     def _require_settable(
-        self, values: Mapping[str, tuple[Value, frozenset[str]]], given: Any
+        self, values: Mapping[str, tuple[Value, frozenset[str]]], assignments: Any
     ) -> None:
         """Raise Invalid for key or partition columns, unless their value is the source column that
         ``on`` equates with them.
         """
         hint = "delete the row, and insert a new row"
-        if given == ALL:
+        if assignments == ALL:
             hint = "set the other columns by name"
         for name in self.definition.unique_by:
             if name in values and values[name][1] != {GIVEN + self.equated.get(name, "")}:
@@ -214,17 +222,17 @@ class Clauses:
                     hint=hint,
                 )
 
-    def _require_whole(self, made: Clause) -> None:
+    def _require_whole(self, clause: Clause) -> None:
         """Raise Invalid if new rows lack required columns."""
         definition = self.definition
         required = {field.name for field in definition.declared if not field.nullable}
         for name in dict.fromkeys((*definition.key, definition.ordering, *required)):
-            if name is not None and name not in made.values:
+            if name is not None and name not in clause.values:
                 raise Invalid(
                     f"an insert needs a value for the column {name!r}",
                     hint="insert('*') sets all columns",
                 )
-        made.made(self.source.nothing(made.reads()))
+        clause.compute(self.source.nothing(clause.reads()))
 
 
 def _copied(name: str, schema: pa.Schema) -> tuple[Value, frozenset[str]]:

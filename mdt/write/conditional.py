@@ -34,13 +34,13 @@ from mdt.progress import Progress
 from mdt.scan.matches import matching_rows
 from mdt.scan.reader import FileRows, read_at
 from mdt.write.assign import Assignment, assign
-from mdt.write.deletes import of_rows
+from mdt.write.deletes import tombstones_of_rows
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import keyed_rows
-from mdt.write.setting import Setting
+from mdt.write.setting import UpdateAssignments
 from mdt.write.slice_files import write_slices
 from mdt.write.slices import Keys, Slice
-from mdt.write.text_order import fall
+from mdt.write.text_order import any_decrease
 
 Matches = Mapping[int, BitMap]
 """File number -> positions of matching rows."""
@@ -93,7 +93,7 @@ class Conditional(Operation[ConditionalPlan]):
     predicate: Predicate
     schema: pa.Schema
     action: str
-    setting: Setting | None = None
+    setting: UpdateAssignments | None = None
     progress: Progress | None = None
 
     @property
@@ -109,7 +109,7 @@ class Conditional(Operation[ConditionalPlan]):
             raise Conflict(
                 "the table's columns were altered concurrently", hint="retry the operation"
             )
-        matches = self.found(snapshot)
+        matches = self.find_matches(snapshot)
         groups = snapshot.file_groups
         rows: dict[int, dict[int, BitMap]] = {}
         for group, file in zip(
@@ -137,7 +137,7 @@ class Conditional(Operation[ConditionalPlan]):
         parts = [Part(assignment, rows[assignment.group]) for assignment in assignments]
         return ConditionalPlan(footprint, partitions, counts, bool(assignments), parts, left={})
 
-    def found(self, snapshot: Snapshot) -> Matches:
+    def find_matches(self, snapshot: Snapshot) -> Matches:
         """Return the matching rows."""
         places = matching_rows(
             self.metadata, snapshot, self.predicate, threads=self.options.threads("reader")
@@ -154,47 +154,52 @@ class Conditional(Operation[ConditionalPlan]):
 
     def write(self, snapshot: Snapshot, plan: ConditionalPlan, claim: Claim) -> Changes:
         """Write the next file of each file group."""
-        return self.written(WriteJob.of(self.metadata, snapshot, self.options, claim), plan.work)
+        return self.write_groups(
+            WriteJob.for_claim(self.metadata, snapshot, self.options, claim), plan.work
+        )
 
-    def written(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
-        """Write the files of ``work``."""
-        return written(self.setting, shared, work, "", self.progress)
+    def write_groups(self, shared: WriteJob, changes: Sequence[Part]) -> Changes:
+        """Write the files of ``changes``."""
+        return write_parts(self.setting, shared, changes, "", self.progress)
 
 
-def written(
-    setting: Setting | None,
+def write_parts(
+    setting: UpdateAssignments | None,
     shared: WriteJob,
-    work: Sequence[Part],
+    groups: Sequence[Part],
     part: str,
     progress: Progress | None,
 ) -> Changes:
-    """Write the next file of each file group in ``work``.
+    """Write the next file of each file group in ``groups``.
 
     Args:
         part: Object suffix, as for :func:`mdt.write.slice_files.collect`.
     """
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
-    parts = {change.assignment.group: change for change in work}
+    parts = {change.assignment.group: change for change in groups}
 
-    def slice_of(one: Assignment) -> Slice:
-        return _slice(shared.metadata, snapshot, setting, parts[one.group])
+    def slice_of(assignment: Assignment) -> Slice:
+        return _slice(shared.metadata, snapshot, setting, parts[assignment.group])
 
-    assignments = [change.assignment for change in work]
+    assignments = [change.assignment for change in groups]
     changes = write_slices(shared, assignments, slice_of, progress, read=list(parts), part=part)
     if setting is not None or not snapshot.definition.keeps_deletes:
         return changes
-    places = [place for change in work for place in change.places]
+    places = [place for change in groups for place in change.places]
     file = np.repeat(
         np.array([file for file, _ in places], np.int64),
         [len(positions) for _, positions in places],
     )
     position = np.concatenate([positions for _, positions in places])
     return replace(
-        changes, tombstones=of_rows(shared.metadata, snapshot, file, position, threads=threads)
+        changes,
+        tombstones=tombstones_of_rows(shared.metadata, snapshot, file, position, threads=threads),
     )
 
 
-def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part: Part) -> Slice:
+def _slice(
+    metadata: Metadata, snapshot: Snapshot, setting: UpdateAssignments | None, part: Part
+) -> Slice:
     assignment, definition = part.assignment, snapshot.definition
 
     def read(names: Sequence[str]) -> pa.Table:
@@ -202,8 +207,8 @@ def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part
 
     if setting is not None:
         old = read(definition.schema.names)
-        new = keyed_rows(setting.of(old), definition)
-        is_log = assignment.is_log or (definition.is_mor and not fall(old, new, definition))
+        new = keyed_rows(setting.apply(old), definition)
+        is_log = assignment.is_log or (definition.is_mor and not any_decrease(old, new, definition))
         return Slice(
             assignment.partition,
             assignment.group,

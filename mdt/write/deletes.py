@@ -24,7 +24,7 @@ from mdt.scan.lookup import KeyRows, rows_at
 from mdt.write.normalize import Batch, partition_names
 
 
-def of_keys(
+def tombstones_of_keys(
     snapshot: Snapshot,
     batch: Batch,
     located: Located,
@@ -56,7 +56,7 @@ def of_keys(
     return new_tombstones(marks.take(leaves), ordering[leaves])
 
 
-def of_rows(
+def tombstones_of_rows(
     metadata: Metadata, snapshot: Snapshot, file: Int64Array, position: Int64Array, *, threads: int
 ) -> pa.Table:
     """Return the tombstones of deleted live rows, schema TOMBSTONES. Reads their keys and ordering

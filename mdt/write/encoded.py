@@ -16,7 +16,7 @@ class Encoded:
         data: Parquet bytes, a buffer.
         row_groups: Number of rows in each row group.
         footer: Length and CRC-32 of the footer.
-        found: Column statistics and index summaries.
+        summaries: Column statistics and index summaries.
         key_map: Encoded key map.
         page_map: Encoded page map.
     """
@@ -25,6 +25,6 @@ class Encoded:
     rows: int = 0
     row_groups: tuple[int, ...] = ()
     footer: tuple[int, int] = (0, 0)
-    found: Summaries = field(default_factory=Summaries)
+    summaries: Summaries = field(default_factory=Summaries)
     key_map: Any = None
     page_map: bytes | None = None

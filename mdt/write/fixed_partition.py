@@ -25,7 +25,7 @@ from mdt.write.normalize import Batch
 ObjectArray = npt.NDArray[np.object_]
 
 
-def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
+def keep_partition(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
     """Return ``batch`` with the partition path and columns of the live row that each row replaces.
 
     Changes only batches of tables with table scope.
@@ -58,21 +58,24 @@ def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
 def refuse_null_partition(
     definition: TableDefinition,
     batch: Batch,
-    names: ObjectArray,
-    there: ObjectArray,
+    given_partition: ObjectArray,
+    live_partition: ObjectArray,
     moves: Int64Array,
 ) -> None:
     """Raise Invalid if any row of ``moves`` would move from a partition with a value to a null
     partition.
     """
     unknown = [
-        row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])
+        row
+        for row in moves.tolist()
+        if not null_levels(given_partition[row]) <= null_levels(live_partition[row])
     ]
     if unknown:
         columns = ", ".join(definition.partition_by)
         raise Invalid(
             f"{len(unknown)} rows have a null partition column ({columns}), but their keys exist in"
-            f" other partitions: {batch.keys[unknown[0]].as_py()!r} is in {there[unknown[0]]}",
+            f" other partitions: {batch.keys[unknown[0]].as_py()!r} is in"
+            f" {live_partition[unknown[0]]}",
             hint=(
                 "set the partition, or omit the column in upsert(…, partial=True) to keep the rows"
                 " there;"

@@ -81,8 +81,8 @@ class Base:
         return (self.snapshot.vector(self.number) or BitMap()) | self.ended
 
     @cached_property
-    def _footers(self) -> _OneFooter:
-        return _OneFooter()
+    def _footers(self) -> _FooterCache:
+        return _FooterCache()
 
     def pieces(self, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield the verified columns ``schema`` of each row group that contains such rows."""
@@ -102,7 +102,7 @@ class Base:
                 )
 
 
-class _OneFooter:
+class _FooterCache:
     """A cache for the parsed footer of a single file. Implements
     :class:`mdt.parquet.segment_rows.Footers`.
     """
@@ -121,7 +121,7 @@ class _OneFooter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _BaseProperties:
     """Properties of a base file that must be known before it is rewritten.
 
     Attributes:
@@ -133,7 +133,7 @@ class _Seen:
     unbounded: frozenset[str]
 
 
-def _looked_at(base: Base) -> _Seen:
+def _inspect(base: Base) -> _BaseProperties:
     """Read the key and float columns, which determine the row order and the footer statistics."""
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
     floats = base_file.floats(schema)
@@ -145,12 +145,12 @@ def _looked_at(base: Base) -> _Seen:
             keys = sort_keys(piece, key)
             rises = is_sorted(keys) and (last is None or last <= keys[0].as_py())
             last = keys[-1].as_py()
-    return _Seen(rises, unbounded)
+    return _BaseProperties(rises, unbounded)
 
 
-def rewritten(
+def rewrite(
     base: Base,
-    come: pa.Table,
+    additions: pa.Table,
     old: int,
     *,
     options: Options,
@@ -159,18 +159,18 @@ def rewritten(
 ) -> tuple[Encoded, BitMap]:
     """Return the new base file, and the positions of its new rows.
 
-    It contains the rows of ``base`` and of ``come``. As in memory, they are sorted by key if the
-    rows of the base file are. Otherwise the rows of ``come`` follow at the end.
+    It contains the rows of ``base`` and ``additions``. As in memory, they are sorted by key if the
+    rows of the base file are. Otherwise ``additions`` follow at the end.
 
     Args:
-        come: Rows with the columns and types of :func:`mdt.write.rewrite_rows.moved_schema`.
-        old: Number of rows at the start of ``come`` that existed in the table.
+        additions: Rows with the columns and types of :func:`mdt.write.rewrite_rows.moved_schema`.
+        old: Number of rows at the start of ``additions`` that existed in the table.
         constants: Partition path and file name.
     """
-    layout, definition = _looked_at(base), base.snapshot.definition
-    unbounded = layout.unbounded | base_file.without_bounds(come)
-    description = _Description(base.snapshot, options, base.rows + len(come))
-    rows = _merged(base, come, by_key=layout.rises and base.rows > 0)
+    layout, definition = _inspect(base), base.snapshot.definition
+    unbounded = layout.unbounded | base_file.without_bounds(additions)
+    description = _Description(base.snapshot, options, base.rows + len(additions))
+    rows = _merge_rows(base, additions, by_key=layout.rises and base.rows > 0)
     scratch = Scratch(options.write_spill_dir)
     with (
         ThreadPoolExecutor(1) as pool,
@@ -179,7 +179,7 @@ def rewritten(
 
         def described() -> Iterator[pa.Table]:
             """Yield row groups. Each is described in parallel to its encoding."""
-            for group, at in _grouped(rows, options.row_group_rows):
+            for group, at in _regroup(rows, options.row_group_rows):
                 whole = with_constants(group, definition, constants)
                 future = pool.submit(description.add, whole, at >= old)
                 yield whole
@@ -190,10 +190,10 @@ def rewritten(
         digests_of_groups = base_file.encode_groups(
             described(),
             sink,
-            rows=base.rows + len(come),
+            rows=base.rows + len(additions),
             unbounded=unbounded,
             avro_schema=avro_schema,
-            footer_values=description.said,
+            footer_values=description.key_metadata,
             compression=options.compression,
             page_bytes=options.page_bytes,
             bloom_type=options.bloom_filter_type,
@@ -205,28 +205,30 @@ def rewritten(
         description.rows,
         tuple(description.row_groups),
         footer_reference(data),
-        description.summaries.finished(),
+        description.summaries.finish(),
         description.key_map.encode(),
         page_map.encode_file(data, digests_of_groups),
     )
     return encoded, description.fresh
 
 
-def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Table, Int64Array]]:
-    """Yield the rows in the order of the new file, with their positions in ``come`` (-1 for rows of
-    the base file).
+def _merge_rows(
+    base: Base, additions: pa.Table, *, by_key: bool
+) -> Iterator[tuple[pa.Table, Int64Array]]:
+    """Yield the rows in the order of the new file, with their positions in ``additions`` (-1 for
+    rows of the base file).
     """
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
-    keys, order = None, np.arange(len(come))
-    if by_key and len(come):
-        keys = sort_keys(come.select(key), key)
+    keys, order = None, np.arange(len(additions))
+    if by_key and len(additions):
+        keys = sort_keys(additions.select(key), key)
         by_keys = sort_permutation(keys)
         if by_keys is not None:
             order, keys = by_keys, keys.take(pa.array(by_keys))
     start = 0
     for piece in base.pieces(schema):
         at = np.full(len(piece), -1)
-        if keys is None or start == len(come):
+        if keys is None or start == len(additions):
             yield piece, at
             continue
         piece_keys = sort_keys(piece.select(key), key)
@@ -234,11 +236,11 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
         # the same key, which come first.
         end = start + _below(keys.slice(start), piece_keys[-1])
         place = sort_permutation(pa.concat_arrays([piece_keys, keys.slice(start, end - start)]))
-        combined = base_file.stack([piece, taken(come, order[start:end])])
+        combined = base_file.stack([piece, taken(additions, order[start:end])])
         at, start = np.concatenate([at, order[start:end]]), end
         yield (combined, at) if place is None else (taken(combined, place), at[place])
-    if start < len(come):
-        yield taken(come, order[start:]), order[start:]
+    if start < len(additions):
+        yield taken(additions, order[start:]), order[start:]
 
 
 def _below(keys: pa.Array, bound: Any) -> int:
@@ -246,7 +248,7 @@ def _below(keys: pa.Array, bound: Any) -> int:
     return int(pc.sum(pc.less(keys, bound), min_count=0).as_py())
 
 
-def _grouped(
+def _regroup(
     rows: Iterator[tuple[pa.Table, Int64Array]], size: int
 ) -> Iterator[tuple[pa.Table, Int64Array]]:
     """Yield the same rows in pieces of ``size`` rows. The last piece may be smaller."""
@@ -298,7 +300,7 @@ class _Description:
         self.summaries.add(group)
         self.row_groups.append(len(group))
 
-    def said(self) -> tuple[str | None, str | None, bytes | None]:
+    def key_metadata(self) -> tuple[str | None, str | None, bytes | None]:
         """Return (smallest record key, largest record key, encoded Bloom filter) for the footer."""
         bloom = None if self._bloom is None else self._bloom.text().encode("ascii")
         return (

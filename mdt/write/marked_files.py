@@ -24,7 +24,7 @@ from mdt.stores.storage import Storage
 from mdt.write.assign import NEW
 
 
-class Placed(Protocol):
+class FileTarget(Protocol):
     """The properties of a slice that determine the name of its file. See
     :class:`mdt.write.slices.Slice`.
     """
@@ -54,15 +54,15 @@ class MarkedFiles:
         self._under_way: list[Callable[[], object]] = []
         self._lock = Lock()
 
-    def mark(self, work: Iterable[tuple[int, Placed]]) -> None:
+    def mark(self, targets: Iterable[tuple[int, FileTarget]]) -> None:
         """Begin to put the markers of numbered slices. A single call for many slices takes fewer
         requests.
         """
         files = []
-        for number, placed in work:
-            file_id, name = self._named(number, placed)
-            self._names[number, placed.is_log] = file_id, name
-            files.append(paths.partition_file(placed.partition, name))
+        for number, target in targets:
+            file_id, name = self._named(number, target)
+            self._names[number, target.is_log] = file_id, name
+            files.append(paths.partition_file(target.partition, name))
         if files:
             self._require_running(files[0])
             storage, instant, layout = (
@@ -75,15 +75,15 @@ class MarkedFiles:
                 storage.begin(partial(markers.put, storage, layout, instant, name, files))
             )
 
-    def file(self, number: int, one: Placed) -> tuple[str, str]:
+    def file(self, number: int, target: FileTarget) -> tuple[str, str]:
         """Return (file id, file name) of a slice.
 
         Puts the marker if :meth:`mark` has not. An update may turn out to need a log file where a
         base file was marked.
         """
-        if (number, one.is_log) not in self._names:
-            self.mark([(number, one)])
-        return self._names[number, one.is_log]
+        if (number, target.is_log) not in self._names:
+            self.mark([(number, target)])
+        return self._names[number, target.is_log]
 
     def wait(self, path: str) -> None:
         """Wait for all pending markers before the file at ``path`` is stored. Every waiting thread
@@ -109,22 +109,22 @@ class MarkedFiles:
                 f"the transaction {self._claim.instant} ended before its task stored {path}"
             )
 
-    def _named(self, number: int, one: Placed) -> tuple[str, str]:
+    def _named(self, number: int, target: FileTarget) -> tuple[str, str]:
         snapshot, token, instant = (
             self._snapshot,
             self._claim.write_token(number),
             self._claim.instant,
         )
-        if one.group <= NEW:
-            _refuse_hidden(snapshot, one.partition)
+        if target.group <= NEW:
+            _refuse_hidden(snapshot, target.partition)
             file_id = base_file.new_file_id(self._storage.random_hex(16))
-            if one.group < NEW:
-                file_id = base_file.bucket_file_id(file_id, buckets.bucket_of(one.group))
+            if target.group < NEW:
+                file_id = base_file.bucket_file_id(file_id, buckets.bucket_of(target.group))
         else:
-            file_id = snapshot.file_groups.name(one.group)
-        if not one.is_log:
+            file_id = snapshot.file_groups.name(target.group)
+        if not target.is_log:
             return file_id, base_file.name(file_id, token, instant)
-        members = snapshot.files.segments(snapshot.file_groups.members(one.group))
+        members = snapshot.files.segments(snapshot.file_groups.members(target.group))
         name_instant = layout_of(snapshot.definition).log_instant(members[0].base_instant, instant)
         return file_id, log_file.name(file_id, name_instant, next_version(members), token)
 

@@ -36,7 +36,7 @@ from mdt.write.merge_source import SOURCE, TARGET, Source, as_target, target_col
 from mdt.write.normalize import definition_paths, keyed_rows
 from mdt.write.row_groups import by_value
 
-_ASKED_MAX = 1_000
+_IN_VALUES_MAX = 1_000
 """Maximum number of distinct values in an IN predicate. More values become a range."""
 _DIGITS = 38
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
@@ -79,7 +79,7 @@ class Pairs:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Pairs]) -> Pairs:
+    def concat(cls, parts: Sequence[Pairs]) -> Pairs:
         """Concatenate pairs. The result has ordering words if all parts have them."""
         source, file, position = [_NO_ROWS], [_NO_ROWS], [_NO_ROWS]
         ordering = [np.empty(0, np.uint64)]
@@ -101,7 +101,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class On:
+class JoinCondition:
     """The parsed join condition of a merge.
 
     Attributes:
@@ -129,7 +129,7 @@ class On:
         return self.is_by_key and in_scope and not definition.keys_repeat
 
 
-def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
+def parse_on(on: Any, source: Source, definition: TableDefinition) -> JoinCondition:
     """Parse the ``on`` argument of a merge.
 
     Args:
@@ -140,8 +140,8 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
     """
     if on is None:
         equal = {name: name for name in definition.unique_by}
-        _require(source, equal)
-        return On(equal, Condition(), tuple(equal), nulls=True)
+        _require_columns(source, equal)
+        return JoinCondition(equal, Condition(), tuple(equal), nulls=True)
     column_names = definition.schema.names
     if not isinstance(on, str) or own_spelling(on, column_names) is not None:
         names = [named_column(name, column_names) for name in texts("on", on, "['id']")]
@@ -150,8 +150,8 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
                 f"on={shown(on)} names no column of the table",
                 hint=f"columns: {', '.join(column_names)}",
             )
-        _require(source, names)
-        return _planned(dict(zip(names, names, strict=True)), [], frozenset(), definition)
+        _require_columns(source, names)
+        return _plan_join(dict(zip(names, names, strict=True)), [], frozenset(), definition)
     predicate, names_read = parse_condition(
         on, pa.schema([*source.schema, *as_target(definition.schema)])
     )
@@ -167,10 +167,10 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
             f"on={on!r} equates no source column with a table column",
             hint="use source.x = target.y, and join further conditions by AND",
         )
-    return _planned(equal, conditions, names_read, definition)
+    return _plan_join(equal, conditions, names_read, definition)
 
 
-def _require(source: Source, names: Iterable[str]) -> None:
+def _require_columns(source: Source, names: Iterable[str]) -> None:
     missing = set(names).difference(source.table.column_names)
     if missing:
         raise Invalid(f"rows are matched by {', '.join(sorted(missing))}, which the source lacks")
@@ -196,26 +196,26 @@ def _equated(
     return None
 
 
-def _planned(
+def _plan_join(
     equal: Mapping[str, str],
-    rest: Sequence[Predicate],
+    conditions: Sequence[Predicate],
     names: frozenset[str],
     definition: TableDefinition,
-) -> On:
+) -> JoinCondition:
     """Return the join condition. If all key columns are equated, rows are found by key and further
     equalities become conditions.
     """
     if not set(definition.key) <= equal.keys():
-        return On(equal, Condition(And(tuple(rest)), names), ())
+        return JoinCondition(equal, Condition(And(tuple(conditions)), names), ())
     key = dict.fromkeys(definition.key)
     if definition.partition_by and set(definition.partition_by) <= equal.keys():
         key |= dict.fromkeys(definition.partition_by)
-    rest = list(rest)
+    conditions = list(conditions)
     for target, source in equal.items():
         if target not in key:
-            rest.append(_equality(source, target))
+            conditions.append(_equality(source, target))
             names |= {SOURCE + source, TARGET + target}
-    return On(equal, Condition(And(tuple(rest)), names), tuple(key))
+    return JoinCondition(equal, Condition(And(tuple(conditions)), names), tuple(key))
 
 
 def _equality(source: str, target: str) -> Compared:
@@ -227,7 +227,7 @@ def pairs(
     metadata: Metadata,
     snapshot: Snapshot,
     source: Source,
-    on: On,
+    on: JoinCondition,
     *,
     threads: int,
     scanned: set[int],
@@ -255,7 +255,7 @@ def pairs(
     )
 
 
-def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> Pairs:
+def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: JoinCondition) -> Pairs:
     definition = snapshot.definition
     key_columns = pa.table({name: source.table[on.equal[name]] for name in on.key})
     needed = definition.key if on.nulls else on.key
@@ -281,7 +281,7 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
             absent_rows, codes[absent_rows].astype(np.int64)
         ).items():
             missing[names[code]] = keyed.hashes.take(rows_of_partition)
-    return replace(Pairs.joined(parts), absent=missing)
+    return replace(Pairs.concat(parts), absent=missing)
 
 
 def _nullable(columns: pa.Schema) -> pa.Schema:
@@ -299,14 +299,22 @@ def all_valid(table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _by_columns(
-    metadata: Metadata, snapshot: Snapshot, source: Source, on: On, threads: int, scanned: set[int]
+    metadata: Metadata,
+    snapshot: Snapshot,
+    source: Source,
+    on: JoinCondition,
+    threads: int,
+    scanned: set[int],
 ) -> Pairs:
     names = list(on.equal)
-    leaves = [_narrowed(source, on.equal[name], name, snapshot.definition.schema) for name in names]
+    leaves = [
+        _pruning_predicate(source, on.equal[name], name, snapshot.definition.schema)
+        for name in names
+    ]
     leaves += [
         part for part in _conjuncts(on.rest.predicate) if columns(part) and _is_of_target(part)
     ]
-    predicate = simplify(And(tuple(map(unprefixed, leaves))))
+    predicate = simplify(And(tuple(map(without_prefix, leaves))))
     places = places_of(
         matching_rows(metadata, snapshot, predicate, threads=threads, scanned=scanned)
     )
@@ -327,7 +335,7 @@ def _by_columns(
     return Pairs(source_row, file[target_row], position[target_row])
 
 
-def unprefixed(predicate: Predicate) -> Predicate:
+def without_prefix(predicate: Predicate) -> Predicate:
     """Return the necessary condition for table rows alone, with the table's column names.
     Comparisons of expressions prove nothing and are dropped.
     """
@@ -335,13 +343,13 @@ def unprefixed(predicate: Predicate) -> Predicate:
         return And(())
     if isinstance(predicate, Leaf):
         return _renamed(predicate)
-    return simplify(type(predicate)(tuple(map(unprefixed, predicate.children))))
+    return simplify(type(predicate)(tuple(map(without_prefix, predicate.children))))
 
 
-def _renamed(one: Leaf) -> Leaf:
-    bare = [name.removeprefix(TARGET) for name in one.columns]
-    renamed: Leaf = type(one)(
-        bare[0], one.op, one.value, *([tuple(bare[1:])] if len(bare) > 1 else [])
+def _renamed(test: Leaf) -> Leaf:
+    bare = [name.removeprefix(TARGET) for name in test.columns]
+    renamed: Leaf = type(test)(
+        bare[0], test.op, test.value, *([tuple(bare[1:])] if len(bare) > 1 else [])
     )
     return renamed
 
@@ -353,7 +361,7 @@ def _is_of_target(part: Predicate) -> bool:
     return isinstance(part, Leaf) and all(name.startswith(TARGET) for name in part.columns)
 
 
-def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Predicate:
+def _pruning_predicate(source: Source, name: str, target: str, schema: pa.Schema) -> Predicate:
     """Return an index-friendly predicate that table rows must meet to equal any source row."""
     column = source.column(name).drop_null()
     if not len(column):
@@ -366,7 +374,7 @@ def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Pred
         return And(())
     try:
         values = column.unique()
-        if len(values) <= _ASKED_MAX:
+        if len(values) <= _IN_VALUES_MAX:
             return leaf(target, "in", tuple(values.to_pylist()), schema)
         bounds = pc.min_max(values).as_py()
         return And(
@@ -385,17 +393,17 @@ def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
     if there is none.
     """
     kinds = pa.types
-    if _are((a, b), kinds.is_integer):
+    if _all_are((a, b), kinds.is_integer):
         return a.cast(pa.int64()), b.cast(pa.int64())
-    if _are((a, b), kinds.is_integer, kinds.is_floating):
+    if _all_are((a, b), kinds.is_integer, kinds.is_floating):
         return _bits(a), _bits(b)
-    if _are((a, b), kinds.is_integer, kinds.is_decimal):
+    if _all_are((a, b), kinds.is_integer, kinds.is_decimal):
         type = pa.decimal128(_DIGITS, max(_scale(a.type), _scale(b.type)))
         try:
             return a.cast(type), b.cast(type)
         except pa.ArrowException as error:
             raise Invalid(f"{name!r}: {a.type} and {b.type} cannot be joined: {error}") from error
-    if _are((a, b), kinds.is_timestamp):
+    if _all_are((a, b), kinds.is_timestamp):
         type = pa.timestamp("us", "UTC")
         return a.cast(type), b.cast(type)
     if a.type != b.type or kinds.is_nested(a.type):
@@ -403,7 +411,7 @@ def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
     return a, b
 
 
-def _are(columns: Sequence[Column], *kinds: Callable[[pa.DataType], bool]) -> bool:
+def _all_are(columns: Sequence[Column], *kinds: Callable[[pa.DataType], bool]) -> bool:
     return all(any(kind(column.type) for kind in kinds) for column in columns)
 
 
@@ -419,7 +427,7 @@ def _bits(column: Column) -> Column:
 
 
 def refuse_two_rows_for_one(
-    metadata: Metadata, snapshot: Snapshot, found: Pairs, key_of: Sequence[str], named_max: int
+    metadata: Metadata, snapshot: Snapshot, matches: Pairs, key_of: Sequence[str], named_max: int
 ) -> None:
     """Raise Invalid if several source rows match the same table row.
 
@@ -427,7 +435,7 @@ def refuse_two_rows_for_one(
         key_of: Columns that identify the rows in the message.
         named_max: Maximum number of rows in the message.
     """
-    places, counts = np.unique(found.places, return_counts=True)
+    places, counts = np.unique(matches.places, return_counts=True)
     twice = places[counts > 1]
     if not len(twice):
         return

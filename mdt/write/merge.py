@@ -38,9 +38,9 @@ from mdt.progress import Progress
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
 from mdt.write.assign import Assignment, Place
-from mdt.write.clauses import Action, Clause, When
-from mdt.write.deletes import of_rows
-from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
+from mdt.write.clauses import Action, Clause, ClauseKind
+from mdt.write.deletes import tombstones_of_rows
+from mdt.write.matching import JoinCondition, Pairs, pairs, refuse_two_rows_for_one, without_prefix
 from mdt.write.merge_source import Source, target_columns
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import (
@@ -59,11 +59,11 @@ from mdt.write.operations import (
     Rows,
     sizes,
 )
-from mdt.write.result import Looked
+from mdt.write.result import ScanStatistics
 from mdt.write.row_groups import absent_keys, by_value, inserts_of
 from mdt.write.rules import locate_batch
 from mdt.write.slice_files import new_partitions, write_slices
-from mdt.write.slices import KeyedRows, Keys, Slice, stacked
+from mdt.write.slices import KeyedRows, Keys, Slice, concat_rows
 from mdt.write.text_order import is_below
 
 _NAMED_KEYS = 10
@@ -73,7 +73,7 @@ _ALONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class MatchedActions:
     """n table rows changed by clauses.
 
     Attributes:
@@ -89,9 +89,9 @@ class Acted:
     def __len__(self) -> int:
         return len(self.clause)
 
-    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Acted:
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> MatchedActions:
         """Return a selection of the rows."""
-        return Acted(self.pairs.take(rows), self.clause[rows], self.moved[rows])
+        return MatchedActions(self.pairs.take(rows), self.clause[rows], self.moved[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,29 +130,29 @@ class MergedRows(Rows):
     metadata: Metadata
     options: Options
     source: Source
-    on: On
+    on: JoinCondition
     clauses: Sequence[Clause]
     writers: int = 0
 
-    def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedMerge:
+    def decide(self, operation: RowOperation, snapshot: Snapshot) -> DecidedMerge:
         """Return the rows with their actions."""
         since = self.metadata.storage.now_us()
-        return Decision(self, snapshot).grouped(since)
+        return Decision(self, snapshot).group(since)
 
     @property
     def chooses(self) -> bool:
         """True if rows are selected by their values, not only by keys of the source."""
-        alone = any(clause.when is When.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
+        alone = any(clause.when is ClauseKind.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
         return alone or not self.on.is_by_key
 
-    def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
+    def updates(self, acted: MatchedActions) -> npt.NDArray[np.bool_]:
         """Return the rows that are updated -> bool[n]."""
         return np.array([clause.action is Action.UPDATE for clause in self.clauses], np.bool_)[
             acted.clause
         ]
 
     def updated(
-        self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None
+        self, snapshot: Snapshot, acted: MatchedActions, names: Sequence[str] | None = None
     ) -> pa.Table:
         """Return the updated rows with the columns ``names``, by default all."""
         selected = list(snapshot.definition.schema.names if names is None else names)
@@ -164,7 +164,7 @@ class MergedRows(Rows):
             target = self.target(
                 snapshot, pairs_of_clause, sorted({*unchanged, *target_columns(reads)}), threads=1
             )
-            computed = clause.made(
+            computed = clause.compute(
                 self.source.beside(reads, pairs_of_clause.source, target), selected
             )
             columns = [target[name] if name in unchanged else computed[name] for name in selected]
@@ -177,20 +177,20 @@ class MergedRows(Rows):
         return take_rows(pa.concat_tables(parts), np.argsort(np.concatenate(order)))
 
     def target(
-        self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int
+        self, snapshot: Snapshot, matches: Pairs, names: Sequence[str], *, threads: int
     ) -> pa.Table:
-        """Return columns of the table rows of the pairs ``some``, in their order. Reads nothing if
+        """Return columns of the table rows of ``matches``, in their order. Reads nothing if
         ``names`` is empty.
         """
         if not names:
             return pa.table({})
         return rows_at(
-            self.metadata, snapshot, KeyRows(some.file, some.position), names, threads=threads
+            self.metadata, snapshot, KeyRows(matches.file, matches.position), names, threads=threads
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class MergeOutcome:
     """The result of a merge before rows are assigned to file groups.
 
     Attributes:
@@ -206,7 +206,7 @@ class Decided:
     """
 
     found: Pairs
-    acted: Acted
+    acted: MatchedActions
     updates: npt.NDArray[np.bool_]
     falls: npt.NDArray[np.bool_]
     batch: Batch | None
@@ -220,7 +220,7 @@ class Decided:
         parts = [self.found.absent]
         if self.batch is not None:
             parts.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
-        return _together(parts)
+        return _union_by_partition(parts)
 
     def counts(self) -> dict[str, int]:
         """Return the number of inserted, updated, deleted and late rows."""
@@ -247,66 +247,70 @@ class DecidedMerge(DecidedRows):
     """A merge with its rows grouped by file group.
 
     Attributes:
-        rows: File group -> numbers of its changed rows in ``done.acted``.
-        inserts: Place -> rows of ``done.batch``.
-        returns: File group -> re-inserted rows of ``done.batch``.
+        rows: File group -> numbers of its changed rows in ``outcome.acted``.
+        inserts: Place -> rows of ``outcome.batch``.
+        returns: File group -> re-inserted rows of ``outcome.batch``.
     """
 
     merge: MergedRows
-    done: Decided
+    outcome: MergeOutcome
     rows: Mapping[int, Int64Array]
     inserts: Mapping[Place, Int64Array]
     returns: Mapping[int, Int64Array]
     findings: Findings
 
-    def written(
+    def write(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
         """Write the next file of each file group."""
-        merge, acted = self.merge, self.done.acted
-        shared = WriteJob.of(merge.metadata, snapshot, merge.options, claim)
+        merge, acted = self.merge, self.outcome.acted
+        shared = WriteJob.for_claim(merge.metadata, snapshot, merge.options, claim)
         new_partitions(merge.metadata, snapshot, claim, plan.partitions)
         read = [assignment.group for assignment in plan.work if assignment.group >= 0]
         changes = write_slices(
             shared, plan.work, partial(self._slice, snapshot), operation.progress, read=read
         )
-        deleted, threads = acted.pairs.take(~self.done.updates), merge.options.threads("reader")
-        tombstones = of_rows(
+        deleted, threads = acted.pairs.take(~self.outcome.updates), merge.options.threads("reader")
+        tombstones = tombstones_of_rows(
             merge.metadata, snapshot, deleted.file, deleted.position, threads=threads
         )
         return replace(changes, tombstones=tombstones)
 
-    def _slice(self, snapshot: Snapshot, one: Assignment) -> Slice:
-        merge, batch = self.merge, self.done.batch
-        acted = self.done.acted.take(self.rows.get(one.group, _NO_ROWS))
+    def _slice(self, snapshot: Snapshot, assignment: Assignment) -> Slice:
+        merge, batch = self.merge, self.outcome.batch
+        acted = self.outcome.acted.take(self.rows.get(assignment.group, _NO_ROWS))
         in_place = merge.updates(acted) & ~acted.moved
         parts: list[KeyedRows] = []
         if in_place.any():
             updated = merge.updated(snapshot, acted.take(in_place))
             parts.append(keyed_rows(updated, snapshot.definition))
         if batch is not None:
-            new = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
-            new = np.concatenate([new, self.returns.get(one.group, _NO_ROWS)])
+            new = self.inserts.get(assignment.place, _NO_ROWS)[
+                assignment.inserts.start : assignment.inserts.stop
+            ]
+            new = np.concatenate([new, self.returns.get(assignment.group, _NO_ROWS)])
             if len(new):
                 parts.append(batch.rows(new))
         removed = acted.take(~in_place)
-        keys = self._keys(snapshot, removed) if one.is_log and len(removed) else None
+        keys = self._keys(snapshot, removed) if assignment.is_log and len(removed) else None
         file, position = acted.pairs.file, acted.pairs.position
         dead = {
             number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()
         }
         return Slice(
-            one.partition,
-            one.group,
-            one.is_log,
-            new=stacked(parts) if parts else None,
+            assignment.partition,
+            assignment.group,
+            assignment.is_log,
+            new=concat_rows(parts) if parts else None,
             updates=int(in_place.sum()),
             dead=dead,
             deleted=keys,
         )
 
-    def _keys(self, snapshot: Snapshot, gone: Acted) -> Keys:
-        keys = plain(self.merge.target(snapshot, gone.pairs, [RECORD_KEY], threads=1)[RECORD_KEY])
+    def _keys(self, snapshot: Snapshot, removed: MatchedActions) -> Keys:
+        keys = plain(
+            self.merge.target(snapshot, removed.pairs, [RECORD_KEY], threads=1)[RECORD_KEY]
+        )
         return Keys(keys, snapshot.definition.key_hash.hash(keys))
 
 
@@ -318,14 +322,14 @@ class Decision:
         self._threads = merge.options.threads("reader")
         self._scanned = set[int]()
 
-    def grouped(self, since: int) -> DecidedMerge:
+    def group(self, since: int) -> DecidedMerge:
         """Return the changed rows by file group.
 
         Args:
             since: Start time in microseconds, for the statistics.
         """
         merge, snapshot = self._merge, self._snapshot
-        decided = self.decided()
+        decided = self.decide()
         inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
         if decided.batch is not None:
             fresh, returning = decided.new_rows()
@@ -347,11 +351,13 @@ class Decision:
             0.0 if decided.batch is None else decided.batch.row_bytes,
             decided.absent(snapshot.definition.is_global),
             self._left(decided),
-            looked=Looked(len(merge.source), len(decided.scanned), len(snapshot), microseconds),
+            scan_statistics=ScanStatistics(
+                len(merge.source), len(decided.scanned), len(snapshot), microseconds
+            ),
         )
         return DecidedMerge(merge, decided, rows, inserts, returns, findings)
 
-    def decided(self) -> Decided:
+    def decide(self) -> MergeOutcome:
         """Return the effect on all source and table rows."""
         merge, snapshot = self._merge, self._snapshot
         matches = pairs(
@@ -362,13 +368,13 @@ class Decision:
             threads=self._threads,
             scanned=self._scanned,
         )
-        if self._numbers(When.MATCHED):
+        if self._numbers(ClauseKind.MATCHED):
             refuse_two_rows_for_one(
                 merge.metadata, snapshot, matches, snapshot.definition.key, _NAMED_KEYS
             )
-        return self._decided(matches, self._acted(matches))
+        return self._outcome(matches, self._acted(matches))
 
-    def decided_alone(self, matched: Mapping[int, BitMap]) -> Decided:
+    def decide_unmatched(self, matched: Mapping[int, BitMap]) -> MergeOutcome:
         """Return the effect on unmatched table rows in given files.
 
         Args:
@@ -378,24 +384,24 @@ class Decision:
             _NO_ROWS,
             *(file << 32 | np.asarray(rows.to_array(), np.int64) for file, rows in matched.items()),
         ]
-        nothing = Pairs.joined([])
+        nothing = Pairs.concat([])
         alone = self._alone(np.concatenate(places), matched.keys())
-        return self._decided(nothing, _joined(nothing, _NO_ROWS, alone))
+        return self._outcome(nothing, _concat(nothing, _NO_ROWS, alone))
 
-    def scanned_alone(self) -> set[int]:
+    def unmatched_files(self) -> set[int]:
         """Return the files that may contain unmatched table rows that meet a clause's condition."""
         predicates = [
-            unprefixed(self._merge.clauses[number].condition.predicate)
-            for number in self._numbers(When.NOT_MATCHED_BY_SOURCE)
+            without_prefix(self._merge.clauses[number].condition.predicate)
+            for number in self._numbers(ClauseKind.NOT_MATCHED_BY_SOURCE)
         ]
         plans = [plan(self._merge.metadata, self._snapshot, predicate) for predicate in predicates]
         return {scan.file for scan_plan in plans for scan in scan_plan.segments}
 
-    def _decided(self, found: Pairs, acted: Acted) -> Decided:
+    def _outcome(self, matches: Pairs, acted: MatchedActions) -> MergeOutcome:
         merge = self._merge
         updates = merge.updates(acted)
         acted = self._moved(acted, updates)
-        batch, inserted = self._new_rows(found, acted)
+        batch, inserted = self._new_rows(matches, acted)
         located = (
             Located.empty()
             if batch is None
@@ -403,28 +409,30 @@ class Decision:
         )
         self._refuse_known(batch, located, inserted)
         late, falls = self._late(batch, located), self._falls(acted, updates)
-        return Decided(found, acted, updates, falls, batch, inserted, located, late, self._scanned)
+        return MergeOutcome(
+            matches, acted, updates, falls, batch, inserted, located, late, self._scanned
+        )
 
-    def _numbers(self, when: When) -> list[int]:
+    def _numbers(self, when: ClauseKind) -> list[int]:
         return [number for number, clause in enumerate(self._merge.clauses) if clause.when is when]
 
     # Selection of clauses
 
-    def _acted(self, found: Pairs) -> Acted:
+    def _acted(self, matches: Pairs) -> MatchedActions:
         """Return the table rows changed by clauses."""
-        clause = self._first(When.MATCHED, found)
-        return _joined(found.take(clause >= 0), clause[clause >= 0], self._alone(found.places))
+        clause = self._first(ClauseKind.MATCHED, matches)
+        return _concat(matches.take(clause >= 0), clause[clause >= 0], self._alone(matches.places))
 
-    def _first(self, when: When, found: Pairs) -> Int64Array:
+    def _first(self, when: ClauseKind, matches: Pairs) -> Int64Array:
         """Return the number of the first clause that holds for each pair or unmatched source row ->
         int64[m], -1 for none.
         """
-        clause = np.full(len(found), -1)
+        clause = np.full(len(matches), -1)
         numbers = self._numbers(when)
         names = frozenset[str]().union(
             *(self._merge.clauses[number].condition.names for number in numbers)
         )
-        undecided = np.arange(len(found))
+        undecided = np.arange(len(matches))
         target = None
         for number in numbers:
             condition = self._merge.clauses[number].condition
@@ -433,38 +441,38 @@ class Decision:
                 if target is None:
                     columns = sorted(target_columns(names))
                     target = self._merge.target(
-                        self._snapshot, found, columns, threads=self._threads
+                        self._snapshot, matches, columns, threads=self._threads
                     )
                 rows = take_rows(target, undecided) if target.num_columns else target
                 is_match = condition.holds(
-                    self._merge.source.beside(condition.names, found.source[undecided], rows)
+                    self._merge.source.beside(condition.names, matches.source[undecided], rows)
                 )
             clause[undecided[is_match]] = number
             undecided = undecided[~is_match]
         return clause
 
     def _alone(
-        self, taken: Int64Array, files: Collection[int] | None = None
+        self, matched: Int64Array, files: Collection[int] | None = None
     ) -> list[tuple[int, Pairs]]:
         """Return (clause, changed rows) for unmatched table rows.
 
         Args:
-            taken: Places of matched rows.
+            matched: Places of matched rows.
             files: Restricts the scan to these files.
         """
         merge, parts = self._merge, list[tuple[int, Pairs]]()
-        for number in self._numbers(When.NOT_MATCHED_BY_SOURCE):
+        for number in self._numbers(ClauseKind.NOT_MATCHED_BY_SOURCE):
             condition = merge.clauses[number].condition
             rows = matching_rows(
                 merge.metadata,
                 self._snapshot,
-                unprefixed(condition.predicate),
+                without_prefix(condition.predicate),
                 threads=self._threads,
                 scanned=self._scanned,
                 files=files,
             )
             places = places_of(rows)
-            places = places[~np.isin(places, taken)]
+            places = places[~np.isin(places, matched)]
             alone = Pairs(np.full(len(places), _ALONE), places >> 32, places & 0xFFFFFFFF)
             target = merge.target(
                 self._snapshot,
@@ -475,13 +483,13 @@ class Decision:
             alone = alone.take(
                 condition.holds(merge.source.beside(condition.names, alone.source, target))
             )
-            taken = np.concatenate([taken, alone.places])
+            matched = np.concatenate([matched, alone.places])
             parts.append((number, alone))
         return parts
 
     # Effects on rows
 
-    def _moved(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> Acted:
+    def _moved(self, acted: MatchedActions, updates: npt.NDArray[np.bool_]) -> MatchedActions:
         """Mark updated rows that move to another partition. Rows only move under table scope."""
         definition = self._snapshot.definition
         rows = np.flatnonzero(updates & self._sets(acted, definition.partition_by))
@@ -500,21 +508,21 @@ class Decision:
                 " keys may exist there",
                 hint="do not set the partition columns, or upsert the rows",
             )
-        return Acted(acted.pairs, acted.clause, moved)
+        return MatchedActions(acted.pairs, acted.clause, moved)
 
-    def _sets(self, acted: Acted, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def _sets(self, acted: MatchedActions, names: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return the rows whose clause sets any of the columns ``names`` -> bool[n]."""
         sets = [not clause.values.keys().isdisjoint(names) for clause in self._merge.clauses]
         return np.array(sets, np.bool_)[acted.clause]
 
-    def _new_rows(self, found: Pairs, acted: Acted) -> tuple[Batch | None, int]:
+    def _new_rows(self, matches: Pairs, acted: MatchedActions) -> tuple[Batch | None, int]:
         """Return (rows that get a new location, number of inserts). Inserts are first."""
         merge, definition = self._merge, self._snapshot.definition
         alone = np.ones(len(merge.source), np.bool_)
-        alone[found.source] = False
+        alone[matches.source] = False
         rows = np.flatnonzero(alone)
         lonely = Pairs(rows, np.full(len(rows), -1), np.full(len(rows), -1))
-        clause = self._first(When.NOT_MATCHED, lonely)
+        clause = self._first(ClauseKind.NOT_MATCHED, lonely)
         parts = []
         for number, rows_of_clause in by_value(rows[clause >= 0], clause[clause >= 0]).items():
             insert = merge.clauses[number]
@@ -557,7 +565,9 @@ class Decision:
             self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.is_live
         )
 
-    def _falls(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _falls(
+        self, acted: MatchedActions, updates: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
         """Return the rows whose ordering value decreases in place -> bool[n]."""
         definition, falls = self._snapshot.definition, np.zeros(len(acted), np.bool_)
         if definition.ordering is None or not definition.is_mor:
@@ -580,7 +590,7 @@ class Decision:
             falls[rows] = is_below(values, target)
         return falls
 
-    def _left(self, done: Decided) -> dict[int, BitMap] | None:
+    def _left(self, outcome: MergeOutcome) -> dict[int, BitMap] | None:
         """Return segment id -> positions of all table rows that were read. None if other rows may
         have been read.
 
@@ -590,7 +600,7 @@ class Decision:
         """
         if self._merge.chooses or not self._merge.on.names_one_row(self._snapshot.definition):
             return None
-        places = np.unique(np.concatenate([done.found.places, done.found.refused]))
+        places = np.unique(np.concatenate([outcome.found.places, outcome.found.refused]))
         segments = self._snapshot.segment_ids[places >> 32] if len(places) else places
         return {
             segment: BitMap(rows.astype(np.uint32))
@@ -598,19 +608,21 @@ class Decision:
         }
 
 
-def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]) -> Acted:
+def _concat(
+    matches: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]
+) -> MatchedActions:
     """Return the changed table rows with their clauses: first the pairs, then the unmatched
     rows.
     """
     if alone:
-        found = Pairs.joined([found, *(pairs_alone for _, pairs_alone in alone)])
+        matches = Pairs.concat([matches, *(pairs_alone for _, pairs_alone in alone)])
         clause = np.concatenate(
             [clause, *(np.full(len(pairs_alone), number) for number, pairs_alone in alone)]
         )
-    return Acted(found, clause, np.zeros(len(clause), np.bool_))
+    return MatchedActions(matches, clause, np.zeros(len(clause), np.bool_))
 
 
-def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
+def _union_by_partition(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
     """Return the keys of all parts by partition. If any part uses TABLE, all keys are under
     TABLE.
     """
@@ -622,7 +634,7 @@ def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
     return {path: KeyHashes.concat(hashes_of_path) for path, hashes_of_path in by_path.items()}
 
 
-def merge_of(
+def merge_operation(
     rows: MergedRows, action: str, schema: pa.Schema, progress: Progress | None = None
 ) -> Merge:
     """Return the merge operation for a source in memory.

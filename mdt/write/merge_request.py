@@ -13,14 +13,14 @@ from mdt.filters.expression import with_fixed_time
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.stores.clock import now_us
-from mdt.write.clauses import Action, Clause, Clauses, When
-from mdt.write.matching import On, matched_on
+from mdt.write.clauses import Action, Clause, ClauseKind, Clauses
+from mdt.write.matching import JoinCondition, parse_on
 from mdt.write.merge_source import GIVEN, SOURCE, Source
 from mdt.write.newest import newest_rows
 
 
 @dataclass(frozen=True, slots=True)
-class SaidClause:
+class ClauseText:
     """The text form of a clause.
 
     Attributes:
@@ -28,25 +28,25 @@ class SaidClause:
         given: Column -> value, "*" for every column, None for a delete.
     """
 
-    when: When
+    when: ClauseKind
     action: Action
     condition: str | None
     params: Mapping[str, object] | None
     given: Any
 
-    def pinned(self) -> SaidClause:
+    def with_fixed_time(self) -> ClauseText:
         """Replace ``current_timestamp()`` by a literal, so that all tasks use the same value."""
         values, now = self.given, now_us()
         if isinstance(values, Mapping):
             values = {name: with_fixed_time(value, (), now) for name, value in values.items()}
         return replace(self, condition=with_fixed_time(self.condition, (), now), given=values)
 
-    def without_marked(self) -> tuple[SaidClause, ...]:
+    def with_delete_marks(self) -> tuple[ClauseText, ...]:
         """Return the clauses for a source that marks deletes. Marked rows delete their matches and
         are not inserted.
         """
         condition = "" if self.condition is None else f"({self.condition}\n) and "
-        if self.action is Action.UPDATE and self.when is When.MATCHED:
+        if self.action is Action.UPDATE and self.when is ClauseKind.MATCHED:
             marked = f"{condition}{SOURCE}{IS_DELETED} = true"
             return replace(self, action=Action.DELETE, condition=marked, given=None), self
         if self.action is Action.INSERT:
@@ -54,14 +54,14 @@ class SaidClause:
             return (replace(self, condition=unmarked),)
         return (self,)
 
-    def read(self, clauses: Clauses) -> Clause:
+    def parse(self, clauses: Clauses) -> Clause:
         """Parse the clause. Raises Invalid if it is not valid."""
         condition = clauses.condition(self.when, self.condition, self.params)
         return clauses.clause(self.when, self.action, condition, self.given)
 
 
 @dataclass(frozen=True, slots=True)
-class SaidMerge:
+class MergeText:
     """The text form of a merge.
 
     Attributes:
@@ -70,32 +70,38 @@ class SaidMerge:
     """
 
     on: Any
-    clauses: tuple[SaidClause, ...] = ()
+    clauses: tuple[ClauseText, ...] = ()
     dedupe: bool = False
 
-    def read(self, rows: pa.Table, definition: TableDefinition) -> tuple[Source, On, list[Clause]]:
+    def parse(
+        self, rows: pa.Table, definition: TableDefinition
+    ) -> tuple[Source, JoinCondition, list[Clause]]:
         """Parse the merge for the source ``rows``. Raises Invalid if it is not valid."""
         source = Source(rows, definition)
-        on = matched_on(self.on, source, definition)
+        on = parse_on(self.on, source, definition)
         if self.dedupe:
             source = newest_rows(source, on, definition)
         clauses = Clauses(source, definition, on.equal)
-        return source, on, [clause.read(clauses) for clause in self.clauses]
+        return source, on, [clause.parse(clauses) for clause in self.clauses]
 
-    def of_source(self) -> SaidMerge:
+    def source_clauses(self) -> MergeText:
         """Return the clauses for source rows, matched or not."""
         return replace(
-            self, clauses=tuple(c for c in self.clauses if c.when is not When.NOT_MATCHED_BY_SOURCE)
+            self,
+            clauses=tuple(
+                c for c in self.clauses if c.when is not ClauseKind.NOT_MATCHED_BY_SOURCE
+            ),
         )
 
-    def of_others(self) -> SaidMerge:
+    def target_clauses(self) -> MergeText:
         """Return the clauses for unmatched table rows."""
         return replace(
-            self, clauses=tuple(c for c in self.clauses if c.when is When.NOT_MATCHED_BY_SOURCE)
+            self,
+            clauses=tuple(c for c in self.clauses if c.when is ClauseKind.NOT_MATCHED_BY_SOURCE),
         )
 
 
-def require_parts(on: On, clauses: Sequence[Clause]) -> None:
+def require_parts(on: JoinCondition, clauses: Sequence[Clause]) -> None:
     """Raise Unsupported if a source cannot be merged in parts that each contain all rows of their
     keys.
     """
@@ -112,7 +118,7 @@ def require_parts(on: On, clauses: Sequence[Clause]) -> None:
             _require_same_key(clause, on)
 
 
-def _require_same_key(clause: Clause, on: On) -> None:
+def _require_same_key(clause: Clause, on: JoinCondition) -> None:
     for name in clause.definition.key:
         if clause.values[name][1] != {GIVEN + on.equal[name]}:
             raise Unsupported(

@@ -42,7 +42,7 @@ from mdt.stores.contract import Data, wait_all
 from mdt.write.assign import NEW
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom
-from mdt.write.large_files import Base, is_large, rewritten
+from mdt.write.large_files import Base, is_large, rewrite
 from mdt.write.marked_files import MarkedFiles, next_version
 from mdt.write.normalize import keyed_rows
 from mdt.write.rewrite_rows import (
@@ -139,7 +139,9 @@ class WriteJob:
     _gathered: list[Callable[[], None]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim) -> WriteJob:
+    def for_claim(
+        cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim
+    ) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
         marked = MarkedFiles(metadata.storage, snapshot, claim)
         return cls(
@@ -157,16 +159,16 @@ class WriteJob:
         """
         return self if self.metadata.storage.is_remote else replace(self, _storing=executor)
 
-    def uploaded(self) -> None:
+    def wait_for_uploads(self) -> None:
         """Wait until all files made by :meth:`run` are stored. Raises the first error."""
         self._store_gathered()
         waiting = [self._uploads.popleft() for _ in range(len(self._uploads))]
         wait_all(waiting)
 
-    def stopped(self) -> None:
+    def stop(self) -> None:
         """Wait for running uploads and cancel the rest. Raises the first error."""
         self._gathered.clear()
-        self.uploaded()
+        self.wait_for_uploads()
 
     def _upload(self, path: str, data: Data, size: int) -> None:
         """Store a new object, or begin to. Large objects block the caller, small objects are stored
@@ -192,7 +194,7 @@ class WriteJob:
         self.metadata.storage.create(path, data)
 
     def store_attachments(self, path: str, parts: Sequence[bytes | pa.Buffer]) -> None:
-        """Begin to store an object of attachments. :meth:`uploaded` waits for it."""
+        """Begin to store an object of attachments. :meth:`wait_for_uploads` waits for it."""
         storage = self.metadata.storage
         self._uploads.append(storage.begin_storing(partial(storage.create, path, parts)))
 
@@ -201,17 +203,19 @@ class WriteJob:
             self._uploads.append(self._storing.submit(wait_all, self._gathered.copy()).result)
             self._gathered.clear()
 
-    def run(self, task: int, work: Slice) -> Written:
-        """Make the file of ``work``, slice number ``task``. It is stored after :meth:`uploaded`."""
-        if work.is_log:
-            return self._log(task, work)
-        return self._base(task, work)
+    def run(self, task: int, file_slice: Slice) -> Written:
+        """Make the file of ``file_slice``, slice number ``task``. It is stored after
+        :meth:`wait_for_uploads`.
+        """
+        if file_slice.is_log:
+            return self._log(task, file_slice)
+        return self._base(task, file_slice)
 
-    def _members(self, work: Slice) -> list[int]:
+    def _members(self, file_slice: Slice) -> list[int]:
         """Return the file numbers of the file group, oldest first."""
-        if work.group <= NEW:
+        if file_slice.group <= NEW:
             return []
-        return self.snapshot.file_groups.members(work.group).tolist()
+        return self.snapshot.file_groups.members(file_slice.group).tolist()
 
     def _fresh(self, task: int, rows: KeyedRows, partition: str, file_name: str) -> pa.Table:
         """Return new rows with their meta columns."""
@@ -258,33 +262,35 @@ class WriteJob:
                 data, len(table), row_groups, footer_reference(data), summaries(), key_map(), pages
             )
 
-    def _base(self, task: int, work: Slice) -> Written:
+    def _base(self, task: int, file_slice: Slice) -> Written:
         """Write a new base file with the carried-over and the new rows."""
-        file_id, name = self.marked.file(task, work)
+        file_id, name = self.marked.file(task, file_slice)
         members, previous, inserts, gained = (
-            self._members(work),
+            self._members(file_slice),
             NO_PREVIOUS,
-            work.inserts,
-            self._gained(work),
+            file_slice.inserts,
+            self._gained(file_slice),
         )
         if members:
             previous = self.snapshot.segment(members[0]).base_instant
-        base = self._large_base(work, members)
+        base = self._large_base(file_slice, members)
         positions: BitMap | None
         if base is not None:
-            parquet, positions = self._rewritten(task, work, name, base)
+            parquet, positions = self._rewritten(task, file_slice, name, base)
         else:
-            content = self._content(task, work, name)
+            content = self._content(task, file_slice, name)
             keys, positions = plain(content.table[RECORD_KEY]), content.fresh
             parquet = self._parquet(content, keys)
-            if work.group <= NEW and work.carried is not None:
+            if file_slice.group <= NEW and file_slice.carried is not None:
                 # All keys are new to the group, so all belong in its key part.
                 ordered = sort_keys(content.table, self.snapshot.definition.key)
                 inserts, gained = len(keys), (self._keys(keys, ordered), content.hashes)
-        self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
+        self._upload(
+            paths.partition_file(file_slice.partition, name), parquet.data, len(parquet.data)
+        )
         fresh = None if positions is None else positions.serialize()
         file = self._new_file(
-            work,
+            file_slice,
             parquet,
             [parquet.data],
             file_id=file_id,
@@ -298,25 +304,29 @@ class WriteJob:
             previous_instant=previous,
         )
         return self._written(
-            work, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist()
+            file_slice, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist()
         )
 
-    def _large_base(self, work: Slice, members: Sequence[int]) -> Base | None:
+    def _large_base(self, file_slice: Slice, members: Sequence[int]) -> Base | None:
         """Return the base file of the group if it is large and some of its rows are live, else
         None.
         """
         if (
-            work.carried is not None
+            file_slice.carried is not None
             or not members
             or self.snapshot.segment(members[0]).kind != BASE
         ):
             return None
         if not is_large(self.snapshot.segment(members[0]), self.options):
             return None
-        base = Base(self.metadata, self.snapshot, members[0], work.dead.get(members[0], BitMap()))
+        base = Base(
+            self.metadata, self.snapshot, members[0], file_slice.dead.get(members[0], BitMap())
+        )
         return base if base.rows else None
 
-    def _rewritten(self, task: int, work: Slice, name: str, base: Base) -> tuple[Encoded, BitMap]:
+    def _rewritten(
+        self, task: int, file_slice: Slice, name: str, base: Base
+    ) -> tuple[Encoded, BitMap]:
         """Return the new base file and the positions of its new rows.
 
         It contains the rows of ``base``, of its log files, and new rows.
@@ -325,59 +335,65 @@ class WriteJob:
         parts = [
             taken(table, positions([(table, live)]))
             for table, live in self._moved(
-                work, [i for i in self._members(work) if i != base.number]
+                file_slice, [i for i in self._members(file_slice) if i != base.number]
             )
         ]
         old = sum(map(len, parts))
-        if work.new is not None:
-            parts.append(without_constants(self._fresh(task, work.new, work.partition, name)))
+        if file_slice.new is not None:
+            parts.append(
+                without_constants(self._fresh(task, file_slice.new, file_slice.partition, name))
+            )
         additions = base_file.stack([moved_schema(definition).empty_table(), *parts])
-        return rewritten(
+        return rewrite(
             base,
             additions,
             old,
             options=self.options,
             avro_schema=self.avro_meta,
-            constants=(work.partition, name),
+            constants=(file_slice.partition, name),
         )
 
-    def _content(self, task: int, work: Slice, name: str) -> _Content:
+    def _content(self, task: int, file_slice: Slice, name: str) -> _Content:
         """Return the rows of a base file: first the carried-over rows, then new rows.
 
         If the carried-over rows are sorted by key, the file is sorted by key, so its row groups
         have narrow key ranges. Any other order was chosen by a service and is kept, with new rows
         at the end.
         """
-        definition, new = self.snapshot.definition, work.new
-        parts = list(self._carried(work))
+        definition, new = self.snapshot.definition, file_slice.new
+        parts = list(self._carried(file_slice))
         if not parts:
             if new is None:  # all rows of the group are deleted
                 new = keyed_rows(definition.schema.empty_table(), definition)
-            return self._new_content(task, new, work.partition, name)
-        settled = len(positions(parts[:1] if work.carried is None else parts))
+            return self._new_content(task, new, file_slice.partition, name)
+        settled = len(positions(parts[:1] if file_slice.carried is None else parts))
         old = sum(len(table) for table, _ in parts)
         if new is not None:
-            parts.append((without_constants(self._fresh(task, new, work.partition, name)), None))
+            parts.append(
+                (without_constants(self._fresh(task, new, file_slice.partition, name)), None)
+            )
         table, at = base_file.stack([table for table, _ in parts]), positions(parts)
         at = self._ordered(table, at, settled)
-        table = with_constants(taken(table, at), definition, (work.partition, name))
+        table = with_constants(taken(table, at), definition, (file_slice.partition, name))
         return self._in_place(table, np.flatnonzero(at >= old))
 
     def _new_content(self, task: int, new: KeyedRows, partition: str, name: str) -> _Content:
         return _Content(self._fresh(task, new, partition, name), new.hashes, new.ordering)
 
-    def _carried(self, work: Slice) -> Sequence[Moved]:
+    def _carried(self, file_slice: Slice) -> Sequence[Moved]:
         """Return the rows to carry over, by default the live rows of the group. Oldest segment
         first.
         """
-        if work.carried is not None:
-            return [(table, None) for table in work.carried()]
-        return self._moved(work, self._members(work))
+        if file_slice.carried is not None:
+            return [(table, None) for table in file_slice.carried()]
+        return self._moved(file_slice, self._members(file_slice))
 
-    def _moved(self, work: Slice, members: Sequence[int]) -> Sequence[Moved]:
+    def _moved(self, file_slice: Slice, members: Sequence[int]) -> Sequence[Moved]:
         """Return the rows of the non-empty ``members``."""
         with_rows = [i for i in members if self.snapshot.rows[i]]
-        return [moved_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in with_rows]
+        return [
+            moved_rows(self.metadata, self.snapshot, i, file_slice.dead.get(i)) for i in with_rows
+        ]
 
     def _in_place(self, table: pa.Table, fresh: Int64Array = _NONE) -> _Content:
         """Return table rows with their key hashes and ordering words.
@@ -405,18 +421,18 @@ class WriteJob:
         order = sort_permutation(keys)
         return at if order is None else at[order]
 
-    def _log(self, task: int, work: Slice) -> Written:
+    def _log(self, task: int, file_slice: Slice) -> Written:
         """Write a log file: a data block for new rows and a delete block for deletes.
 
         Record positions are only written if the table option asks for them. They need header 8, and
         Hudi 0.14 and 0.15 fail on it.
         """
         snapshot, claim = self.snapshot, self.claim
-        members = snapshot.files.segments(snapshot.file_groups.members(work.group))
+        members = snapshot.files.segments(snapshot.file_groups.members(file_slice.group))
         base_instant = members[0].base_instant
         version = next_version(members)
-        file_id, name = self.marked.file(task, work)
-        content, positions = self._log_content(task, work, file_id)
+        file_id, name = self.marked.file(task, file_slice)
+        content, positions = self._log_content(task, file_slice, file_id)
         parquet, block, offset, fresh = Encoded(), b"", 0, None
         if content is not None:
             parquet = self._parquet(content)
@@ -429,12 +445,14 @@ class WriteJob:
             )
             if content.fresh is not None:
                 fresh = content.fresh.serialize()
-        blocks = [block, self._delete_block(work, base_instant)]
-        self._upload(paths.partition_file(work.partition, name), blocks, sum(map(len, blocks)))
-        replaced = snapshot.segment_ids[list(work.replaced)].tolist()
+        blocks = [block, self._delete_block(file_slice, base_instant)]
+        self._upload(
+            paths.partition_file(file_slice.partition, name), blocks, sum(map(len, blocks))
+        )
+        replaced = snapshot.segment_ids[list(file_slice.replaced)].tolist()
         older = tuple(m.name for m in members if m.kind != BASE and m.id not in replaced)
         file = self._new_file(
-            work,
+            file_slice,
             parquet,
             blocks,
             file_id=file_id,
@@ -443,40 +461,45 @@ class WriteJob:
             base_instant=base_instant,
             log_version=version,
             block_offset=offset,
-            inserts=work.inserts,
+            inserts=file_slice.inserts,
             fresh=fresh,
             previous_instant=base_instant,
             base_name=next((m.name for m in members if m.kind == BASE), ""),
             log_names=(*older, name),
         )
-        return self._written(work, file, parquet, self._gained(work), removed=replaced)
+        return self._written(file_slice, file, parquet, self._gained(file_slice), removed=replaced)
 
     def _keys(self, texts: pa.Array, ordered: pa.Array) -> pa.Array:
         return key_indexes.keys_for(self.snapshot.definition.key_index, texts, ordered)
 
-    def _gained(self, work: Slice) -> tuple[pa.Array, KeyHashes]:
+    def _gained(self, file_slice: Slice) -> tuple[pa.Array, KeyHashes]:
         """Return (key index keys, hashes) of the new rows whose keys are new to the group."""
-        if work.new is None:
+        if file_slice.new is None:
             return pa.array([], pa.string()), KeyHashes.none()
-        hashes, keys = work.new.hashes, self._keys(work.new.keys, work.new.sort_keys)
-        if not work.updates:
+        hashes, keys = (
+            file_slice.new.hashes,
+            self._keys(file_slice.new.keys, file_slice.new.sort_keys),
+        )
+        if not file_slice.updates:
             return keys, hashes  # unsliced, to keep the sort order cached by the key map
-        return keys.slice(work.updates), hashes.slice(work.updates)
+        return keys.slice(file_slice.updates), hashes.slice(file_slice.updates)
 
     def _log_content(
-        self, task: int, work: Slice, file_id: str
+        self, task: int, file_slice: Slice, file_id: str
     ) -> tuple[_Content | None, BitMap | None]:
         """Return (rows of the data block or None, their positions in the base file or None)."""
-        if work.carried is None:
-            rows, positions = self._by_position(work.group, work.new)
+        if file_slice.carried is None:
+            rows, positions = self._by_position(file_slice.group, file_slice.new)
             return (
-                None if rows is None else self._new_content(task, rows, work.partition, file_id)
+                None
+                if rows is None
+                else self._new_content(task, rows, file_slice.partition, file_id)
             ), positions
-        rows = base_file.stack(work.carried())
+        rows = base_file.stack(file_slice.carried())
         content = self._in_place(
-            with_constants(rows, self.snapshot.definition, (work.partition, file_id))
+            with_constants(rows, self.snapshot.definition, (file_slice.partition, file_id))
         )
-        position = self._base_positions(work.group, content.hashes)
+        position = self._base_positions(file_slice.group, content.hashes)
         if position is None:
             return content, None
         return content.taken(np.argsort(position, kind="stable")), BitMap(
@@ -501,13 +524,13 @@ class WriteJob:
             return None
         return positions_in_base(base_key_map(self.metadata, self.snapshot, group), hashes)
 
-    def _delete_block(self, work: Slice, base_instant: str) -> bytes:
-        deleted, positions = self._by_position(work.group, work.deleted)
+    def _delete_block(self, file_slice: Slice, base_instant: str) -> bytes:
+        deleted, positions = self._by_position(file_slice.group, file_slice.deleted)
         if deleted is None:
             return b""
         return log_file.delete_block(
             deleted.keys,
-            work.partition,
+            file_slice.partition,
             instant=self.claim.instant,
             avro_schema=self.avro_meta,
             positions=positions,
@@ -515,16 +538,22 @@ class WriteJob:
         )
 
     def _new_file(
-        self, work: Slice, parquet: Encoded, content: Sequence[bytes | pa.Buffer], **told: Any
+        self,
+        file_slice: Slice,
+        parquet: Encoded,
+        content: Sequence[bytes | pa.Buffer],
+        **kind_fields: Any,
     ) -> NewFile:
-        """Return the metadata of a file with the bytes ``content``. ``told``: fields that depend on
-        its kind.
+        """Return the metadata of a file with the bytes ``content``.
+
+        Args:
+            kind_fields: Fields that depend on the kind of the file.
         """
         crc = 0
         for part in content:
             crc = zlib.crc32(part, crc)
         return NewFile(
-            partition=work.partition,
+            partition=file_slice.partition,
             size=sum(map(len, content)),
             crc=crc,
             rows=parquet.rows,
@@ -532,30 +561,30 @@ class WriteJob:
             footer_length=parquet.footer[0],
             footer_crc=parquet.footer[1],
             row_group_rows=parquet.row_groups,
-            updates=work.updates,
-            deletes=work.deletes,
-            stats=parquet.found.stats,
-            **told,
+            updates=file_slice.updates,
+            deletes=file_slice.deletes,
+            stats=parquet.summaries.stats,
+            **kind_fields,
         )
 
     def _written(
         self,
-        work: Slice,
+        file_slice: Slice,
         file: NewFile,
         parquet: Encoded,
         gained: tuple[pa.Array, KeyHashes],
         removed: Sequence[int] = (),
     ) -> Written:
-        vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
+        vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in file_slice.dead.items()}
         return Written(
             file,
-            parquet.found.indexes,
+            parquet.summaries.indexes,
             parquet.key_map,
             parquet.page_map,
             *gained,
             removed,
             vectors,
-            parquet.found.few,
+            parquet.summaries.few,
         )
 
 

@@ -10,12 +10,12 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi.record_keys import record_keys
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.schema.definition import TableDefinition
-from mdt.write.matching import On, all_valid
+from mdt.write.matching import JoinCondition, all_valid
 from mdt.write.merge_source import Source
 from mdt.write.text_order import text_ranks
 
 
-def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
+def newest_rows(source: Source, on: JoinCondition, definition: TableDefinition) -> Source:
     """Return ``source`` with only the newest row of each key.
 
     The newest row has the largest ordering value, or is the last of equal rows. Rows with a null
@@ -28,7 +28,7 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
     keys = keys.take(pa.array(rows))
     parts = [record_keys(keys, definition.key, numbered=False)]
     parts += [keys[name] for name in on.key if name not in definition.key]
-    order = np.argsort(_ranks(source, definition)[rows], kind="stable")
+    order = np.argsort(_ordering_ranks(source, definition)[rows], kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     names = list(map(str, range(len(parts))))
@@ -42,7 +42,7 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
     return Source(source.table.filter(pa.array(is_kept)), definition)
 
 
-def require_key(source: Source, on: On, definition: TableDefinition) -> None:
+def require_key(source: Source, on: JoinCondition, definition: TableDefinition) -> None:
     """Raise Unsupported if rows are not matched by key, Invalid if the source lacks the ordering
     field.
     """
@@ -59,7 +59,7 @@ def require_key(source: Source, on: On, definition: TableDefinition) -> None:
         )
 
 
-def _ranks(source: Source, definition: TableDefinition) -> UInt64Array:
+def _ordering_ranks(source: Source, definition: TableDefinition) -> UInt64Array:
     """Return numbers with the same order as the ordering values -> uint64[n]. Zeros without an
     ordering field.
     """

@@ -24,7 +24,7 @@ from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import without_marks
 from mdt.schema.older_files import form_between
-from mdt.write.slices import KeyedRows, stacked
+from mdt.write.slices import KeyedRows, concat_rows
 from mdt.write.text_order import ordering_ranks
 
 _NAMED_KEYS = 10
@@ -120,14 +120,14 @@ def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = T
             meaningful in messages. False in tasks.
     """
     data, ends = without_marks(data)
-    table = conformed(
+    table = conform_data(
         data, ends, definition.declared, definition.schema, definition, numbered=numbered
     )
     batch = stored_batch(table, definition, numbered=numbered)
     return unique(replace(batch, ends=ends), definition)
 
 
-def conformed(
+def conform_data(
     data: pa.Table,
     ends: BoolArray | None,
     declared: pa.Schema,
@@ -160,17 +160,21 @@ def conformed(
 
 
 def stored_batch(
-    table: pa.Table, definition: TableDefinition, *, numbered: bool = True, placed: bool = True
+    table: pa.Table,
+    definition: TableDefinition,
+    *,
+    numbered: bool = True,
+    has_partition: bool = True,
 ) -> Batch:
     """Return stored rows as a batch, without removing repeated keys.
 
     Args:
         numbered: As for :func:`normalize`.
-        placed: True if the rows have their partition columns.
+        has_partition: True if the rows have their partition columns.
     """
     rows = keyed_rows(table, definition, numbered=numbered)
     fields = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    if definition.partition_by and not placed:
+    if definition.partition_by and not has_partition:
         return Batch(*fields, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
     codes, paths = definition_paths(table, definition)
     return Batch(*fields, codes, tuple(paths), definition.key_hash)
@@ -231,18 +235,20 @@ def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: boo
     names = list(dict.fromkeys([*names, *(name for name in optional if name in data.column_names)]))
     first = _first(numbered)
     table = conform(data.select(names), *definition.forms(names), definition.key, first=first)
-    batch = stored_batch(table, definition, numbered=numbered, placed=not definition.is_global)
+    batch = stored_batch(
+        table, definition, numbered=numbered, has_partition=not definition.is_global
+    )
     return unique(batch, definition)
 
 
-def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
+def paths_of(table: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
     """Return (path index of each row, partition paths) for partition columns as given by the
     caller.
     """
     by = definition.partition_by
     if not by:
-        return np.zeros(len(given), np.int64), [""]
-    values = conform(given.select(list(by)), *definition.forms(by), first=None)
+        return np.zeros(len(table), np.int64), [""]
+    values = conform(table.select(list(by)), *definition.forms(by), first=None)
     return definition_paths(values, definition)
 
 
@@ -268,7 +274,7 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
     return replace(thin, duplicates=len(batch) - len(thin), repeated=repeated)
 
 
-def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
+def concat_batches(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
     """Concatenate batches of the same schema version, at least one. Repeated keys are removed as in
     :func:`unique`.
     """
@@ -285,7 +291,7 @@ def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
         np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition]
         for b in batches
     ]
-    rows = stacked(batches)
+    rows = concat_rows(batches)
     fields = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     ends = None
     if any(b.ends is not None for b in batches):
@@ -320,13 +326,13 @@ def key_order(
     return order.astype(np.int64), last
 
 
-def _refuse_one_hash(keys: pa.Array, order: Int64Array, has_duplicates: Int64Array) -> None:
+def _refuse_one_hash(keys: pa.Array, order: Int64Array, repeats: Int64Array) -> None:
     """Raise Invalid if two different keys have the same hash.
 
     Args:
-        has_duplicates: Indices into ``order`` of rows with the same hash as the next row.
+        repeats: Indices into ``order`` of rows with the same hash as the next row.
     """
-    first, second = (keys.take(pa.array(order[at])) for at in (has_duplicates, has_duplicates + 1))
+    first, second = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
     for at in np.flatnonzero(flags(pc.not_equal(first, second)))[:1].tolist():
         raise Invalid(
             f"two different keys have the same hash: {first[at].as_py()!r} and"

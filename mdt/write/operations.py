@@ -31,7 +31,7 @@ from mdt.progress import Progress
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch
-from mdt.write.result import Looked
+from mdt.write.result import ScanStatistics
 from mdt.write.row_groups import GroupedRows, absent_keys, by_value, inserts_of
 from mdt.write.rules import Outcome, Rule
 from mdt.write.slice_files import new_partitions, write_slices
@@ -61,7 +61,7 @@ class Findings:
         left: As in :class:`mdt.commit.operation.WritePlan`.
         tombstones: Tombstones of deleted keys, schema TOMBSTONES.
         refused: Reason if the rows of an insert are not all new.
-        looked: Scan statistics of a merge.
+        scan_statistics: Scan statistics of a merge.
     """
 
     inserts: Mapping[Place, int]
@@ -76,7 +76,7 @@ class Findings:
     left: Mapping[int, BitMap] | None = None
     tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
     refused: str | None = None
-    looked: Looked | None = None
+    scan_statistics: ScanStatistics | None = None
 
 
 class DecidedRows(ABC):
@@ -87,7 +87,7 @@ class DecidedRows(ABC):
     findings: Findings
 
     @abstractmethod
-    def written(
+    def write(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
         """Write the rows according to ``plan``. Return the changes to commit."""
@@ -106,7 +106,7 @@ class Rows(ABC):
     """Number of files that can be written at a time. 0 takes it from the options."""
 
     @abstractmethod
-    def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedRows:
+    def decide(self, operation: RowOperation, snapshot: Snapshot) -> DecidedRows:
         """Return the rows with their outcome on ``snapshot``."""
 
 
@@ -128,9 +128,9 @@ class RowPlan(WritePlan):
         return self.rows.findings.row_bytes
 
     @property
-    def looked(self) -> Looked | None:
+    def scan_statistics(self) -> ScanStatistics | None:
         """Scan statistics of a merge."""
-        return self.rows.findings.looked
+        return self.rows.findings.scan_statistics
 
     def close(self) -> None:
         """Release resources of the rows."""
@@ -157,7 +157,7 @@ class RowOperation(Operation[RowPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``. Raises Invalid if an insert has existing keys."""
-        with self._decided(snapshot) as rows:
+        with self._decide(snapshot) as rows:
             if rows.findings.refused is not None:
                 raise not_new(self.name, rows.findings.refused)
             return planned(
@@ -171,9 +171,9 @@ class RowOperation(Operation[RowPlan]):
             )
 
     @contextmanager
-    def _decided(self, snapshot: Snapshot) -> Iterator[DecidedRows]:
+    def _decide(self, snapshot: Snapshot) -> Iterator[DecidedRows]:
         """Provide the rows with their outcome. Closes them if the block fails."""
-        rows = self.rows.decided(self, snapshot)
+        rows = self.rows.decide(self, snapshot)
         try:
             yield rows
         except BaseException:
@@ -182,7 +182,7 @@ class RowOperation(Operation[RowPlan]):
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
-        changes = plan.rows.written(self, snapshot, plan, claim)
+        changes = plan.rows.write(self, snapshot, plan, claim)
         tombstones = plan.rows.findings.tombstones
         return replace(changes, tombstones=tombstones) if len(tombstones) else changes
 
@@ -235,10 +235,10 @@ class RowsHere(Rows):
     rule: Rule
     writers: int = 0
 
-    def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedHere:
+    def decide(self, operation: RowOperation, snapshot: Snapshot) -> DecidedHere:
         """Return the rows with their outcome."""
         outcome = self.rule.outcome(operation.metadata, operation.options, snapshot, self.batch)
-        return DecidedHere.of(snapshot, outcome, refuses=operation.name in CHECKED)
+        return DecidedHere.from_outcome(snapshot, outcome, refuses=operation.name in CHECKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class DecidedHere(DecidedRows):
     findings: Findings
 
     @classmethod
-    def of(cls, snapshot: Snapshot, outcome: Outcome, *, refuses: bool) -> DecidedHere:
+    def from_outcome(cls, snapshot: Snapshot, outcome: Outcome, *, refuses: bool) -> DecidedHere:
         """Return the rows of ``outcome`` by file group.
 
         Args:
@@ -292,23 +292,23 @@ class DecidedHere(DecidedRows):
         )
         return cls(rows, findings)
 
-    def written(
+    def write(
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
         """Write the rows on threads."""
-        job = WriteJob.of(operation.metadata, snapshot, operation.options, claim)
+        job = WriteJob.for_claim(operation.metadata, snapshot, operation.options, claim)
         return write_rows(job, plan.work, self.grouped, operation.progress)
 
 
-def _refused(batch: Batch, known: Int64Array) -> str | None:
+def _refused(batch: Batch, existing: Int64Array) -> str | None:
     """Return the reason to refuse an insert, or None.
 
     Args:
-        known: Rows with existing keys.
+        existing: Rows with existing keys.
     """
-    if len(known):
-        shown_keys = batch.keys.take(pa.array(known[:_NAMED_ROWS])).to_pylist()
-        return f"{len(known)} keys exist already: {shown_keys}"
+    if len(existing):
+        shown_keys = batch.keys.take(pa.array(existing[:_NAMED_ROWS])).to_pylist()
+        return f"{len(existing)} keys exist already: {shown_keys}"
     if batch.duplicates:
         return f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}"
     return None
@@ -319,16 +319,16 @@ def sizes(rows: Mapping[Key, Sized]) -> dict[Key, int]:
     return {key: len(rows_of_key) for key, rows_of_key in rows.items()}
 
 
-def not_new(operation: str, what: str) -> Invalid:
+def not_new(operation: str, reason: str) -> Invalid:
     """Return the error for an insert of existing or repeated keys."""
-    return Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
+    return Invalid(f"{operation} takes new keys only; {reason}", hint="use upsert to replace rows")
 
 
 def footprint_of(
     snapshot: Snapshot,
     txn: str,
     groups: Collection[int],
-    work: Sequence[Assignment],
+    assignments: Sequence[Assignment],
     absent: Mapping[str, KeyHashes],
 ) -> Footprint:
     """Return the footprint of an operation on rows.
@@ -337,39 +337,43 @@ def footprint_of(
         groups: Numbers of the file groups that were read.
         absent: Keys found absent.
     """
-    read = sorted({*groups, *(assignment.group for assignment in work if assignment.group > NEW)})
+    read = sorted(
+        {*groups, *(assignment.group for assignment in assignments if assignment.group > NEW)}
+    )
     return Footprint(
-        txn, frozenset(snapshot.file_groups.names(read)), absent, opens=opened_by(work)
+        txn, frozenset(snapshot.file_groups.names(read)), absent, opens=opened_by(assignments)
     )
 
 
-def opened_by(work: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
-    """Return (partition path, bucket) of the buckets whose file group ``work`` creates."""
+def opened_by(assignments: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
+    """Return (partition path, bucket) of the buckets whose file group ``assignments`` creates."""
     return frozenset(
         (assignment.partition, buckets.bucket_of(assignment.group))
-        for assignment in work
+        for assignment in assignments
         if assignment.group < NEW
     )
 
 
-def partitions_of(work: Sequence[Assignment]) -> list[str]:
-    """Return the sorted partition paths of ``work``."""
-    return sorted({w.partition for w in work})
+def partitions_of(assignments: Sequence[Assignment]) -> list[str]:
+    """Return the sorted partition paths of ``assignments``."""
+    return sorted({w.partition for w in assignments})
 
 
 def write_rows(
-    job: WriteJob, work: Sequence[Assignment], rows: GroupedRows, progress: Progress | None
+    job: WriteJob, assignments: Sequence[Assignment], rows: GroupedRows, progress: Progress | None
 ) -> Changes:
-    """Write the files of ``work``. The metadata of new partitions are written concurrently."""
+    """Write the files of ``assignments``. The metadata of new partitions are put concurrently."""
     make_partitions = partial(
-        new_partitions, job.metadata, job.snapshot, job.claim, partitions_of(work)
+        new_partitions, job.metadata, job.snapshot, job.claim, partitions_of(assignments)
     )
     partitions_done = job.metadata.storage.begin(make_partitions)
     read = [
-        assignment.group for assignment in work if assignment.group >= 0 and not assignment.is_log
+        assignment.group
+        for assignment in assignments
+        if assignment.group >= 0 and not assignment.is_log
     ]
     changes = write_slices(
-        job, work, rows.slices_of(work), progress, read=read, rows=len(rows.batch)
+        job, assignments, rows.slices_of(assignments), progress, read=read, rows=len(rows.batch)
     )
     partitions_done()
     return changes

@@ -43,7 +43,7 @@ _EVERYWHERE = frozenset((TABLE,))
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ReplacedGroups:
     """File groups to be removed.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ending:
     _files: Int64Array
 
     @classmethod
-    def of(cls, snapshot: Snapshot, partitions: frozenset[str]) -> Ending:
+    def of_partitions(cls, snapshot: Snapshot, partitions: frozenset[str]) -> ReplacedGroups:
         """Return the file groups of ``partitions``, or all file groups if TABLE is among them.
         O(files).
 
@@ -85,7 +85,7 @@ class Ending:
             for name, places in self._partitions.items()
         }
 
-    def added_to(self, snapshot: Snapshot, changes: Changes) -> Changes:
+    def apply_to(self, snapshot: Snapshot, changes: Changes) -> Changes:
         """Return ``changes`` with the removal of the file groups added. Their live rows go into
         deletion vectors.
         """
@@ -112,7 +112,7 @@ def _live_positions(snapshot: Snapshot, file: int) -> BitMap:
     return positions
 
 
-def is_whole(name: str, definition: TableDefinition) -> bool:
+def replaces_table(name: str, definition: TableDefinition) -> bool:
     """Return True if an overwrite with rows replaces the whole table.
 
     Args:
@@ -121,7 +121,7 @@ def is_whole(name: str, definition: TableDefinition) -> bool:
     return name == INSERT_OVERWRITE_TABLE or not definition.partition_by
 
 
-def overwritten(
+def replaced_partitions(
     name: str, snapshot: Snapshot, partitions: Sequence[str], ends: Sequence[str] | None = None
 ) -> frozenset[str]:
     """Return the partitions that an overwrite with rows replaces, in the form of
@@ -133,7 +133,7 @@ def overwritten(
 
     Raises Invalid if ``ends`` does not include the partition of a row.
     """
-    if is_whole(name, snapshot.definition):
+    if replaces_table(name, snapshot.definition):
         return _EVERYWHERE
     if ends is None:
         return frozenset(partitions)
@@ -144,10 +144,10 @@ def overwritten(
             f" {' and '.join(map(repr, ends)) or 'none'}",
             hint="remove these rows, or add their partition",
         )
-    return frozenset(partitions).union(_named(snapshot, ends))
+    return frozenset(partitions).union(_matching_partitions(snapshot, ends))
 
 
-def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
+def _matching_partitions(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
     """Return the patterns, and the partitions with rows that match them.
 
     The patterns are included for partitions that other writers create concurrently.
@@ -171,8 +171,8 @@ class Drop(Operation[WritePlan]):
         """Return the plan. It is not needed if there are no file groups."""
         partitions = _EVERYWHERE
         if self.patterns is not None:
-            partitions = _named(snapshot, self.patterns)
-        ending = Ending.of(snapshot, partitions)
+            partitions = _matching_partitions(snapshot, self.patterns)
+        ending = ReplacedGroups.of_partitions(snapshot, partitions)
         footprint = footprint_of(snapshot, txn, partitions, ending.groups)
         return WritePlan(
             footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups))
@@ -180,11 +180,13 @@ class Drop(Operation[WritePlan]):
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Return the removal of the file groups. Writes no files."""
-        return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, Changes())
+        return ReplacedGroups.of_partitions(snapshot, plan.footprint.overwrites).apply_to(
+            snapshot, Changes()
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Placing(Rule):
+class InsertAll(Rule):
     """A rule that inserts all rows without comparing them to the rows of their partition.
 
     Under table scope keys that are live in remaining partitions move.
@@ -208,7 +210,7 @@ class Placing(Rule):
         located, names = Located.absent(len(batch)), partition_names(batch)
         rows = np.arange(len(batch))
         matters = self.name in WITH_ROWS and definition.is_global
-        if matters and not is_whole(self.name, definition):
+        if matters and not replaces_table(self.name, definition):
             located = locate_batch(metadata, snapshot, batch)
         places = located.with_further()
         entries = np.flatnonzero(places.file >= 0)
@@ -234,7 +236,7 @@ class Overwrite(RowOperation):
 
     Attributes:
         name: One of WITH_ROWS.
-        ends: Partition patterns, as for :func:`overwritten`.
+        ends: Partition patterns, as for :func:`replaced_partitions`.
     """
 
     ends: Sequence[str] | None = None
@@ -243,14 +245,14 @@ class Overwrite(RowOperation):
         """Return the plan for ``snapshot``. Raises Invalid for rows of a partition that is not
         replaced.
         """
-        with self._decided(snapshot) as rows:
+        with self._decide(snapshot) as rows:
             findings = rows.findings
             occur = sorted({partition for partition, _ in findings.inserts})
-            partitions = overwritten(self.name, snapshot, occur, self.ends)
-            ending = Ending.of(snapshot, partitions)
+            partitions = replaced_partitions(self.name, snapshot, occur, self.ends)
+            ending = ReplacedGroups.of_partitions(snapshot, partitions)
             replaced = set(ending.groups.tolist())
             moves = {group: n for group, n in findings.deletes.items() if group not in replaced}
-            assignments = assigned(self, snapshot, findings, moves)
+            assignments = assign_inserts(self, snapshot, findings, moves)
             groups = np.array(sorted(replaced | moves.keys()), np.int64)
             footprint = footprint_of(snapshot, txn, partitions, groups)
             footprint = replace(footprint, absent=findings.absent)
@@ -267,7 +269,9 @@ class Overwrite(RowOperation):
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
         changes = RowOperation.write(self, snapshot, plan, claim)
-        return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
+        return ReplacedGroups.of_partitions(snapshot, plan.footprint.overwrites).apply_to(
+            snapshot, changes
+        )
 
 
 def footprint_of(
@@ -281,18 +285,18 @@ def footprint_of(
     )
 
 
-def assigned(
-    operation: RowOperation, snapshot: Snapshot, known: Findings, moved: Collection[int] = ()
+def assign_inserts(
+    operation: RowOperation, snapshot: Snapshot, findings: Findings, shrinking: Collection[int] = ()
 ) -> list[Assignment]:
-    """Return the assignments: inserts fill new file groups, the groups ``moved`` lose rows."""
+    """Return the assignments: inserts fill new file groups, the groups ``shrinking`` lose rows."""
     return assign(
         snapshot,
         operation.options,
         can_index_log_files=True,
-        touched=moved,
+        touched=shrinking,
         returns=(),
-        inserts=known.inserts,
-        row_bytes=known.row_bytes,
+        inserts=findings.inserts,
+        row_bytes=findings.row_bytes,
         writers=operation.rows.writers,
         use_small_files=False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from mdt.write.written_bytes import estimated, written_by
+from mdt.write.written_bytes import count_written, estimate
 
 if TYPE_CHECKING:
     from mdt.commit.transaction import CommitResult
@@ -69,7 +69,9 @@ class WriteResult:
             for name in ("inserted", "updated", "deleted", "late", "missing")
         }
         written = (
-            estimated(done.snapshot, done.plan) if done.record is None else written_by(done.record)
+            estimate(done.snapshot, done.plan)
+            if done.record is None
+            else count_written(done.record)
         )
         return cls(
             seq,
@@ -85,7 +87,7 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ScanStatistics:
     """Scan statistics of a merge.
 
     Attributes:
@@ -130,14 +132,16 @@ class MergeResult(WriteResult):
     total_ms: float = 0.0
 
     @classmethod
-    def of_merge(cls, done: CommitResult[Any], looked: Looked, microseconds: int) -> MergeResult:
+    def of_merge(
+        cls, done: CommitResult[Any], statistics: ScanStatistics, microseconds: int
+    ) -> MergeResult:
         """Return the result of a merge that took ``microseconds``."""
         return replace(
-            cls.of(done, looked.engine),
-            source_rows=looked.source_rows,
-            files_scanned=looked.scanned,
-            files_skipped=looked.files - looked.scanned,
-            match_ms=looked.microseconds / 1e3,
-            write_ms=(microseconds - looked.microseconds) / 1e3,
+            cls.of(done, statistics.engine),
+            source_rows=statistics.source_rows,
+            files_scanned=statistics.scanned,
+            files_skipped=statistics.files - statistics.scanned,
+            match_ms=statistics.microseconds / 1e3,
+            write_ms=(microseconds - statistics.microseconds) / 1e3,
             total_ms=microseconds / 1e3,
         )

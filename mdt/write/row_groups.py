@@ -15,7 +15,7 @@ from mdt.hudi.record_keys import sort_permutation
 from mdt.metadata.keys.locate import Located
 from mdt.write.assign import NEW, Assignment, Place
 from mdt.write.normalize import Batch
-from mdt.write.slices import Fates, Slice, slice_of
+from mdt.write.slices import RowDispositions, Slice, slice_of
 
 _MANY_SLICES = 8
 _GATHERED_BYTES_MAX = 64 << 20
@@ -27,7 +27,7 @@ _NO_ROWS: Int64Array = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class GroupedRows:
-    """Rows of ``batch`` by their target. See :class:`mdt.write.slices.Fates`.
+    """Rows of ``batch`` by their target. See :class:`mdt.write.slices.RowDispositions`.
 
     Attributes:
         located: Locations of older rows with the same keys.
@@ -44,49 +44,55 @@ class GroupedRows:
     returns: Mapping[int, Int64Array] = field(default_factory=dict)
     inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
 
-    def fates(self, one: Assignment) -> Fates:
+    def dispositions(self, assignment: Assignment) -> RowDispositions:
         """Return the rows of an assignment by their effect."""
-        inserts = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+        inserts = self.inserts.get(assignment.place, _NO_ROWS)[
+            assignment.inserts.start : assignment.inserts.stop
+        ]
         updates, returns, deletes = (
-            rows_of_group.get(one.group, _NO_ROWS)
+            rows_of_group.get(assignment.group, _NO_ROWS)
             for rows_of_group in (self.updates, self.returns, self.deletes)
         )
-        return Fates(updates, inserts, returns, deletes)
+        return RowDispositions(updates, inserts, returns, deletes)
 
-    def slices_of(self, work: Sequence[Assignment]) -> Callable[[Assignment], Slice]:
-        """Return a function that gathers the rows of an assignment in ``work``.
+    def slices_of(self, assignments: Sequence[Assignment]) -> Callable[[Assignment], Slice]:
+        """Return a function that gathers the rows of an assignment in ``assignments``.
 
         The rows of many small assignments are gathered in a single batch, which takes as long as
         for one of them.
         """
-        batch = self.batch if len(work) < 2 else self.batch.in_one_chunk()
-        if len(work) < _MANY_SLICES or batch.table.nbytes > _GATHERED_BYTES_MAX:
+        batch = self.batch if len(assignments) < 2 else self.batch.in_one_chunk()
+        if len(assignments) < _MANY_SLICES or batch.table.nbytes > _GATHERED_BYTES_MAX:
             return lambda assignment: slice_of(
-                batch, self.located, assignment, self.fates(assignment)
+                batch, self.located, assignment, self.dispositions(assignment)
             )
-        order = np.concatenate([self.fates(assignment).new for assignment in work])
+        order = np.concatenate([self.dispositions(assignment).new for assignment in assignments])
         gathered, place = batch.rows(order), np.empty(len(batch), np.int64)
         place[order] = np.arange(len(order))
         return lambda assignment: slice_of(
-            batch, self.located, assignment, self.fates(assignment), (gathered, place)
+            batch, self.located, assignment, self.dispositions(assignment), (gathered, place)
         )
 
 
-def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
+def by_value(rows: Int64Array, values: Int64Array) -> dict[int, Int64Array]:
     """Return value -> the ``rows`` with this value, in order.
 
     Args:
-        of: int64[len(rows)], the values.
+        values: int64[len(rows)], the values.
     """
     if not len(rows):
         return {}
-    if of.min() == of.max():
-        return {int(of[0]): rows}
-    order = stable_order(of)
-    values = of[order]
-    first = np.flatnonzero(np.diff(values)) + 1
+    if values.min() == values.max():
+        return {int(values[0]): rows}
+    order = stable_order(values)
+    group_values = values[order]
+    first = np.flatnonzero(np.diff(group_values)) + 1
     return dict(
-        zip([int(values[0]), *values[first].tolist()], np.split(rows[order], first), strict=True)
+        zip(
+            [int(group_values[0]), *group_values[first].tolist()],
+            np.split(rows[order], first),
+            strict=True,
+        )
     )
 
 

@@ -22,8 +22,8 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.deleted_keys import older_than_delete
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
-from mdt.write.deletes import of_keys
-from mdt.write.fixed_partition import in_place, refuse_null_partition
+from mdt.write.deletes import tombstones_of_keys
+from mdt.write.fixed_partition import keep_partition, refuse_null_partition
 from mdt.write.normalize import (
     Batch,
     as_altered,
@@ -33,7 +33,7 @@ from mdt.write.normalize import (
     rehashed,
 )
 from mdt.write.row_groups import by_value
-from mdt.write.text_order import older_than_there
+from mdt.write.text_order import is_late
 
 
 def _none() -> Int64Array:
@@ -139,7 +139,7 @@ class Upserting(Rule):
             existing = np.flatnonzero(located.is_live & ~batch.deletes)
             if len(existing) or batch.duplicates:
                 return Outcome(batch, located, updates=existing, repeated=batch.duplicates)
-        batch = in_place(snapshot, batch, located)
+        batch = keep_partition(snapshot, batch, located)
         return upserted(snapshot, batch, located, *decide(metadata, snapshot, batch, located))
 
 
@@ -175,7 +175,7 @@ class Deleting(Rule):
             late=np.flatnonzero(late),
             missing=missing,
             absent=missing,
-            tombstones=of_keys(snapshot, batch, located, late),
+            tombstones=tombstones_of_keys(snapshot, batch, located, late),
         )
 
 
@@ -197,7 +197,7 @@ def upserted(
     fresh, returning = new_here(located, late | deletes, moved)
     tombstones = NO_TOMBSTONES
     if batch.ends is not None:
-        tombstones = of_keys(snapshot, batch, located, late, deletes)
+        tombstones = tombstones_of_keys(snapshot, batch, located, late, deletes)
     return Outcome(
         batch,
         located,
@@ -229,7 +229,7 @@ def decide(
     Late rows have a smaller ordering value than the table. Moved rows have a live row in another
     partition. It is deleted there and inserted here, under table scope only.
     """
-    late = older_than_there(metadata, snapshot, batch, located)
+    late = is_late(metadata, snapshot, batch, located)
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
     live_partition, names = snapshot.file_groups.partitions(located.group), partition_names(batch)

@@ -25,27 +25,27 @@ Value = Callable[[pa.Table], Any]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Parsed assignments. They are pickled as their text, ``said``.
+class UpdateAssignments:
+    """Parsed assignments. They are pickled as their text, ``arguments``.
 
     Attributes:
         values: Column -> function that computes its new values.
-        said: The arguments of :func:`setting`.
+        arguments: The arguments of :func:`parse_assignments`.
     """
 
     values: Mapping[str, Value]
     definition: TableDefinition
-    said: tuple[Mapping[str, Any], Mapping[str, str]]
+    arguments: tuple[Mapping[str, Any], Mapping[str, str]]
 
-    def __reduce__(self) -> tuple[Callable[..., Setting], tuple[Any, ...]]:
-        return setting, (self.definition, *self.said)
+    def __reduce__(self) -> tuple[Callable[..., UpdateAssignments], tuple[Any, ...]]:
+        return parse_assignments, (self.definition, *self.arguments)
 
     @property
     def names(self) -> frozenset[str]:
         """The columns that are set."""
         return frozenset(self.values)
 
-    def of(self, rows: pa.Table) -> pa.Table:
+    def apply(self, rows: pa.Table) -> pa.Table:
         """Return ``rows``, all columns in stored types, with their new values. Raises Invalid for a
         value that does not fit.
         """
@@ -61,7 +61,7 @@ class Setting:
         )
 
 
-def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
+def fitted(values: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
     """Return columns converted to their stored types. Raises Invalid for a value that does not fit.
 
     The values come from callers or from expressions over stored values. Expressions return UTC
@@ -71,57 +71,58 @@ def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ())
     Args:
         key: As for :func:`mdt.schema.conform.conform`.
     """
-    declared, stored = definition.forms(made.column_names)
+    declared, stored = definition.forms(values.column_names)
     columns = [
-        _as_declared(column, field) for column, field in zip(made.columns, declared, strict=True)
+        _cast_to_declared(column, field)
+        for column, field in zip(values.columns, declared, strict=True)
     ]
-    return conform(pa.table(columns, made.column_names), declared, stored, key)
+    return conform(pa.table(columns, values.column_names), declared, stored, key)
 
 
-def _as_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    type = _meant(column.type, field.type)
-    if is_same(column.type, type):
+def _cast_to_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    target_type = _declared_type(column.type, field.type)
+    if is_same(column.type, target_type):
         return column
     try:
-        return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
+        return pa.chunked_array(
+            [convert(chunk, target_type) for chunk in column.chunks], target_type
+        )
     except (ValueError, pa.ArrowException) as error:
         raise Invalid(
             f"column {field.name!r} has a value that is not of type {field.type}: {error}"
         ) from error
 
 
-def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
-    """Return the type ``made`` with local times, times of day and durations as in the type
-    ``declared``.
-    """
+def _declared_type(type: pa.DataType, declared: pa.DataType) -> pa.DataType:
+    """Return ``type`` with local times, times of day and durations as in the type ``declared``."""
     kinds = pa.types
     if is_encoded(declared):
-        return _meant(made, declared.value_type)
+        return _declared_type(type, declared.value_type)
     if (
-        kinds.is_timestamp(made)
+        kinds.is_timestamp(type)
         and kinds.is_timestamp(declared)
-        and (made.tz, declared.tz) == ("UTC", None)
+        and (type.tz, declared.tz) == ("UTC", None)
     ):
-        return pa.timestamp(made.unit)
-    if kinds.is_integer(made) and (kinds.is_time(declared) or kinds.is_duration(declared)):
+        return pa.timestamp(type.unit)
+    if kinds.is_integer(type) and (kinds.is_time(declared) or kinds.is_duration(declared)):
         return declared
-    if kinds.is_struct(made) and kinds.is_struct(declared):
+    if kinds.is_struct(type) and kinds.is_struct(declared):
         declared_types = {field.name: field.type for field in declared}
         return pa.struct(
-            [f.with_type(_meant(f.type, declared_types.get(f.name, f.type))) for f in made]
+            [f.with_type(_declared_type(f.type, declared_types.get(f.name, f.type))) for f in type]
         )
-    if kinds.is_map(made) and kinds.is_map(declared):
-        item = made.item_field.with_type(_meant(made.item_type, declared.item_type))
-        return with_fields(made, [made.key_field, item])
-    if is_list(made) and is_list(declared):
-        element = made.value_field.with_type(_meant(made.value_type, declared.value_type))
-        return with_fields(made, [element])
-    return made
+    if kinds.is_map(type) and kinds.is_map(declared):
+        item = type.item_field.with_type(_declared_type(type.item_type, declared.item_type))
+        return with_fields(type, [type.key_field, item])
+    if is_list(type) and is_list(declared):
+        element = type.value_field.with_type(_declared_type(type.value_type, declared.value_type))
+        return with_fields(type, [element])
+    return type
 
 
-def setting(
+def parse_assignments(
     definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]
-) -> Setting:
+) -> UpdateAssignments:
     """Parse the assignments of an update.
 
     Args:
@@ -149,8 +150,8 @@ def setting(
         parsed[name] = constant(definition, name, value)
     for name, text in expressions.items():
         parsed[name] = parse_expression(text, definition.schema)
-    assignments = Setting(parsed, definition, (values, expressions))
-    assignments.of(definition.schema.empty_table())
+    assignments = UpdateAssignments(parsed, definition, (values, expressions))
+    assignments.apply(definition.schema.empty_table())
     return assignments
 
 

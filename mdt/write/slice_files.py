@@ -26,12 +26,12 @@ from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, report_each
 from mdt.stores.contract import wait_all
-from mdt.write.marked_files import Placed
+from mdt.write.marked_files import FileTarget
 from mdt.write.new_files import WriteJob, Written
 from mdt.write.slices import Slice
-from mdt.write.summarize import Indexed, sharded, stats_of_small_files
+from mdt.write.summarize import Indexed, form_shards, stats_of_small_files
 
-T = TypeVar("T", bound=Placed)
+T = TypeVar("T", bound=FileTarget)
 
 _MANY_FILES = 64
 _SMALL_FILE_ROWS = 1000
@@ -40,7 +40,7 @@ _SMALL_FILE_ROWS = 1000
 
 def write_slices(
     shared: WriteJob,
-    work: Sequence[T],
+    targets: Sequence[T],
     slice_of: Callable[[T], Slice],
     progress: Progress | None = None,
     *,
@@ -48,7 +48,7 @@ def write_slices(
     part: str = "",
     rows: int | None = None,
 ) -> Changes:
-    """Write the slices of ``work`` on a thread pool, then the summaries. Return the changes to
+    """Write the slices of ``targets`` on a thread pool, then the summaries. Return the changes to
     commit.
 
     Many small files are made by one thread while others store them. Making them is mostly Python
@@ -63,21 +63,23 @@ def write_slices(
         rows: Approximate number of rows in all slices, if known.
     """
     threads = _threads(shared, read)
-    shared.marked.mark(enumerate(work))
+    shared.marked.mark(enumerate(targets))
 
-    def written(task: int, one: T) -> Written:
-        return shared.run(task, slice_of(one))
+    def written(task: int, target: T) -> Written:
+        return shared.run(task, slice_of(target))
 
     try:
-        if len(work) == 1:  # avoids the start of a thread, about 1 ms
+        if len(targets) == 1:  # avoids the start of a thread, about 1 ms
             return collect(
                 shared,
-                report_each(map(written, (0,), work), 1, progress),
+                report_each(map(written, (0,), targets), 1, progress),
                 threads=threads,
                 part=part,
             )
         are_small = (
-            rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
+            rows is not None
+            and len(targets) >= _MANY_FILES
+            and rows < _SMALL_FILE_ROWS * len(targets)
         )
         # If no rows are read, the rows to write are in memory already, so another thread costs
         # hardly any memory.
@@ -86,15 +88,15 @@ def write_slices(
             finished: Iterable[Written]
             if are_small and threads == shared.options.threads("writer"):
                 shared = shared.storing_on(pool)
-                finished = map(written, range(len(work)), work)
+                finished = map(written, range(len(targets)), targets)
             else:
-                finished = pool.map(written, range(len(work)), work)
+                finished = pool.map(written, range(len(targets)), targets)
             return collect(
-                shared, report_each(finished, len(work), progress), threads=threads, part=part
+                shared, report_each(finished, len(targets), progress), threads=threads, part=part
             )
     except Exception:
         with suppress(MdtError):  # uploads must end before their files are removed
-            shared.stopped()
+            shared.stop()
         raise
 
 
@@ -144,11 +146,13 @@ def new_partitions(
             continue
 
 
-def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: str = "") -> Changes:
+def collect(
+    shared: WriteJob, finished: Iterable[Written], *, threads: int, part: str = ""
+) -> Changes:
     """Write the summaries and maps of finished slices. Return the changes to commit.
 
     Args:
-        done: Finished slices. Consumed one by one, so that their index input does not accumulate.
+        finished: Consumed one by one, so that the index input of slices does not accumulate.
         part: Suffix of the object name, for transactions that write several.
     """
     claim = shared.claim
@@ -159,8 +163,8 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     slices: list[Written] = []
     removed: list[int] = []
     vectors: dict[int, BitMap] = {}
-    light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
-    for w, shard, first_row in sharded(objects, light, threads=threads):
+    light = ((replace(w, indexed=Indexed()), w.indexed) for w in finished)
+    for w, shard, first_row in form_shards(objects, light, threads=threads):
         keys = pages = None
         if w.key_map is not None:
             keys = objects.add(w.key_map)
@@ -189,7 +193,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
         # Without gained keys the package of the key index need not be installed.
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
     storage = shared.metadata.storage
-    wait_all([storage.begin_storing(partial(objects.write, storage)), shared.uploaded])
+    wait_all([storage.begin_storing(partial(objects.write, storage)), shared.wait_for_uploads])
     return Changes(files, removed, vectors, key_parts)
 
 

@@ -90,7 +90,7 @@ class KeyedRows:
         return KeyedRows(self.table.slice(first, count), keys, sort_keys, hashes, ordering)
 
 
-def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:
+def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
     """Concatenate rows of the same table, at least one part."""
     if len(parts) == 1:
         return parts[0]
@@ -166,7 +166,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Fates:
+class RowDispositions:
     """Rows of a batch, int64, by their effect on a file group.
 
     Attributes:
@@ -192,32 +192,32 @@ class Fates:
 def slice_of(
     batch: KeyedRows,
     located: Located,
-    one: Assignment,
-    fates: Fates,
+    assignment: Assignment,
+    dispositions: RowDispositions,
     gathered: tuple[KeyedRows, Int64Array] | None = None,
 ) -> Slice:
     """Return the slice of an assignment.
 
     Args:
         located: Locations of the keys of ``batch``.
-        one: The assignment.
+        assignment: The assignment.
         gathered: Rows of the batch in slice order, and the index of each batch row there ->
             int64[len(batch)].
     """
     new = deleted = None
-    if len(fates.new) and gathered is None:
-        new = batch.rows(fates.new)
-    elif len(fates.new) and gathered is not None:
-        new = gathered[0].rows(gathered[1][fates.new])
-    if len(fates.deletes):
-        deleted = Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes))
+    if len(dispositions.new) and gathered is None:
+        new = batch.rows(dispositions.new)
+    elif len(dispositions.new) and gathered is not None:
+        new = gathered[0].rows(gathered[1][dispositions.new])
+    if len(dispositions.deletes):
+        deleted = Keys(batch.keys, batch.hashes).rows(located.keys_of(dispositions.deletes))
     return Slice(
-        one.partition,
-        one.group,
-        one.is_log,
+        assignment.partition,
+        assignment.group,
+        assignment.is_log,
         new=new,
-        updates=len(fates.updates),
-        dead=_dead(located, np.concatenate([fates.updates, fates.deletes])),
+        updates=len(dispositions.updates),
+        dead=_dead(located, np.concatenate([dispositions.updates, dispositions.deletes])),
         deleted=deleted,
     )
 

@@ -4,7 +4,7 @@ Column statistics describe a file. An index summary describes a *shard*: consecu
 commit or task with up to a million rows in all. A plan thus reads few large summaries instead of
 many small ones.
 
-:func:`summarize_indexes` extracts the index input of a file, :func:`sharded` forms shards, and
+:func:`summarize_indexes` extracts the index input of a file, :func:`form_shards` forms shards, and
 :func:`summaries_of_shard` summarizes them. Later index builds use the same functions.
 """
 
@@ -92,7 +92,7 @@ def summarize(
         row_groups: Number of rows in each row group.
     """
     leaves = _leaf_stats(definition, options, table, row_groups)
-    indexed = _alone(definition, summarize_indexes(definition.indexes, table, row_groups))
+    indexed = _with_summaries(definition, summarize_indexes(definition.indexes, table, row_groups))
     if len(row_groups) == 1 and len(table) < _SMALL_FILE_ROWS and len(leaves) <= _FEW_LEAVES:
         return Summaries(None, indexed, leaves)
     return Summaries(_stats_table(definition, leaves), indexed)
@@ -119,12 +119,15 @@ def stats_of_small_files(
     ]
 
 
-def _alone(definition: TableDefinition, found: Indexed) -> Indexed:
-    """Return ``found`` with summaries if its file is a shard of its own."""
-    if not found.is_alone or not found.rows:
-        return found
+def _with_summaries(definition: TableDefinition, indexed: Indexed) -> Indexed:
+    """Return ``indexed`` with summaries if its file is a shard of its own."""
+    if not indexed.is_alone or not indexed.rows:
+        return indexed
     return replace(
-        found, columns={}, parts={}, finished=summaries_of_shard(definition.indexes, [(0, found)])
+        indexed,
+        columns={},
+        parts={},
+        finished=summaries_of_shard(definition.indexes, [(0, indexed)]),
     )
 
 
@@ -169,9 +172,9 @@ def _stats_table(definition: TableDefinition, leaves: LeafStats) -> pa.Table | N
 
 
 def _table_of(
-    columns: list[str], row_group: list[int], found: Sequence[column_stats.Stats]
+    columns: list[str], row_group: list[int], stats: Sequence[column_stats.Stats]
 ) -> pa.Table:
-    batch = column_stats.to_batch(found)
+    batch = column_stats.to_batch(stats)
     columns_of = dict(zip(batch.schema.names, batch.columns, strict=True))
     return pa.table({"column": columns, "row_group": pa.array(row_group, pa.int32()), **columns_of})
 
@@ -184,9 +187,9 @@ def _leaves(schema: pa.Schema) -> tuple[tuple[str, pa.Field], ...]:
     return tuple(paths.leaf_paths(schema))
 
 
-def _is_chosen(path: str, wanted: set[str]) -> bool:
-    """Return True if ``wanted`` contains ``path`` or a struct that contains it."""
-    return any(path == name or path.startswith(name + ".") for name in wanted)
+def _is_chosen(path: str, selected: set[str]) -> bool:
+    """Return True if ``selected`` contains ``path`` or a struct that contains it."""
+    return any(path == name or path.startswith(name + ".") for name in selected)
 
 
 def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequence[int]) -> Indexed:
@@ -247,7 +250,7 @@ class RowGroupSummaries:
             self._parts.setdefault(text, []).extend((first + at, summary) for at, summary in parts)
         self._held.append(group.select(self._columns))
 
-    def finished(self) -> Summaries:
+    def finish(self) -> Summaries:
         """Return the summaries of all rows, at least one."""
         indexed = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
         self._held.clear()
@@ -263,7 +266,7 @@ class RowGroupSummaries:
             widest=max(self._sizes.values(), default=0),
         )
         return Summaries(
-            _stats_table(self._definition, self._leaves), _alone(self._definition, indexed)
+            _stats_table(self._definition, self._leaves), _with_summaries(self._definition, indexed)
         )
 
 
@@ -286,11 +289,13 @@ def summaries_of_shard(
         _, index = index_of(text)
         if isinstance(index, SkippingIndex):
             with suppress(Exception):  # third-party indexes may raise anything
-                summaries[text] = _joined(index, text, files)
+                summaries[text] = _summarize_index(index, text, files)
     return summaries
 
 
-def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]]) -> bytes:
+def _summarize_index(
+    index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]]
+) -> bytes:
     """Return the summary of all files. Raises KeyError if the index has failed on any of them."""
     if not index.finds_rows:
         return pack_parts(
@@ -321,7 +326,7 @@ def _nulls(rows: int, type: pa.DataType) -> pa.Array:
     )
 
 
-def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
+def store_summary(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
     """Return a summary as stored in a commit record: inline if small, else as a reference to
     ``objects``.
     """
@@ -330,7 +335,7 @@ def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
     return objects.add(summary)
 
 
-def sharded(
+def form_shards(
     objects: AttachmentWriter, files: Iterable[tuple[T, Indexed]], *, threads: int
 ) -> Iterator[tuple[T, Shard, int]]:
     """Form shards. Yield (file, its shard, position of its first row in the shard).
@@ -341,17 +346,17 @@ def sharded(
         threads: Number of shards to summarize concurrently.
     """
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[_Open[T]] = deque()
-        for shard in _cut(files):
-            waiting.append(shard.started(pool))
+        waiting: deque[_OpenShard[T]] = deque()
+        for shard in _cut_shards(files):
+            waiting.append(shard.start(pool))
             if len(waiting) > threads:
-                yield from waiting.popleft().finished(objects)
+                yield from waiting.popleft().finish(objects)
         for shard in waiting:
-            yield from shard.finished(objects)
+            yield from shard.finish(objects)
 
 
 @dataclass(slots=True)
-class _Open(Generic[T]):
+class _OpenShard(Generic[T]):
     """A shard under construction."""
 
     files: list[tuple[T, Indexed]] = field(default_factory=list)
@@ -359,14 +364,15 @@ class _Open(Generic[T]):
     size: int = 0
     summaries: Future[dict[str, bytes]] | None = None
 
-    def takes(self, found: Indexed) -> bool:
+    def takes(self, indexed: Indexed) -> bool:
         """Return True if another file is within the limits."""
         if not self.files:
             return True
-        if found.is_alone or self.files[0][1].is_alone:
+        if indexed.is_alone or self.files[0][1].is_alone:
             return False
         return (
-            self.rows + found.rows <= SHARD_ROWS_MAX and self.size + found.widest <= SHARD_BYTES_MAX
+            self.rows + indexed.rows <= SHARD_ROWS_MAX
+            and self.size + indexed.widest <= SHARD_BYTES_MAX
         )
 
     def add(self, file: tuple[T, Indexed]) -> None:
@@ -374,7 +380,7 @@ class _Open(Generic[T]):
         self.rows += file[1].rows
         self.size += file[1].widest
 
-    def started(self, pool: Executor) -> _Open[T]:
+    def start(self, pool: Executor) -> _OpenShard[T]:
         """Summarize in ``pool``. The index input is released afterwards."""
         inputs = [indexed for _, indexed in self.files]
         if specs := {*inputs[0].columns, *inputs[0].parts}:
@@ -387,25 +393,27 @@ class _Open(Generic[T]):
             ]
         return self
 
-    def finished(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:
-        """Wait for the summaries and yield the results of :func:`sharded`."""
+    def finish(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:
+        """Wait for the summaries and yield the results of :func:`form_shards`."""
         summaries = self.files[0][1].finished
         if self.summaries is not None:
             summaries = self.summaries.result()
-        shard = Shard(tuple((spec, placed(objects, data)) for spec, data in summaries.items()))
+        shard = Shard(
+            tuple((spec, store_summary(objects, data)) for spec, data in summaries.items())
+        )
         first = 0
         for name, indexed in self.files:
             yield name, shard, first
             first += indexed.rows
 
 
-def _cut(files: Iterable[tuple[T, Indexed]]) -> Iterator[_Open[T]]:
+def _cut_shards(files: Iterable[tuple[T, Indexed]]) -> Iterator[_OpenShard[T]]:
     """Form shards of consecutive files within the limits."""
-    shard: _Open[T] = _Open()
+    shard: _OpenShard[T] = _OpenShard()
     for file in files:
         if not shard.takes(file[1]):
             yield shard
-            shard = _Open()
+            shard = _OpenShard()
         shard.add(file)
     if shard.files:
         yield shard

@@ -42,7 +42,7 @@ def is_below(new: pa.ChunkedArray, old: pa.ChunkedArray) -> BoolArray:
     return flags(pc.less(new, old))
 
 
-def older_than_there(
+def is_late(
     metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, located: Located
 ) -> BoolArray:
     """Return True where a row has a smaller ordering value than the row that it would replace ->
@@ -66,7 +66,7 @@ def older_than_there(
     return late
 
 
-def fall(old: pa.Table, new: KeyedRows, definition: TableDefinition) -> bool:
+def any_decrease(old: pa.Table, new: KeyedRows, definition: TableDefinition) -> bool:
     """Return True if any new row has a smaller ordering value than its old row."""
     name = definition.ordering
     if name is None or new.ordering is None:

@@ -33,12 +33,12 @@ _SAME = [
 """Columns of FILES that are fields of NewFile with the same name."""
 
 
-def encode(done: Changes) -> bytes:
+def encode(changes: Changes) -> bytes:
     """Encode the changes of a task: files, key parts, removed segments, deletion vectors,
     tombstones and counts.
     """
-    sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
-    return b"".join(map(bytes, codec.pack(dict(done.counts), sections)))
+    sections = {name: codec.encode_ipc(table) for name, table in record_tables(changes, "").items()}
+    return b"".join(map(bytes, codec.pack(dict(changes.counts), sections)))
 
 
 def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:

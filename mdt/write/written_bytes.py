@@ -46,7 +46,7 @@ class Written:
     bytes: int = 0
 
 
-def written_by(record: CommitRecord) -> Written:
+def count_written(record: CommitRecord) -> Written:
     """Return the amount of data written by a commit."""
     files, slices = record.table("files"), record.table("slices")
     kinds, previous = files["kind"].to_pylist(), slices["previous_instant"].to_pylist()
@@ -61,7 +61,7 @@ def written_by(record: CommitRecord) -> Written:
     )
 
 
-def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
+def estimate(snapshot: Snapshot, plan: WritePlan) -> Written:
     """Return the estimated amount of data for a plan: rewritten file groups and changed rows."""
     assignments, moved = (
         [_assignment(assignment) for assignment in getattr(plan, "work", ())],
@@ -92,8 +92,8 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     return Written(files, len(rewritten) + len(moved), size)
 
 
-def _assignment(one: Any) -> Assignment:
-    assignment: Assignment = getattr(one, "assignment", one)
+def _assignment(part: Any) -> Assignment:
+    assignment: Assignment = getattr(part, "assignment", part)
     return assignment
 
 
@@ -113,7 +113,7 @@ def _live_bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
 
 def rewriting_warnings(
     snapshot: Snapshot,
-    work: Sequence[Assignment],
+    assignments: Sequence[Assignment],
     *,
     falls: Collection[int] = (),
     returns: Collection[int] = (),
@@ -129,17 +129,17 @@ def rewriting_warnings(
     if ordering is None or not snapshot.definition.is_mor:
         return ()
     warnings: list[str] = []
-    rewritten = {assignment.group for assignment in work if not assignment.is_log}
+    rewritten = {assignment.group for assignment in assignments if not assignment.is_log}
     returning = rewritten.intersection(returns).difference(falls)
     for groups, reason in (
-        (rewritten.intersection(falls), falling(ordering)),
+        (rewritten.intersection(falls), decrease_reason(ordering)),
         (returning, _RETURNING),
     ):
         warnings += rewriting_warning(len(groups), _bytes_of(snapshot, groups), reason)
     return tuple(warnings)
 
 
-def falling(ordering: str) -> str:
+def decrease_reason(ordering: str) -> str:
     """Return the reason to rewrite file groups if an ordering value decreases."""
     return (
         f"the ordering field {ordering!r} of existing rows decreased, and Hudi readers would prefer"

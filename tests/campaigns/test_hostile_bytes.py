@@ -252,7 +252,7 @@ SECTIONS = {name: bytes(codec.encode_ipc(table)) for name, table in RECORD.table
 def _plain():
     hashes = hash_keys(pa.array([f"k{n}" for n in range(50)]), 3)
     assert isinstance(hashes, KeyHashes)
-    claim = claims.Pending(
+    claim = claims.PendingClaim(
         "20240101000000000", "a" * 32, "commit", "upsert", 5, 1, 2, ("p=x", "p=y")
     )
     counts = usage.Counts(

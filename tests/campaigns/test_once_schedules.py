@@ -15,7 +15,7 @@ from worlds import COW, MOR, OPTIONS, SCHEMA, later, rows, survivors
 
 import mdt
 from mdt.commit import conflicts
-from mdt.commit.idempotent import Once
+from mdt.commit.idempotent import StreamBatchOperation
 from mdt.errors import Conflict, Invalid
 from mdt.metadata.log import streams
 from mdt.stores.storage import MemoryStorage
@@ -48,7 +48,7 @@ def once(stream, batch, fare):
     def make(metadata, definition, options):
         data = rows([0, 20], 1, fare)
         operation = write_here(metadata, options, data, INSERT_UNCHECKED, definition)
-        return Once(operation, stream, batch)
+        return StreamBatchOperation(operation, stream, batch)
 
     return acting(f"{stream} {batch}", make)
 

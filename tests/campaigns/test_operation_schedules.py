@@ -33,10 +33,10 @@ from mdt.engines import merge_on_engine
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.write import conditional as written
-from mdt.write.blending import Kept
-from mdt.write.clauses import Action, When
-from mdt.write.merge import Decided, Decision, MergedRows, merge_of
-from mdt.write.merge_request import SaidClause, SaidMerge
+from mdt.write.blending import BlendOptions
+from mdt.write.clauses import Action, ClauseKind
+from mdt.write.merge import Decision, MergedRows, MergeOutcome, merge_operation
+from mdt.write.merge_request import ClauseText, MergeText
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
@@ -66,32 +66,32 @@ def partial(ids, *, ts=None, fare=None, mergers=None):
         return {**state, **blended, **fresh}
 
     name = f"partial {ids} {ts} {fare}"
-    return writing(name, data, "upsert", model, kept=Kept(True, dict(mergers or {})))
+    return writing(name, data, "upsert", model, kept=BlendOptions(True, dict(mergers or {})))
 
 
 def merge(ids, ts, fare, clauses, model, on=None, *, in_tasks=False):
     """Somebody who merges rows, in the calling thread or in tasks; ``model`` says what the clauses
     do.  ``on``: how rows are matched, None by key.
     """
-    data, said = rows(ids, ts, fare), SaidMerge(on, tuple(clauses))
+    data, said = rows(ids, ts, fare), MergeText(on, tuple(clauses))
 
     def make(metadata, definition, options):
         if in_tasks:
             return merge_on_engine.merge(
                 thread(), metadata, options, [data], data.schema, said, definition.schema
             )
-        merged = MergedRows(metadata, options, *said.read(data, definition))
-        return merge_of(merged, definition.commit_action, definition.schema)
+        merged = MergedRows(metadata, options, *said.parse(data, definition))
+        return merge_operation(merged, definition.commit_action, definition.schema)
 
     return acting(f"merge {ids}", make, model)
 
 
-def update(given, condition=None, when=When.MATCHED):
-    return SaidClause(when, Action.UPDATE, condition, None, given)
+def update(given, condition=None, when=ClauseKind.MATCHED):
+    return ClauseText(when, Action.UPDATE, condition, None, given)
 
 
-INSERT = SaidClause(When.NOT_MATCHED, Action.INSERT, None, None, "*")
-DELETE_OTHERS = SaidClause(When.NOT_MATCHED_BY_SOURCE, Action.DELETE, None, None, None)
+INSERT = ClauseText(ClauseKind.NOT_MATCHED, Action.INSERT, None, None, "*")
+DELETE_OTHERS = ClauseText(ClauseKind.NOT_MATCHED_BY_SOURCE, Action.DELETE, None, None, None)
 
 
 def counting(ids, *, inserts=True, in_tasks=False):
@@ -130,7 +130,7 @@ def changed(other, fare, ids=None):
 
 def setting_where(other, fare):
     """Somebody with rows of nobody's keys who sets the fare of all rows that have another one."""
-    clause = update({"fare": fare}, f"target.fare = {other}", When.NOT_MATCHED_BY_SOURCE)
+    clause = update({"fare": fare}, f"target.fare = {other}", ClauseKind.NOT_MATCHED_BY_SOURCE)
     return merge([90], 1, 1.0, [clause], changed(other, fare))
 
 
@@ -391,7 +391,7 @@ MUTANTS = {
         (UPDATES, upsert([4], 3, 2.0)),
     ),
     "a merge that forgets keys that it found absent": (
-        (Decided, "absent", lambda self, is_global: {}),
+        (MergeOutcome, "absent", lambda self, is_global: {}),
         (counting([20]), upsert([20], 1, 3.0)),
     ),
     **{
@@ -422,7 +422,7 @@ def test_the_schedules_notice(mutant, monkeypatch):
     ],
 )
 def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(more, on):
-    delete_matched = SaidClause(When.MATCHED, Action.DELETE, None, None, None)
+    delete_matched = ClauseText(ClauseKind.MATCHED, Action.DELETE, None, None, None)
 
     def left(on, **more):
         storage = MemoryStorage()
@@ -432,9 +432,9 @@ def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(
         table.upsert(rows(range(8), 1, 1.0))
         snapshot = table.snapshot()
         definition = snapshot.definition
-        read = SaidMerge(on, (delete_matched,)).read(rows([0], 1, 1.0), definition)
+        read = MergeText(on, (delete_matched,)).parse(rows([0], 1, 1.0), definition)
         merged = MergedRows(Metadata(storage), parse_options(definition.options), *read)
-        operation = merge_of(merged, "deltacommit", definition.schema)
+        operation = merge_operation(merged, "deltacommit", definition.schema)
         return operation.prepare(snapshot, "a" * 32).left
 
     assert left(on, **more) is None

@@ -38,7 +38,7 @@ from worlds import (
 )
 
 import mdt
-from mdt.commit.snapshot_bound import Resting
+from mdt.commit.snapshot_bound import SnapshotBoundOperation
 from mdt.errors import Conflict
 from mdt.stores.storage import MemoryStorage
 from mdt.write.blind_insert import INSERT_UNCHECKED
@@ -65,7 +65,7 @@ def rested(ids, fare):
 
     def make(metadata, definition, options):
         upserting = write_here(metadata, options, rows(ids, 2, fare), "upsert", definition)
-        return Resting(upserting, metadata, READ)
+        return SnapshotBoundOperation(upserting, metadata, READ)
 
     return refused(acting(f"rested {ids} {fare}", make), Conflict)
 
@@ -118,7 +118,7 @@ def test_other_file_groups_do_not_matter():
 
 def test_without_what_was_committed_since_a_change_would_be_lost(monkeypatch):
     prepare = lambda self, snapshot, txn: self.operation.prepare(snapshot, txn)
-    monkeypatch.setattr(Resting, "prepare", prepare)
+    monkeypatch.setattr(SnapshotBoundOperation, "prepare", prepare)
     runs = [run for run, _ in fares_after(MOR, [rested([0], 2.0), rested([0], 3.0)], 1)]
     assert any(len(run.done()) == 2 for run in runs)
 

@@ -196,7 +196,7 @@ def dead_writer(path):
     name = table.files()["name"][0].as_py()
     instant = f"{int(snapshot.last_instant) + 1:017}"
     dead = (instant, "ab" * 16, "deltacommit", "upsert", 77, snapshot.seq, 1, ("city=x",))
-    claims.put(storage, claims.Pending(*dead))
+    claims.put(storage, claims.PendingClaim(*dead))
     storage.create(f"city=x/{name.split('_')[0]}_0-77-0_{instant}.parquet", b"half of a file")
     lease = leases.take(storage, snapshot.seq, 1e-6)
     assert storage.size(lease) is not None

@@ -370,7 +370,7 @@ def test_an_index_that_fails_on_a_shard_leaves_others_covered(
         (n, summarize.Indexed({"picky/1(n)": pa.array(range(size))}, {}, size))
         for n, size in enumerate((6, 2, 12))
     ]
-    found = list(summarize.sharded(AttachmentWriter("x"), files, threads=2))
+    found = list(summarize.form_shards(AttachmentWriter("x"), files, threads=2))
     assert [(n, first) for n, _, first in found] == [(0, 0), (1, 6), (2, 0)]
     assert [len(shard.summaries) for _, shard, _ in found] == [1, 1, 0]
     assert found[0][1] is found[1][1]
@@ -385,7 +385,7 @@ def test_files_are_cut_into_shards_within_the_limits(sizes):
         patched.setattr(summarize, "SHARD_ROWS_MAX", 12)
         patched.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 6)
         patched.setattr(summarize, "SHARD_BYTES_MAX", 60)
-        found = list(summarize.sharded(AttachmentWriter("x"), files, threads=2))
+        found = list(summarize.form_shards(AttachmentWriter("x"), files, threads=2))
     assert [n for n, _, _ in found] == list(range(len(sizes)))
     for _, mine in groupby(found, key=lambda one: id(one[1])):
         shard = [(n, first) for n, _, first in mine]

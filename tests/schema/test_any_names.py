@@ -374,10 +374,10 @@ def test_large_base_files_are_rewritten(table, monkeypatch):
 
     def counted(*of, **more):
         done.append(1)
-        return large_files.rewritten(*of, **more)
+        return large_files.rewrite(*of, **more)
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
-    monkeypatch.setattr(new_files, "rewritten", counted)
+    monkeypatch.setattr(new_files, "rewrite", counted)
     nan = rows(*range(100, 400), **{"ts (ms)": 9_000, "fare amount": float("nan")})
     table.upsert(nan)
     table.compact()

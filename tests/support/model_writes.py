@@ -11,7 +11,7 @@ from strategies import NOTES, NUMBERS, conditions, smallest_ordering_value
 import mdt
 from indexes.predicate import matches
 from mdt.commit.transaction import run
-from mdt.write.setting import setting
+from mdt.write.setting import parse_assignments
 
 
 class WritingRules(RuleBasedStateMachine):
@@ -49,7 +49,7 @@ class WritingRules(RuleBasedStateMachine):
         writer = self._writer(data)
         rows, definition = self._arrow(list(self.model.values())), writer.definition
         asked = data.draw(conditions(self.schema, rows))
-        given = None if values is None else setting(definition, values, {})
+        given = None if values is None else parse_assignments(definition, values, {})
         schema, action = definition.schema, definition.commit_action
         make = writer._choosing_on(writer._engine(None))
         operation = make(writer.metadata, writer.options, asked, schema, action, given)

@@ -40,7 +40,7 @@ from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.by_name import write_here
 from mdt.write.conditional import Conditional
 from mdt.write.overwriting import Drop
-from mdt.write.setting import setting
+from mdt.write.setting import parse_assignments
 
 PAUSES = frozenset(("written", "checked", "committed"))
 """Where a step ends.  Preparing reads immutable files, and claims and new names commute with
@@ -187,7 +187,7 @@ def conditional(where, fare=None):
     wanted = float(where.removeprefix("fare = "))
 
     def make(metadata, definition, options):
-        given = None if fare is None else setting(definition, {"fare": fare}, {})
+        given = None if fare is None else parse_assignments(definition, {"fare": fare}, {})
         asked, action = parse_where(where, definition.schema), definition.commit_action
         return Conditional(metadata, options, asked, definition.schema, action, given)
 

@@ -17,7 +17,7 @@ from mdt.engines.spilled import Spilled
 from mdt.progress import Progress
 from mdt.schema.input import to_table
 from mdt.stores.storage import Storage
-from mdt.write.blending import Kept
+from mdt.write.blending import BlendOptions
 
 
 def in_pieces(table: pa.Table, rows: int = 3) -> Iterator[pa.Table]:
@@ -76,7 +76,7 @@ class SpilledTable(mdt.Table):
         data: Any,
         name: str,
         progress: Progress | None,
-        kept: Kept | None = None,
+        kept: BlendOptions | None = None,
         ends: Sequence[str] | None = None,
     ) -> mdt.WriteResult:
         count(f"{'deletes' if name == 'delete' else 'writes'} through scratch files")

@@ -93,13 +93,13 @@ def rewrites(monkeypatch):
     done: list[int] = []
 
     def counted(*of, **more):
-        found = large_files.rewritten(*of, **more)
+        found = large_files.rewrite(*of, **more)
         done.append(found[0].rows)
         return found
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
     monkeypatch.setattr(large_key_map, "_PART_ROWS", 8)
-    monkeypatch.setattr(new_files, "rewritten", counted)
+    monkeypatch.setattr(new_files, "rewrite", counted)
     yield done
 
 

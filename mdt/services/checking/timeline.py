@@ -59,14 +59,14 @@ def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
     """Yield the records and their expected instants on the timeline."""
     definition, dropped = state.definition, set[str]()
     for record in state.records:
-        dropped.update(publish.of_indexing(record, definition)[1])
+        dropped.update(publish.index_instants(record, definition)[1])
     for record in state.records:
-        requested, _ = publish.of_indexing(record, definition)
-        for path, content in (*requested, *publish.of_restore(record, definition)):
+        requested, _ = publish.index_instants(record, definition)
+        for path, content in (*requested, *publish.restore_instants(record, definition)):
             if path not in dropped:
                 yield record, [(path, content)]
         if record.action not in publish.NO_INSTANTS:
-            yield record, publish.completed(record, definition)
+            yield record, publish.completed_files(record, definition)
 
 
 def _check_unpublished(state: TableState, record: CommitRecord, path: str) -> Iterator[Problem]:

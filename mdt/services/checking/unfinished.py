@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mdt.commit import leftovers
-from mdt.commit.recovery import sensible, sweep
+from mdt.commit.recovery import sweep, valid_claims
 from mdt.errors import Corrupt
 from mdt.hudi import timeline
 from mdt.metadata.log import trusted_names as names
@@ -21,10 +21,10 @@ def check(state: TableState) -> Iterator[Problem]:
     """
     if len(state.records) == len(state.log):
         yield from _check_files(state)
-    errors = sensible(state.metadata)[1]
+    errors = valid_claims(state.metadata)[1]
     if errors:
         # A running writer withdraws a claim at once if its instant is already in use.
-        persistent = {error.path for error in sensible(state.metadata)[1]}
+        persistent = {error.path for error in valid_claims(state.metadata)[1]}
         for error in errors:
             if error.path in persistent:
                 yield Problem.from_error(error, kind=Kind.CLAIM)
@@ -58,7 +58,7 @@ def remove_claims(repair: Repair, problems: Sequence[Problem]) -> None:
     """Delete unreadable claims after the rollback timeout. Their files become garbage."""
     seconds = repair.state().options.rollback_after_seconds or 1
     oldest = repair.storage.now_us() - int(seconds * 1_000_000)
-    for error in sensible(repair.metadata)[1]:
+    for error in valid_claims(repair.metadata)[1]:
         name = error.path.rpartition("/")[2]
         if not names.is_instant(name) or timeline.instant_us(name) <= oldest:
             repair.storage.delete(error.path)

@@ -101,7 +101,9 @@ class Restore(Operation[RestorePlan]):
             batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
         outcome = self._outcome(snapshot, batch, came_back)
         tombstones = undo_changes(old, snapshot)
-        rows = DecidedHere.of(snapshot, replace(outcome, tombstones=tombstones), refuses=False)
+        rows = DecidedHere.from_outcome(
+            snapshot, replace(outcome, tombstones=tombstones), refuses=False
+        )
         if snapshot.definition.ordering is not None:
             falls = replace(rows.findings, falls=rows.findings.updates)
             rows = replace(rows, findings=falls)
@@ -190,7 +192,7 @@ class Restore(Operation[RestorePlan]):
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of the plan."""
         target = _with_version(snapshot, plan.version)
-        job = WriteJob.of(self.metadata, target, self.options, claim)
+        job = WriteJob.for_claim(self.metadata, target, self.options, claim)
         changes = write_rows(job, plan.work, plan.rows.grouped, self.progress)
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
         if plan.version is not None:

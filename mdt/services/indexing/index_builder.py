@@ -39,7 +39,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.header_fields import present
 from mdt.services.indexing.index_plans import Plans, ended, open_plans
-from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
+from mdt.write.summarize import store_summary, summaries_of_shard, summarize_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ def summarize_here(
     with ThreadPoolExecutor(options.threads("writer")) as pool:
         results = pool.map(partial(summaries_of, metadata, snapshot), work)
         for shard, summaries in zip(work, results, strict=True):
-            yield shard, {spec: placed(objects, data) for spec, data in summaries.items()}
+            yield shard, {spec: store_summary(objects, data) for spec, data in summaries.items()}
     objects.write(metadata.storage)
 
 

@@ -24,7 +24,7 @@ from mdt.services.layout.clustering import Clustering, ClusteringPlan, NothingGa
 from mdt.services.layout.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
 from mdt.services.layout.ranges import overlaps
 from mdt.services.layout.rewriting import RewriteRunner, in_process
-from mdt.write.written_bytes import estimated, written_by
+from mdt.write.written_bytes import count_written, estimate
 
 AUTO = "auto"
 _AUTO_COLUMNS_MAX = 3
@@ -139,7 +139,7 @@ def cluster(
             _read(counted, before, after),
             committed.attempts,
             committed.warnings,
-            written_by(record).bytes,
+            count_written(record).bytes,
         )
 
 
@@ -155,7 +155,7 @@ def _planned(
         for unit in done.plan.units
     ]
     file_count = sum(max(1, -(-size // options.max_file_bytes)) for size in sizes)
-    size = estimated(snapshot, done.plan).bytes
+    size = estimate(snapshot, done.plan).bytes
     return replace(
         found, groups_replaced=len(groups), groups_made=file_count, rows=rows, bytes_written=size
     )

@@ -92,7 +92,7 @@ class Clustering(Operation[ClusteringPlan]):
 
     def write(self, snapshot: Snapshot, plan: ClusteringPlan, claim: Claim) -> Changes:
         """Rewrite the units that improve. Raises NothingGained if there are none."""
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        shared = WriteJob.for_claim(self.metadata, snapshot, self.options, claim)
         changes = self.runner(shared, self._rewrite(), plan.units, self.progress)
         entries = changes.extra.get("clustering_plan")
         if not entries:

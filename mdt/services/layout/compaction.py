@@ -83,7 +83,7 @@ class Compaction(Operation[CompactionPlan]):
 
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write a base file for each file group."""
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        shared = WriteJob.for_claim(self.metadata, snapshot, self.options, claim)
         changes = self.runner(shared, compacted, plan.groups, self.progress)
         return replace(
             changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]}

@@ -111,7 +111,7 @@ class LogCompaction(Compaction):
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write one log file for each file group."""
         assert isinstance(plan, LogCompactionPlan)
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        shared = WriteJob.for_claim(self.metadata, snapshot, self.options, claim)
         slices = []
         for group, logs in sorted(plan.files.items()):
             carried = partial(self._live, snapshot, logs)

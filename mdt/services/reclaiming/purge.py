@@ -41,7 +41,7 @@ from mdt.services.layout.rewriting import Rewrite
 from mdt.services.reclaiming import archiving
 from mdt.services.reclaiming.cleaning import Clean
 from mdt.write.new_files import WriteJob
-from mdt.write.written_bytes import estimated, written_by
+from mdt.write.written_bytes import count_written, estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
     records = archiving.archive(metadata)
     horizon = metadata.newest().retention.horizon
     ended = (before.retention.horizon, before.seq) if before.seq < horizon else None
-    size = 0 if rewritten.record is None else written_by(rewritten.record).bytes
+    size = 0 if rewritten.record is None else count_written(rewritten.record).bytes
     return PurgeReport(ended, len(rewritten.plan.units), removed, records, size)
 
 
@@ -251,7 +251,7 @@ def plan(metadata: Metadata, options: Options) -> PurgeReport:
         len(planned.units),
         len(garbage) + files,
         len(snapshot.history),
-        estimated(snapshot, planned).bytes,
+        estimate(snapshot, planned).bytes,
     )
 
 
