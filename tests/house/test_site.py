@@ -13,10 +13,21 @@ import indexes
 import mdt
 
 DOCS = documents.ROOT / "docs"
-SHORT = [DOCS / f"{name}.md" for name in ("filters", "index", "past")]
+SHORT = [DOCS / f"{name}.md" for name in ("filters", "index", "past", "schema", "services")]
 SHORT += [
     page
-    for folder in ("concepts", "filters", "past", "reference", "spark", "start", "tasks", "writing")
+    for folder in (
+        "concepts",
+        "filters",
+        "past",
+        "reference",
+        "schema",
+        "services",
+        "spark",
+        "start",
+        "tasks",
+        "writing",
+    )
     for page in sorted((DOCS / folder).glob("*.md"))
 ]
 """Pages in short paragraphs; older pages follow when they are rewritten."""
