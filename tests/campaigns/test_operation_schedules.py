@@ -66,7 +66,7 @@ def partial(ids, *, ts=None, fare=None, mergers=None):
         return {**state, **blended, **fresh}
 
     name = f"partial {ids} {ts} {fare}"
-    return writing(name, data, "upsert", model, kept=BlendOptions(True, dict(mergers or {})))
+    return writing(name, data, "upsert", model, blend=BlendOptions(True, dict(mergers or {})))
 
 
 def merge(ids, ts, fare, clauses, model, on=None, *, in_tasks=False):

@@ -183,7 +183,7 @@ def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog):
     table.upsert(worlds.rows(range(3), 5, 5.0))
     table.upsert(worlds.rows(range(3), 6, 6.0))
     (line,) = lines(caplog, "mdt.recovery", WARNING)
-    assert "ignored a claim: invalid claim" in line and "20260101000000000" in line
+    assert "ignored an invalid claim" in line and "20260101000000000" in line
 
 
 def test_the_library_installs_no_handler_that_prints(tmp_path):

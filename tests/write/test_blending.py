@@ -209,5 +209,5 @@ def test_only_the_columns_that_stay_are_read(tmp_path, monkeypatch):
 
 def test_where_keys_repeat_there_is_no_one_older_row(tmp_path):
     table = filled(tmp_path, options={"mdt.keys.repeat": True})
-    with pytest.raises(Unsupported, match="more than once"):
+    with pytest.raises(Unsupported, match="need unique keys"):
         table.upsert([{"id": "a", "city": "x", "n": 1}], partial=True)
