@@ -223,7 +223,7 @@ def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(
         assert sorted(row.id for row in frame.where(where).collect()) == ours, where
     assert table.update_where({"i": "i + 1"}, "i < d", spark=spark).updated == 4
     spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
-    with pytest.raises(Unsupported, match="session is in America"):
+    with pytest.raises(Unsupported, match="time zone is America"):
         table.scan("hour(at) < i").to_spark(spark)
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:

@@ -119,7 +119,7 @@ def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_dri
     save(configured.createDataFrame(ROWS), tmp_path / "t", key="id", indexes="length(city)")
     monkeypatch.setattr(packages, "_loaded", lambda name: "7.0")
     configured.conf.set("spark.mdt.indexes.packages", "example-index, example_index")
-    told = "an executor on .* has 'example-index' .*, the driver 7.0"
+    told = "an executor on .* has 'example-index' .*, but the driver has 7.0"
     with pytest.raises(PySparkException, match=told):
         save(configured.createDataFrame(ROWS), tmp_path / "t")
 
@@ -145,7 +145,7 @@ def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(
     assert coverage() == [100.0] * 3
     configured.sql(f"call mdt.drop_index('{path}', 'bloom(city)')")
     assert len(table.indexes()) == 2
-    with pytest.raises(Exception, match="mdt.create_index needs specs"):
+    with pytest.raises(Exception, match="mdt.create_index requires specs"):
         configured.sql(f"call mdt.create_index('{path}')")
     table.create_index("bloom(city)", mode="async")
     save(rows, path, "overwrite")

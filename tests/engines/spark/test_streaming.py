@@ -201,7 +201,7 @@ def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_
     assert tagged.run() == [[("a", "Oslo", 2)]]
     source.untag("here")
     assert Follower(named, source.path, tmp_path / "t", since="here").run() == []
-    with pytest.raises(StreamingQueryException, match="since = 77: the table has the commits 0 to"):
+    with pytest.raises(StreamingQueryException, match="since = 77: the table has commits 0 to"):
         Follower(named, source.path, tmp_path / "f", since="77").run()
 
 
