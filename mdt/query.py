@@ -238,8 +238,9 @@ class Scan(ArrowStream):
 
         spark: Plan as a query of this session does. Its tasks may read large index summaries.
 
-        >>> print(t.scan("fare > 8").explain())  # doctest: +ELLIPSIS
-        scan of ...
+        >>> print(t.scan("fare > 8").explain())
+        snapshot 1, where fare > 8
+        ...
         """
         engine = late.choice.engine_of(spark)
         plan = self.plan if engine is None else self._plan_on(engine)

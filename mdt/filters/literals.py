@@ -145,8 +145,8 @@ def converted_for(value: Any, type: pa.DataType) -> Any:
     Other literals are unchanged, and compared exactly. Raises ValueError for text that does not
     parse.
 
-    >>> converted_for("2024-02-29", pa.date32()), fitted("7", pa.int64()), fitted("7", pa.string())
-    (datetime.date(2024, 2, 29), 7, '7')
+    >>> converted_for("2024-02-29", pa.date32()), converted_for("7", pa.int64())
+    (datetime.date(2024, 2, 29), 7)
     """
     if isinstance(value, UUID):
         if values.kind_of(type) == "binary":

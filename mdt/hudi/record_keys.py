@@ -94,7 +94,7 @@ def sort_permutation(keys: pa.Array) -> npt.NDArray[np.int64] | None:
     """Return the permutation int64[n] that sorts n sort keys, or None if they are sorted. O(n log
     n).
 
-    >>> rising(pa.array(["b", "a"])).tolist(), rising(pa.array(["a", "b"]))
+    >>> sort_permutation(pa.array(["b", "a"])).tolist(), sort_permutation(pa.array(["a", "b"]))
     ([1, 0], None)
     """
     if is_sorted(keys):

@@ -155,7 +155,7 @@ def adjacent_chunks(
 
     A larger chunk is a range of its own.
 
-    >>> joined([(4, 10), (14, 10), (30, 5), (35, 90)], 20)
+    >>> adjacent_chunks([(4, 10), (14, 10), (30, 5), (35, 90)], 20)
     [[(4, 10), (14, 10)], [(30, 5)], [(35, 90)]]
     """
     groups: list[list[tuple[int, int]]] = []

@@ -64,7 +64,8 @@ class PlanState:
         """Apply a verdict, bool[numbered], and record its effect."""
         pruned = int(np.count_nonzero(self.maybe & ~verdict))
         self.maybe &= verdict
-        self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))
+        # A predicate that is always false prunes files without statistics, too.
+        self.notes.append(IndexNote(index, True, max(covered, pruned), pruned, "used", detail))
 
     def unused(self, index: str, reason: str, detail: str) -> None:
         """Record that an index did not help."""

@@ -304,7 +304,7 @@ def changes_per_commit(events: Events, key: Int64Array) -> Changes:
     """Return every event as a change. An update is a pair of events with the same commit and key.
 
     >>> ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
-    >>> one_by_one(
+    >>> changes_per_commit(
     ...     Events(ones, zeros, zeros, np.array([DELETE, INSERT], np.int8), zeros > 0), zeros
     ... ).kind.tolist()
     [1, 2]
@@ -325,7 +325,7 @@ def net_changes(events: Events, key: Int64Array) -> Changes:
 
     >>> seq, key, place = np.array([1, 2, 2, 3]), np.zeros(4, np.int64), np.arange(4)
     >>> inserted_and_deleted = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
-    >>> len(net(Events(seq, place, place, inserted_and_deleted, key == 0), key))
+    >>> len(net_changes(Events(seq, place, place, inserted_and_deleted, key == 0), key))
     0
     """
     first, last = _first_and_last(events, key)
@@ -344,7 +344,7 @@ def net_post_images(events: Events, key: Int64Array) -> Changes:
         events: With correct kinds for their commits. Pre-images of updates may be missing.
 
     >>> key, place, after = np.zeros(2, np.int64), np.arange(2), np.full(2, UPDATE_AFTER, np.int8)
-    >>> net_after(Events(np.array([1, 2]), place, place, after, key == 0), key).kind.tolist()
+    >>> net_post_images(Events(np.array([1, 2]), place, place, after, key == 0), key).kind.tolist()
     [2]
     """
     first, last = _first_and_last(events, key)

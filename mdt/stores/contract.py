@@ -291,7 +291,7 @@ def wait_all(waiting: Sequence[Callable[[], T]]) -> list[T]:
 
     If some fail, the first error is raised after all have ended.
 
-    >>> awaited([lambda: 1, lambda: 2])
+    >>> wait_all([lambda: 1, lambda: 2])
     [1, 2]
     """
     results: list[T] = []
@@ -367,7 +367,7 @@ def parts(data: Data) -> list[memoryview]:
 def to_bytes(data: Data) -> bytes:
     """Return ``data`` as one bytes object. A bytes object is not copied.
 
-    >>> joined([b"ab", b"c"])
+    >>> to_bytes([b"ab", b"c"])
     b'abc'
     """
     return data if isinstance(data, bytes) else b"".join(parts(data))

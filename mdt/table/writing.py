@@ -503,7 +503,7 @@ class Writing(Handle):
         ``beyond_hudi``, and for options that are fixed at creation or have the scope session or
         machine. Running writers restart.
 
-        >>> t.alter(add={"tip": pa.float64()}, rename={"ts": "updated_at"}, dry_run=True).seq
+        >>> t.alter(add={"tip": pa.float64()}, dry_run=True).seq
         1
         >>> t.alter(options={"mdt.clean.retain.commits": 20}).seq
         2

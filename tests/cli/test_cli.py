@@ -33,7 +33,7 @@ def test_info_shows_what_the_table_is(path):
         assert part in text
     cells = [line.split("│") for line in text.splitlines() if "│" in line]
     found = {cell[1].strip(): cell[2].strip() for cell in cells}
-    expected = {"rows": "3", "key": "id", "ordering": "v", "files": "2, of these 0 log files"}
+    expected = {"rows": "3", "key": "id", "ordering": "v", "files": "2, including 0 log files"}
     assert expected.items() <= found.items()
 
 
@@ -80,7 +80,7 @@ def test_tags_are_given_shown_used_and_forgotten(path):
     found = [(tag["name"], tag["seq"], tag["savepoint"]) for tag in documents("tags", path)]
     assert found == [("empty", 0, False), ("kept", 2, True)]
     assert shown("count", path, "--as-of", "empty") == "0\n"
-    assert shown("untag", path, "kept") == "forgot kept\n"
+    assert shown("untag", path, "kept") == "removed kept\n"
     assert "there is no tag 'kept'" in error_of("untag", path, "kept")
 
 
@@ -257,21 +257,21 @@ def test_options_lists_all(path):
 
 
 WRONG = {
-    "no table": ("info {}/none", "not an mdt table", "mdt.create"),
+    "no table": ("info {}/none", "not an mdt table", "mdt create"),
     "a bad filter": ("scan {}/t --where fair>1", "no column 'fair'", ""),
     "an unknown column": ("scan {}/t --columns idd", "no column 'idd'", "id"),
     "an unknown option": ("compact {}/t --option mdt.durabel=1", "'mdt.durabel'", "mdt.durable"),
     "an option of the machine": (
         "alter {}/t --set mdt.cache.dir=x",
-        "option of the machine",
-        "opened",
+        "the scope machine",
+        "opening",
     ),
     "an option without value": ("compact {}/t --option x", "'x' has no value", "name=value"),
     "no file": ("upsert {}/t {}/none.csv", "none.csv:", "Parquet"),
     "a file of another kind": ("upsert {}/t {}/x.txt", "the format of", ".parquet"),
     "a damaged file": ("upsert {}/t {}/bad.parquet", "bad.parquet:", "Parquet"),
     "a file that does not fit": ("upsert {}/t {}/less.csv", "'v' is missing", "v int64"),
-    "a table that exists": ("create {}/t --like {}/less.csv --key id", "already", "mdt.open"),
+    "a table that exists": ("create {}/t --like {}/less.csv --key id", "already", "mdt info"),
     "a table type": ("create {}/n --like {}/less.csv --key id --type x", "'x'", "MERGE"),
 }
 

@@ -67,11 +67,11 @@ def test_what_cannot_be_read_is_named(tmp_path):
         "id,text\n" + "".join(f"{i},a\n" for i in range(300_000)) + "x,a\n"
     )
     for name, said in (
-        ("a.parquet", ": "),
-        ("a.txt", "is unknown"),
+        ("a.parquet", ": Parquet"),
+        ("a.txt", " is unknown"),
         ("none.csv", ": "),
     ):
-        refused(f"{name} {said}", read_all, [tmp_path / name], SCHEMA)
+        refused(f"{name}{said}", read_all, [tmp_path / name], SCHEMA)
     pieces = read_all([tmp_path / "a.csv"], SCHEMA)
     refused("cannot read … a.csv: … CSV conversion error to int64", list, pieces)
     files = [

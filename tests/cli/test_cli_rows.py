@@ -56,7 +56,7 @@ def test_stats_shows_the_bounds_of_columns(path):
     found = documents("stats", path, "--columns", "v,id")
     bounds = [(row["column"], row["min"], row["max"]) for row in found]
     assert bounds == [("v", "1", "3"), ("id", "001", "003")]
-    assert "no statistics of nope" in error_of("stats", path, "--columns", "nope")
+    assert "no statistics for nope" in error_of("stats", path, "--columns", "nope")
 
 
 def test_update_sets_columns_of_the_rows_that_match(path):

@@ -74,7 +74,7 @@ def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_f
     assert_kept(table, past)
     with pytest.raises(Invalid, match="retains commits, hours or versions"):
         table.clean(retain_versions=2, retain_hours=1)
-    with pytest.raises(Invalid, match=r"mdt\.clean\.retain\.commits = 0"):
+    with pytest.raises(Invalid, match=r"mdt\.clean\.retain\.commits=0"):
         table.clean(retain_commits=0)
 
 

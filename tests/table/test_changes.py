@@ -136,15 +136,21 @@ def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(reads):
 
 def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(table, monkeypatch):
     expected = told(table.changes(0, mode="all"))
-    by = history_range._RecordedChanges.by
+    from_record = history_range._RecordedChanges.from_record
 
     def forged(record):
-        made = by(record)
+        made = from_record(record)
         return history_range._RecordedChanges(
-            made.seq, made.instant, made.died, made.came, made.updates, made.inserts, made.deletes
+            made.seq,
+            made.instant,
+            made.deleted,
+            made.inserted,
+            made.updates,
+            made.inserts,
+            made.deletes,
         )
 
-    monkeypatch.setattr(history_range._RecordedChanges, "by", forged)
+    monkeypatch.setattr(history_range._RecordedChanges, "from_record", forged)
     assert told(table.changes(0, mode="all")) == expected
 
 

@@ -137,7 +137,7 @@ def test_damaged_metadata_are_warned_of(table, caplog):
     table.metadata.compact()
     table.storage.replace(paths.hint(), b"nonsense")
     assert mdt.open(table.path).scan().count() == 2
-    assert "made again from the log" in "".join(lines(caplog, "mdt.metadata", WARNING))
+    assert "is rebuilt from the log" in "".join(lines(caplog, "mdt.metadata", WARNING))
 
 
 def test_a_conflict_that_is_tried_again_is_warned_of(caplog):

@@ -120,8 +120,8 @@ SCRIPT = """
 import sys, time, pyarrow as pa, mdt
 table = mdt.open(sys.argv[1])
 table.scan().to_arrow(progress=True)
-from mdt.progress import shown
-with shown(True, "scan of a table") as told:
+from mdt.progress import progress_callback
+with progress_callback(True, "scan of a table") as told:
     for n in range(4):
         told(n, 3); time.sleep(0.15)
 table.check(progress=None)

@@ -133,7 +133,7 @@ def test_what_cannot_be_a_mark_is_refused(tmp_path):
     table = made(tmp_path)
     texts = MIXED.set_column(4, MARK, pa.array(["true"] * len(MIXED)))
     for write in (table.upsert, table.merge):
-        with pytest.raises(Invalid, match="says which rows are deletes, and is string"):
+        with pytest.raises(Invalid, match="must be boolean, but is string"):
             write(texts)
     with pytest.raises(Unsupported, match="mergers cannot be combined with the delete marker"):
         table.upsert(MIXED, mergers={"v": "sum"})

@@ -100,7 +100,7 @@ def test_what_asks_for_one_row_of_a_key_is_told_that_there_are_several(tmp_path)
         table.get({"id": "k0", "city": "x"})
     with pytest.raises(Invalid, match="takes new keys only"):
         table.insert(rows([0], 9, 9.0))
-    with pytest.raises(Unsupported, match="live more than once"):
+    with pytest.raises(Unsupported, match="keys may repeat"):
         table.restore(1)
     with pytest.raises(Unsupported, match="requires unique keys"):
         table.changes(1, before=False)

@@ -186,7 +186,7 @@ def test_bytes_that_are_no_numbers_of_a_length_are_refused(spark: SparkSession, 
     for size, levels in ((13, 0), (12, 1), (5, 6)):
         with pytest.raises(
             Py4JJavaError,
-            match=f"{size} bytes, the first {levels} of them levels, are no page of numbers of 6",
+            match=f"{size} bytes, the first {levels} of them levels, are not a page of numbers of 6",
         ):
             called(spark, java, "IntegerPages", "integers", buffers.wrap(bytes(size)), levels, 6, 8)
 

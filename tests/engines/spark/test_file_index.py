@@ -455,7 +455,7 @@ def test_an_accelerator_that_would_return_dead_rows_is_refused(setting: str, val
         def get(self, name: str, default: str) -> str:
             return value if name == setting else default
 
-    with pytest.raises(Unsupported, match="rows that were deleted") as caught:
+    with pytest.raises(Unsupported, match="would return deleted rows") as caught:
         file_index._require_own_reader(SimpleNamespace(conf=Conf()))  # type: ignore[arg-type]
     assert "scan().to_arrow()" in str(caught.value)
 
