@@ -13,7 +13,10 @@ import indexes
 import mdt
 
 DOCS = documents.ROOT / "docs"
-SHORT = [DOCS / f"{name}.md" for name in ("filters", "index", "past", "schema", "services")]
+SHORT = [
+    DOCS / f"{name}.md"
+    for name in ("filters", "index", "operations", "past", "schema", "services", "storage")
+]
 SHORT += [
     page
     for folder in (
