@@ -156,7 +156,7 @@ def test_a_commit_record_that_is_gone_is_told_by_its_instant():
 def test_a_table_of_a_version_without_layout_is_refused(monkeypatch):
     storage = filled()
     monkeypatch.delitem(layout.LAYOUTS, 9)
-    said = "able version 9 is not known … 6"
+    said = "able version 9 is not supported, only 6"
     refused(said, mdt.open, storage, kind=Unsupported)
     version = {"mdt.table.version": 9}
     refused(said, make, MemoryStorage(), "MERGE_ON_READ", "record", kind=Unsupported, **version)

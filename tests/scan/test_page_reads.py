@@ -70,7 +70,7 @@ def by_positions(metadata, wanted, names):
     tables = scan.read(metadata, plan, names, threads=2)
     return (
         pa.concat_tables([schema.empty_table(), *tables]),
-        list(work.TaskSplitter(metadata, plan, schema).cut(2)),
+        list(work.TaskSplitter(metadata, plan, schema).split(2)),
     )
 
 
@@ -132,7 +132,7 @@ def test_positions_outside_of_the_row_groups_that_are_left_are_not_read():
     table = table_in(MemoryStorage(), page_bytes=256)
     asked = SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000]))
     zoned = ScanPlan(table.snapshot(), None, (asked,), ())
-    (task,) = work.TaskSplitter(table.metadata, zoned, SCHEMA).cut(1)
+    (task,) = work.TaskSplitter(table.metadata, zoned, SCHEMA).split(1)
     assert isinstance(task, work.Rows) and task.wanted[0].positions.tolist() == [2000, 3999]
 
 

@@ -494,7 +494,7 @@ def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkS
     sql.sql(f"{view} of_the_past using mdt options (path '{path(sql)}', as_of '1')")
     assert counts(sql, "delete from by_path where id < 5") == (5,)
     assert counts(sql, "update by_path set n = n + id where id = 5") == (1,)
-    with pytest.raises(PySparkException, match="as_of say what is read"):
+    with pytest.raises(PySparkException, match="read options are not allowed in a write: as_of"):
         sql.sql("delete from of_the_past")
     with pytest.raises(PySparkException):
         sql.sql("delete from changed with (as_of = '1') where id = 7")

@@ -345,7 +345,7 @@ def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_r
         assert len(planned.collect()) == len(expected)
     table.clean(retain_commits=1)
     assert not old.exists()
-    with pytest.raises(Missing, match=r"are gone .*pages-0"):
+    with pytest.raises(Missing, match=r"are missing .*pages-0"):
         planned.collect()
     assert len(frame.where("v >= 0").toArrow()) == len(expected) + 4, (
         "a query that is planned anew stands on another"
