@@ -91,9 +91,9 @@ def test_rows_at_positions_are_those_of_a_full_scan(storage, page_bytes):
             live = [(p & whole[i]) - (snapshot.vector(i) or BitMap()) for i, p in asked.items()]
             assert len(found) == sum(map(len, live))
             if size <= 5:
-                parts = [one for task in tasks for one in task.wanted]
+                parts = [one for task in tasks for one in task.selections]
                 assert sum(len(one.positions) for one in parts) == len(found)
-                assert all(len({w.page_map.columns for w in task.wanted}) == 1 for task in tasks)
+                assert all(len({w.page_map.columns for w in task.selections}) == 1 for task in tasks)
             assert bag(found) <= bag(everything)
     assert table.scan().count() == 9000 - 100
 
@@ -133,7 +133,7 @@ def test_positions_outside_of_the_row_groups_that_are_left_are_not_read():
     asked = SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000]))
     zoned = ScanPlan(table.snapshot(), None, (asked,), ())
     (task,) = work.TaskSplitter(table.metadata, zoned, SCHEMA).split(1)
-    assert isinstance(task, work.Rows) and task.wanted[0].positions.tolist() == [2000, 3999]
+    assert isinstance(task, work.Rows) and task.selections[0].positions.tolist() == [2000, 3999]
 
 
 def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path):
