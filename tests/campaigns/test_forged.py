@@ -457,7 +457,7 @@ def unchanged(storage):
 
 TAGGED = good, unchanged, 4, "tag|savepoint|field"
 CLUSTERED = clustered, unchanged, 6, None
-RESTORED = good, restored, 5, "restore records"
+RESTORED = good, restored, 5, "restore records|restored"
 INDEXED = good, being_indexed, 5, "indexing|field|build"
 DELETED = good, unchanged, 3, "forgets_deletes"
 LATER = "29990101000000000"
