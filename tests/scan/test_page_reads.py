@@ -93,7 +93,9 @@ def test_rows_at_positions_are_those_of_a_full_scan(storage, page_bytes):
             if size <= 5:
                 parts = [one for task in tasks for one in task.selections]
                 assert sum(len(one.positions) for one in parts) == len(found)
-                assert all(len({w.page_map.columns for w in task.selections}) == 1 for task in tasks)
+                assert all(
+                    len({w.page_map.columns for w in task.selections}) == 1 for task in tasks
+                )
             assert bag(found) <= bag(everything)
     assert table.scan().count() == 9000 - 100
 
