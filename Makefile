@@ -20,26 +20,27 @@ python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Use: make PYTHON=python3.12 ..." >&2; exit 1; }
 
+# $(call install,EXTRAS,OPTIONS OF PIP)
+define install
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --disable-pip-version-check $(2) -e ".[$(1)]"
+	@touch $@
+endef
+
 $(VENV)/.installed: pyproject.toml | python
 	@echo "Installing mdt and all development tools into $(VENV) (about 2 GB, several minutes the first time) ..."
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet -e ".[$(EXTRAS)]"
-	@touch $@
+	$(call install,$(EXTRAS),--quiet)
 
 $(VENV)/.demo: pyproject.toml | python
 	@echo "Installing mdt, Spark and the demo's data into $(VENV) (about 900 MB, a few minutes the first time) ..."
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --disable-pip-version-check -e ".[demo]"
-	@touch $@
+	$(call install,demo)
 
 $(VENV)/.benchmarks: $(VENV)/.installed
 	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),bench]"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | python
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet -e ".[docs]"
-	@touch $@
+	$(call install,docs,--quiet)
 
 java:
 	@java -version >/dev/null 2>&1 || { test -n "$$JAVA_HOME" && "$$JAVA_HOME/bin/java" -version >/dev/null 2>&1; } || \

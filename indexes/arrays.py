@@ -367,8 +367,8 @@ def distinct_texts(values: npt.NDArray[np.object_]) -> tuple[list[str], npt.NDAr
 
     O(n).
 
-    >>> found, which = distinct_texts(np.array(["b", "a", "b"], object))
-    >>> found, which.tolist()
+    >>> texts, which = distinct_texts(np.array(["b", "a", "b"], object))
+    >>> texts, which.tolist()
     (['b', 'a'], [0, 1, 0])
     """
     encoded = pa.array(values, pa.string()).dictionary_encode()

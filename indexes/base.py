@@ -384,8 +384,8 @@ class Candidates:
         group: int64[p], positions in the groups.
         whole: int64[w], the groups that may hold every key. They are in no pair.
 
-    >>> found = Candidates(np.array([0]), np.array([2]), whole=np.array([5]))
-    >>> [column.tolist() for column in found.pairs(count=2)]
+    >>> candidates = Candidates(np.array([0]), np.array([2]), whole=np.array([5]))
+    >>> [column.tolist() for column in candidates.pairs(count=2)]
     [[0, 0, 1], [2, 5, 5]]
     """
 
@@ -417,8 +417,8 @@ class KeyIndex(ABC):
     >>> from indexes.keys.record import RecordKeyIndex
     >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_2"])
     >>> key_part = index.build(keys, hash_keys(keys, 0), group=np.array([0, 1]), groups=2)
-    >>> found = index.locate(key_part, keys, hash_keys(keys, 0))
-    >>> sorted(zip(found.key.tolist(), found.group.tolist()))
+    >>> candidates = index.locate(key_part, keys, hash_keys(keys, 0))
+    >>> sorted(zip(candidates.key.tolist(), candidates.group.tolist()))
     [(0, 0), (1, 1)]
     """
 
@@ -529,8 +529,9 @@ class KeyIndex(ABC):
         >>> from indexes.keys.record import RecordKeyIndex
         >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_2"])
         >>> key_part = index.build(keys, hash_keys(keys, 0), np.array([0, 1]), groups=2)
-        >>> found = index.locate(key_part, pa.array(["id_2"]), hash_keys(pa.array(["id_2"]), 0))
-        >>> found.key.tolist(), found.group.tolist()
+        >>> keys = pa.array(["id_2"])
+        >>> candidates = index.locate(key_part, keys, hash_keys(keys, 0))
+        >>> candidates.key.tolist(), candidates.group.tolist()
         ([0], [1])
         """
 
@@ -558,10 +559,10 @@ class KeyIndex(ABC):
         >>> from indexes.keys.record import RecordKeyIndex
         >>> index, keys = RecordKeyIndex(), pa.array(["id_1", "id_1"])
         >>> key_part = index.build(keys, hash_keys(keys, 0), np.array([0, 1]), groups=2)
-        >>> found = index.locate_within(
+        >>> candidates = index.locate_within(
         ...     key_part, keys[:1], hash_keys(keys[:1], 0), np.array([7]), np.array([7, 8])
         ... )
-        >>> found.group.tolist()  # group 1 is in another partition
+        >>> candidates.group.tolist()  # group 1 is in another partition
         [0]
         """
         candidates = self.locate(key_part, keys, hashes)

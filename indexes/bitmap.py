@@ -251,7 +251,7 @@ class _Reader:
             return ranges
         codes = [code for start, stop in ranges for code in range(start, stop)]
         keys = tuple(key for start, stop in ranges for key in self.dictionary.keys(start, stop))
-        place = id(key_ranges.test), keys
+        place = key_ranges.test, keys
         mask = self.parsed.get(place)
         if mask is None:
             mask = self.parsed[place] = key_ranges.test(keys)

@@ -237,8 +237,8 @@ def register(
     """
 
     def offer(run: Callable[..., Any]) -> Function:
-        own = getattr(run, "__name__", "")
-        return _SHARED.add(Function(name or own, columns, tuple(arguments), run))
+        own_name: str = getattr(run, "__name__", "")
+        return _SHARED.add(Function(name or own_name, columns, tuple(arguments), run))
 
     return offer
 

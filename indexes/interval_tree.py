@@ -185,8 +185,8 @@ class IntervalTree:
 
         >>> minima, maxima = pa.array(["a", "c", None]), pa.array(["d", "f", "b"])
         >>> tree = IntervalTree(minima, maxima)  # a to d, c to f, up to b
-        >>> found = tree.stab(pa.array(["b", "e", "z"]))
-        >>> sorted(zip(found.key.tolist(), found.group.tolist()))
+        >>> pairs = tree.stab(pa.array(["b", "e", "z"]))
+        >>> sorted(zip(pairs.key.tolist(), pairs.group.tolist()))
         [(0, 0), (0, 2), (1, 1)]
         """
         ranks = self.ranks(keys)
@@ -254,8 +254,8 @@ class IntervalList(IntervalTree):
         """Same result as :meth:`IntervalTree.stab`. O(m N).
 
         >>> ranges = IntervalList(pa.array(["a", "c"]), pa.array(["d", None]))
-        >>> found = ranges.stab(pa.array(["b", "e"]))
-        >>> found.key.tolist(), found.group.tolist()
+        >>> pairs = ranges.stab(pa.array(["b", "e"]))
+        >>> pairs.key.tolist(), pairs.group.tolist()
         ([0, 1], [0, 1])
         """
         ranks, last = self.ranks(keys), self._levels[0][0][: len(self)]

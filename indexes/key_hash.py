@@ -101,8 +101,8 @@ class MurmurHash:
 class MultilinearHash:
     """Multilinear hash with a secret of SECRET_BYTES bytes. The secret is never shown.
 
-    >>> found = MultilinearHash(bytes(32)).hash(pa.array(["id_1"]))
-    >>> [hex(word) for word in found.hi.tolist()]
+    >>> hashes = MultilinearHash(bytes(32)).hash(pa.array(["id_1"]))
+    >>> [hex(word) for word in hashes.hi.tolist()]
     ['0x3b812a734895ea59']
     """
 
@@ -250,8 +250,8 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
 
     Raises ValueError for a null key, another type, or a seed out of range.
 
-    >>> found = hash_keys(pa.array(["id_1", "id_2"]), seed=7)
-    >>> hi, lo = found.hi.tolist(), found.lo.tolist()
+    >>> hashes = hash_keys(pa.array(["id_1", "id_2"]), seed=7)
+    >>> hi, lo = hashes.hi.tolist(), hashes.lo.tolist()
     >>> hi[1] << 64 | lo[1] == mmh3.hash128("id_2", 7)
     True
     """

@@ -119,8 +119,8 @@ def frequent(hashes: UInt64Array, top: int) -> Frequent:
 
     Counts are exact. Fewer hashes are returned if more frequent ones might be missing in between.
 
-    >>> found = frequent(hash_values(pa.array([b"a", b"b", b"a", b"c", b"a", b"b"])), top=2)
-    >>> found.row.tolist(), found.count.tolist(), found.rest
+    >>> common = frequent(hash_values(pa.array([b"a", b"b", b"a", b"c", b"a", b"b"])), top=2)
+    >>> common.row.tolist(), common.count.tolist(), common.rest
     ([4, 5], [3, 2], 1)
     """
     bucket = (hashes & np.uint64(_BUCKETS - 1)).astype(np.int64)

@@ -148,9 +148,11 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
     Raises ValueError for bytes that this module did not write, or wrote for a type with other keys.
 
     >>> parts = [summarize(pa.array(["a", "a", "b"])), summarize(pa.array(["a", None]))]
-    >>> found = estimate(merge(parts), pa.string())
-    >>> found.rows, found.nulls, found.distinct, [(item.value, item.count) for item in found.common]
-    (5, 1, 2, [('a', 3), ('b', 1)])
+    >>> estimated = estimate(merge(parts), pa.string())
+    >>> estimated.rows, estimated.nulls, estimated.distinct
+    (5, 1, 2)
+    >>> [(item.value, item.count) for item in estimated.common]
+    [('a', 3), ('b', 1)]
     """
     content = _unpack(summary)
     common = [

@@ -233,8 +233,9 @@ class Scan(ArrowStream):
         return late.scan_top.limit_plan(plan, self._limit)
 
     def explain(self, spark: SparkSession | None = None) -> Explanation:
-        """Return what the scan reads and skips, and the effect of each index. Print it for a
-        summary.
+        """Explain the plan: the files, row groups and rows to read, and the effect of each index.
+
+        Print the result for a summary.
 
         spark: Plan as a query of this session does. Its tasks may read large index summaries.
 

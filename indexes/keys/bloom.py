@@ -83,8 +83,8 @@ class BloomKeyIndex(KeyIndex):
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
     >>> key_part = BloomKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])
-    >>> found = BloomKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
-    >>> found.key.tolist(), found.group.tolist()  # id_3 may be in group 1, id_4 is absent
+    >>> candidates = BloomKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
+    >>> candidates.key.tolist(), candidates.group.tolist()  # id_3 may be in group 1, id_4 is absent
     ([0], [1])
     """
 

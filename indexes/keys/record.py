@@ -96,8 +96,8 @@ class RecordKeyIndex(KeyIndex):
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
     >>> key_part = RecordKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])
-    >>> found = RecordKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
-    >>> found.key.tolist(), found.group.tolist()  # id_3 may be in group 1, id_4 is absent
+    >>> candidates = RecordKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
+    >>> candidates.key.tolist(), candidates.group.tolist()  # id_3 may be in group 1, id_4 is absent
     ([0], [1])
     """
 

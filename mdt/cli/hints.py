@@ -39,10 +39,10 @@ _COMMANDS = {
 }
 """Methods of a table -> commands."""
 _OPTIONS = (
-    *("as_of", "before", "by", "columns", "curve", "dry_run", "key", "key_index", "limit", "mode"),
-    *("order_by", "ordering", "partition_by", "scope", "since", "until", "where"),
+    "as_of|before|by|columns|curve|dry_run|key|key_index|limit|mode|order_by|ordering"
+    "|partition_by|scope|since|until|where"
 )
-"""Arguments with an option of the same name."""
+"""Arguments with an option of the same name, as a pattern."""
 _METHOD = "|".join(_COMMANDS)
 _ENTRY = r"\{'(?P<name>[\w.]+)': '?(?P<value>[^',}]*)'?[^}]*\}"
 """A dict of Python."""
@@ -65,28 +65,25 @@ def _option(match: re.Match[str]) -> str:
 
 
 _Replacement = str | Callable[[re.Match[str]], str]
-_RULES: tuple[tuple[re.Pattern[str], _Replacement], ...] = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"mdt\.create\(path, schema, key=\[[^\]]*\]\)", "mdt create PATH --like FILE --key NAME"),
-        (r"mdt\.open\(path, \{'(?P<option>[^']+)': …\}\)", r"--option \g<option>=…"),
-        (r"(the argument as_of\? )?mdt\.open\(path, as_of=…\)", "--as-of"),
-        (r"mdt\.open\(path\)\.scan\(\)", "mdt scan PATH"),
-        (r"mdt\.open\(path\) opens it", "mdt info PATH shows it"),
-        (r"mdt\.open\(path\)", "mdt info PATH"),
-        (r"mdt\.repair(\(path\))?", "mdt repair PATH"),
-        (r"mdt\.config\.options_table\(\)", "mdt options"),
-        (r"\w+=True \((?P<option>--[a-z-]+)\)", r"\g<option>"),
-        (r"\b(?P<call>\w+\()\w+=True\) \((?P<option>--[a-z-]+)\)", r"\g<call>) \g<option>"),
-        (rf"\bt\.(?P<method>{_METHOD})\b(\([^()]*\))?", _command),
-        (rf"(?<![\w.])(?P<method>{_METHOD})\(\)", _command),
-        (rf"storage_options={_ENTRY}", r"--storage-option \g<name>=\g<value>"),
-        (rf"\boptions={_ENTRY}", r"--option \g<name>=\g<value>"),
-        (r" or order_by=\[.*\]", ""),
-        (rf"\b(?P<name>{'|'.join(_OPTIONS)})={_VALUE}", _option),
-        (r"\bstorage_options\b", "--storage-option"),
-        (r"\bas_of\b", "--as-of"),
-    )
+_RULES: tuple[tuple[str, _Replacement], ...] = (
+    (r"mdt\.create\(path, schema, key=\[[^\]]*\]\)", "mdt create PATH --like FILE --key NAME"),
+    (r"mdt\.open\(path, \{'(?P<option>[^']+)': …\}\)", r"--option \g<option>=…"),
+    (r"(the argument as_of\? )?mdt\.open\(path, as_of=…\)", "--as-of"),
+    (r"mdt\.open\(path\)\.scan\(\)", "mdt scan PATH"),
+    (r"mdt\.open\(path\) opens it", "mdt info PATH shows it"),
+    (r"mdt\.open\(path\)", "mdt info PATH"),
+    (r"mdt\.repair(\(path\))?", "mdt repair PATH"),
+    (r"mdt\.config\.options_table\(\)", "mdt options"),
+    (r"\w+=True \((?P<option>--[a-z-]+)\)", r"\g<option>"),
+    (r"\b(?P<call>\w+\()\w+=True\) \((?P<option>--[a-z-]+)\)", r"\g<call>) \g<option>"),
+    (rf"\bt\.(?P<method>{_METHOD})\b(\([^()]*\))?", _command),
+    (rf"(?<![\w.])(?P<method>{_METHOD})\(\)", _command),
+    (rf"storage_options={_ENTRY}", r"--storage-option \g<name>=\g<value>"),
+    (rf"\boptions={_ENTRY}", r"--option \g<name>=\g<value>"),
+    (r" or order_by=\[.*\]", ""),
+    (rf"\b(?P<name>{_OPTIONS})={_VALUE}", _option),
+    (r"\bstorage_options\b", "--storage-option"),
+    (r"\bas_of\b", "--as-of"),
 )
 
 
@@ -97,5 +94,5 @@ def for_command_line(hint: str) -> str:
     ('mdt info PATH shows it', 'name it: --key id')
     """
     for pattern, replacement in _RULES:
-        hint = pattern.sub(replacement, hint)
+        hint = re.sub(pattern, replacement, hint)
     return hint

@@ -498,7 +498,7 @@ def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray 
 def _row_group_verdicts(
     state: PlanState, files: Sequence[int], counts: Sequence[int]
 ) -> dict[int, BoolArray]:
-    """Return which of the row groups of each file may match, as bool[row groups] by file number.
+    """Return a mask of the row groups that may match, bool[row groups] by file number.
 
     The statistics of all files are combined into one table per column, with nulls for row groups
     without statistics.

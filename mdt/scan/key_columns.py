@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from mdt.arguments import shown
 from mdt.errors import Invalid
 from mdt.schema.conform import conform
 from mdt.schema.declared import plain
@@ -215,19 +216,20 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             misfit = next((value for value in values if not _fits(value, type)), values)
             raise Invalid(
-                f"key column {name!r} has type {type}, which cannot hold {misfit!r}",
+                f"key column {name!r} has type {type}, which cannot hold {shown(misfit)}",
                 hint=_hint(definition),
             ) from error
         cut = first_cut(values, type)
         if cut is not None:
             raise Invalid(
-                f"key column {name!r} has type {type}, which cannot hold {values[cut]!r}",
+                f"key column {name!r} has type {type}, which cannot hold {shown(values[cut])}",
                 hint=_hint(definition),
             )
     return pa.table(arrays, names=list(columns))
 
 
 def _fits(value: Any, type: pa.DataType) -> bool:
+    """Return True if an array of ``type`` can hold ``value``."""
     try:
         pa.array([value], type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

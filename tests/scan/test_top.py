@@ -124,7 +124,7 @@ def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order, column
     scan = table.scan(order_by=order, limit=10)
     assert scan.to_arrow()[column].to_pylist() == expected
     assert len(storage.seen) <= files, storage.seen
-    assert "known for 40 of 40" in str(scan.explain())
+    assert "known for 40 of 40\n" in str(scan.explain())
 
 
 def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few():
