@@ -182,14 +182,21 @@ def flag(argument: str, value: object) -> bool:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint that proposes the names similar to ``name``, ignoring case, or ""."""
-    by_fold = {each.casefold(): each for each in names}
+    """Return a hint that proposes the names similar to ``name``, ignoring case, or "".
+
+    >>> nearest("faree", ["fare", "Fare", "id"])
+    'did you mean fare or Fare?'
+    """
+    by_fold: dict[str, list[str]] = {}
+    for each in names:
+        by_fold.setdefault(each.casefold(), []).append(each)
     fold = name.casefold()[:_COMPARED_CHARACTERS]
     matches = difflib.get_close_matches(fold, by_fold, cutoff=_SIMILARITY_MIN)
     if not matches:
         return ""
     least = _similarity(matches[0], fold) - _SIMILARITY_SPREAD
-    similar = [by_fold[match] for match in matches if _similarity(match, fold) >= least]
+    closest = [match for match in matches if _similarity(match, fold) >= least]
+    similar = [each for match in closest for each in by_fold[match]]
     return f"did you mean {' or '.join(similar)}?"
 
 
