@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -90,6 +90,16 @@ def _open_output(output: Path) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    with new_file(output) as file:
+        yield file
+
+
+@contextmanager
+def new_file(output: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name, or replaces the file there, once it is complete.
+
+    Raises Invalid if it cannot be written.
+    """
     partial = output.with_name(f"{output.name}.partial")
     try:
         with partial.open("wb") as file:
@@ -98,7 +108,8 @@ def _open_output(output: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise Invalid(f"cannot write {output}: {error}", hint="choose another file") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
 def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: BinaryIO) -> None:

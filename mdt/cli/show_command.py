@@ -10,6 +10,7 @@ import typer
 
 from mdt.arguments import listed
 from mdt.cli.commands import command, open_table, point, tell
+from mdt.cli.output import new_file
 from mdt.cli.terminal import TablePath, show_text
 from mdt.services.reports.summary import COMMITS_SHOWN
 from mdt.services.reports.svg import Picture
@@ -42,7 +43,8 @@ def show(
     before_point = None if before is None else point(before)
     picture = open_table(path).show(listed(columns) or None, before=before_point, commits=commits)
     if svg is not None:
-        svg.write_text(picture.svg(), encoding="utf-8")
+        with new_file(svg) as file:
+            file.write(picture.svg().encode())
     tell(_document(picture), lambda: show_text(str(picture)))
 
 

@@ -45,6 +45,8 @@ def test_show_tells_what_stands_there_and_draws_it(path, tmp_path):
     found = document("show", path)
     assert (found["rows"], len(found["commits"]), found["horizon"]) == (3, 2, 0)
     assert "two columns" in error_of("show", path, "--columns", "id")
+    for place in (tmp_path / "nowhere" / "t.svg", tmp_path / "t.svg" / "t.svg"):
+        assert f"cannot write {place}" in error_of("show", path, "--svg", place)
 
 
 def test_past_states_are_named_by_seq_instant_or_time(path):
