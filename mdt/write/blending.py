@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Int64Array
-from mdt.arguments import shown
+from mdt.arguments import by_column, shown
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.comparison_kernels import compare
@@ -289,8 +289,9 @@ def parse_blend(
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which identify the rows")
     mergers: dict[str, Merger] = {}
-    for name, merger in options.mergers.items():
-        if name in definition.fixed or name not in definition.schema.names:
+    wanted = by_column("mergers", options.mergers, definition.schema.names)
+    for name, merger in wanted.items():
+        if name in definition.fixed:
             raise Invalid(
                 f"the column {shown(name)} cannot be merged",
                 hint="mergers cannot be set for key, partition or ordering columns",
@@ -303,7 +304,7 @@ def parse_blend(
             mergers[name] = MERGERS[merger] if isinstance(merger, str) else merger
     blend = Blend(missing, mergers, definition)
     for name in mergers:
-        if isinstance(options.mergers[name], str):  # check the type: "sum" needs numbers
+        if isinstance(wanted[name], str):  # check the type: "sum" needs numbers
             nothing = pa.array([], definition.schema.field(name).type)
             blend.merge(name, nothing, nothing)
     return blend
