@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mdt.arguments import backquoted, texts
+from mdt.arguments import backquoted, shown, texts
 from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
@@ -169,7 +169,7 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
     """
     before = definition.version
     roots = _roots(before)
-    tree = _Node(None, pa.field("", pa.null()), roots)
+    tree = _tree(roots)
     _refuse_fixed(definition, wanted, tree)
     for parent, node in [_found(tree, path) for path in wanted.drop]:
         _drop(parent, node)
@@ -202,13 +202,27 @@ def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) ->
     newest = {}
     for version in definition.versions:
         newest.update({node.id: node.kind for root in _roots(version) for node in root.walk()})
-    tree = _Node(None, pa.field("", pa.null()), _roots(old))
+    tree = _tree(_roots(old))
     for node in [node for root in tree.children for node in root.walk()]:
         current = newest[node.id]
         node.kind = node.kind.with_nullable(node.kind.nullable or current.nullable)
         if not node.children:
             node.kind = node.kind.with_type(current.type)
     return _version(definition, tree, since, old)
+
+
+def has_field(definition: TableDefinition, path: str) -> bool:
+    """Return True if the table has a column or a field at ``path``."""
+    try:
+        _found(_tree(_roots(definition.version)), path)
+    except Invalid:
+        return False
+    return True
+
+
+def _tree(roots: list[_Node]) -> _Node:
+    """Return the node of the table with these columns."""
+    return _Node(None, pa.field("", pa.null()), roots)
 
 
 def _roots(version: SchemaVersion) -> list[_Node]:
@@ -455,6 +469,8 @@ def _defaults(
                 defaults[column.id] = convert(value, column.type)[0]
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                 raise Invalid(
-                    f"the default of {node.name!r} is not a valid {node.kind.type}: {error}"
+                    f"the default of {node.name!r} is {shown(node.default)}, which is not a valid"
+                    f" {node.kind.type}",
+                    hint="give a value of the column's type, or add the column with another type",
                 ) from error
     return defaults

@@ -8,7 +8,7 @@ from typing import Any
 from mdt import table as tables
 from mdt.config import changed_options, declaration
 from mdt.errors import Invalid
-from mdt.schema.alter import quoted
+from mdt.schema.alter import has_field, quoted
 from mdt.source import statements, write_frame
 from mdt.source.option_keywords import Words
 
@@ -94,6 +94,8 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
     arguments: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
     names = list(table.schema.names)
     for change, path, new in changes:
+        if change == "drop_if_exists" and not has_field(table.definition, _text(path)):
+            continue
         _collect(arguments, names, change, path, new)
     if any(arguments.values()):
         table.alter(**arguments)
@@ -123,7 +125,7 @@ def _collect(
     wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any
 ) -> None:
     """Add one change to the arguments of ``Table.alter`` and apply it to the column ``names``."""
-    name, is_column = ".".join(map(quoted, path)), len(path) == 1
+    name, is_column = _text(path), len(path) == 1
     if change == "add":
         wanted["add"][name] = new.type if new.nullable else new
         if is_column:
@@ -144,6 +146,11 @@ def _collect(
         wanted["reorder"] = list(dict.fromkeys(names))
     elif change == "comment" and path[0] not in names:
         raise _no_column(path[0], names)
+
+
+def _text(path: Sequence[str]) -> str:
+    """Return a path as :meth:`mdt.Table.alter` takes it."""
+    return ".".join(map(quoted, path))
 
 
 def _place(names: list[str], path: Sequence[str], after: str | None) -> None:

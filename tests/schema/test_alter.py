@@ -303,7 +303,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "another default": (
         {"add": {"x": "int32"}, "defaults": {"x": "seven"}},
-        "default of 'x' is not a valid int32",
+        "default of 'x' is 'seven', which is not a valid int32 … hint: give a value of the column's",
     ),
     "no type": ({"add": {"x": "integer"}}, "'integer' is not a type"),
     "no such type here": ({"add": {"x": pa.null()}}, "which a Hudi table cannot hold"),
