@@ -28,7 +28,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from indexes import bloom, values
+from indexes import bloom, options, values
 from indexes.base import BoolArray, KeyHashes, SkippingIndex, Summary
 from indexes.bloom import BLOCK_BYTES, FilterSet
 from indexes.key_hash import hash_keys
@@ -63,8 +63,7 @@ class ColumnBloom(SkippingIndex):
     name: ClassVar[str] = "bloom/1"
 
     def __init__(self, fpp: str = "0.01") -> None:
-        self._fpp = float(fpp)
-        bloom.keys_per_block(self._fpp)
+        self._fpp = options.probability("fpp", fpp)
 
     def supports(self, type: pa.DataType) -> bool:
         """Return True if columns of ``type`` can be summarized. O(1)."""

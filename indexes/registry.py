@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from inspect import isabstract
+from inspect import isabstract, signature
 from threading import RLock
 from types import MappingProxyType
 from typing import TypeVar
@@ -31,6 +31,7 @@ from typing import TypeVar
 from indexes.base import KeyIndex, SkippingIndex
 
 IndexClass = type[SkippingIndex] | type[KeyIndex]
+_Index = TypeVar("_Index")
 _Class = TypeVar("_Class", bound=type[SkippingIndex] | type[KeyIndex])
 _Kind = TypeVar("_Kind", type[SkippingIndex], type[KeyIndex])
 
@@ -216,6 +217,29 @@ class Registry:
                 )
 
 
+def made(index: Callable[..., _Index], options: Mapping[str, str]) -> _Index:
+    """Return an index of the class ``index`` with these options.
+
+    Raises ValueError for unknown or invalid options.
+
+    >>> from indexes.column_bloom import ColumnBloom
+    >>> made(ColumnBloom, {"bits": "8"})
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown option 'bits'; options: fpp
+    """
+    try:
+        return index(**options)
+    except TypeError as error:
+        names = list(signature(index).parameters)
+        unknown = [name for name in options if name not in names]
+        if not unknown:
+            raise ValueError(str(error)) from error
+        raise ValueError(
+            f"unknown option {unknown[0]!r}; options: {', '.join(names) or 'none'}"
+        ) from None
+
+
 _SHARED = Registry()
 
 
@@ -247,7 +271,7 @@ class IndexSpec:
 
     kind: str
     columns: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         """Return text that :func:`parse_spec` parses to an equal specification."""

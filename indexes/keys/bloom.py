@@ -48,7 +48,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes import bloom
+from indexes import bloom, options
 from indexes.arrays import distinct_numbers, stable_order
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.interval_tree import IntervalList, IntervalTree
@@ -109,20 +109,15 @@ class BloomKeyIndex(KeyIndex):
             threads: Number of threads for a lookup.
             pairs: Number of pairs (key, filter) that a thread holds in memory at a time.
         """
-        self._fpp = float(fpp)
-        bloom.keys_per_block(self._fpp)
-        self._ranges, self._threads, self._pairs = ranges, int(threads), int(pairs)
+        if ranges not in (TREE, LIST, NONE):
+            raise ValueError(f"invalid ranges={ranges!r}; use {TREE}, {LIST} or {NONE}")
+        if caching not in ("true", "false"):
+            raise ValueError(f"invalid caching={caching!r}; use true or false")
+        self._ranges = ranges
+        self._fpp = options.probability("fpp", fpp)
+        self._threads = options.whole_number("threads", threads)
+        self._pairs = options.whole_number("pairs", pairs)
         self._readers = _ReaderCache(OPENED_MAX * (caching == "true"))
-        if (
-            ranges not in (TREE, LIST, NONE)
-            or caching not in ("true", "false")
-            or min(self._threads, self._pairs) < 1
-        ):
-            raise ValueError(
-                f"invalid ranges={ranges!r}, caching={caching!r}, threads={threads!r} or"
-                f" pairs={pairs!r}; ranges must be tree, list or none, caching true or false,"
-                " threads and pairs at least 1"
-            )
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`. O(n).

@@ -41,6 +41,7 @@ import pyarrow.compute as pc
 
 from indexes.arrays import distinct_texts, flags
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.options import whole_number
 
 BUCKETS_MAX = 1 << 24
 """A file name has eight digits for the bucket. A partition with so many buckets would be
@@ -85,13 +86,10 @@ class BucketKeyIndex(KeyIndex):
             partitions: Rules with other numbers of buckets by partition path:
                 ``"expression,buckets;expression,buckets"``.
         """
-        self.count = int(buckets)
+        self.count = whole_number("buckets", buckets, BUCKETS_MAX)
         self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
-        if not 1 <= self.count <= BUCKETS_MAX or not all(self.fields):
-            raise ValueError(
-                f"invalid buckets={buckets!r} or fields={fields!r}; use 1 to {BUCKETS_MAX} buckets"
-                " and field names that are not empty"
-            )
+        if not all(self.fields):
+            raise ValueError(f"invalid fields={fields!r}; separate names by single commas")
         self.rules = _parse_rules(partitions)
         self.modulus = math.lcm(self.count, *(count for _, count in self.rules))
         if self.modulus > BUCKETS_MAX:

@@ -69,8 +69,8 @@ def find(
     if cls.name == _BLOOM and options:
         settings = {**_bloom_options(options), **settings}
     try:
-        return cls(**settings)
-    except (TypeError, ValueError) as error:
+        return registry.made(cls, settings)
+    except ValueError as error:
         raise Invalid(f"the key index {text!r} has invalid options: {error}") from error
 
 

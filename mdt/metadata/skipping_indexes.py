@@ -30,8 +30,8 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
     if isinstance(cls, registry.Unknown):
         return cls.reason
     try:
-        return cls(**spec.options)
-    except (TypeError, ValueError) as error:
+        return registry.made(cls, spec.options)
+    except ValueError as error:
         return f"invalid options: {error}"
 
 

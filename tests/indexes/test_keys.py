@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes.base import Candidates
+from indexes.column_bloom import ColumnBloom
 from indexes.key_testing import KeyIndexConformance, first_failure, hashed, keys
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex
@@ -39,17 +40,20 @@ class TestBloomOnThreads(KeyIndexConformance):
     ("index", "wrong", "why"),
     [
         (BloomKeyIndex, {"ranges": "x"}, "invalid ranges="),
-        (BloomKeyIndex, {"caching": "1"}, "invalid ranges="),
-        (BloomKeyIndex, {"threads": 0}, "invalid ranges="),
-        (BloomKeyIndex, {"pairs": "0"}, "invalid ranges="),
-        (BloomKeyIndex, {"fpp": 0}, None),
-        (BloomKeyIndex, {"fpp": 1}, None),
-        (BloomKeyIndex, {"fpp": "2"}, None),
-        (BloomKeyIndex, {"fpp": "many"}, None),
-        (BucketKeyIndex, {"buckets": "0"}, "buckets="),
-        (BucketKeyIndex, {"buckets": "x"}, "invalid literal|buckets="),
-        (BucketKeyIndex, {"buckets": 2**25}, "buckets="),
-        (BucketKeyIndex, {"fields": "a,,b"}, "invalid literal|buckets="),
+        (BloomKeyIndex, {"caching": "1"}, "invalid caching='1'; use true or false"),
+        (BloomKeyIndex, {"threads": 0}, "invalid threads=0; use a whole number at least 1"),
+        (BloomKeyIndex, {"threads": "two"}, "invalid threads='two'"),
+        (BloomKeyIndex, {"pairs": "0"}, "invalid pairs='0'"),
+        (BloomKeyIndex, {"fpp": 0}, "invalid fpp=0; use a number between 0 and 1"),
+        (BloomKeyIndex, {"fpp": 1}, "invalid fpp=1"),
+        (BloomKeyIndex, {"fpp": "2"}, "invalid fpp='2'"),
+        (BloomKeyIndex, {"fpp": "nan"}, "invalid fpp='nan'"),
+        (BloomKeyIndex, {"fpp": "many"}, "invalid fpp='many'; use a number between 0 and 1"),
+        (ColumnBloom, {"fpp": "many"}, "invalid fpp='many'; use a number between 0 and 1"),
+        (BucketKeyIndex, {"buckets": "0"}, "buckets='0'"),
+        (BucketKeyIndex, {"buckets": "x"}, "buckets='x'; use a whole number from 1 to 16,777,216"),
+        (BucketKeyIndex, {"buckets": 2**25}, "buckets=33554432"),
+        (BucketKeyIndex, {"fields": "a,,b"}, "invalid fields='a,,b'"),
     ],
 )
 def test_impossible_options_are_refused(index, wrong, why):

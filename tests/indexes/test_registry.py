@@ -103,6 +103,7 @@ def test_what_is_no_complete_index_class_is_refused(index):
 )
 def test_a_request_is_read_and_written_again(text, spec):
     assert parse_spec(text) == parse_spec(str(spec)) == spec
+    assert hash(parse_spec(text)) == hash(spec)
 
 
 @given(

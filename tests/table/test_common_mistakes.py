@@ -108,6 +108,18 @@ def test_kinds_of_indexes_are_proposed(table):
     refused("did you mean bloom?", mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index="blom")
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("fpp='many'", "invalid fpp='many'; use a number between 0 and 1"),
+        ("bits='8'", "unknown option 'bits'; options: fpp"),
+    ],
+)
+def test_options_of_indexes_are_named(options, reason, table):
+    refused(reason, table.create_index, f"bloom(status, {options})")
+    refused(reason, mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index=f"bloom({options})")
+
+
 def test_a_table_is_not_made_by_its_class():
     refused("mdt.Table takes a storage, not a str … hint: mdt.open(path)", mdt.Table, "trips")
 
