@@ -44,6 +44,8 @@ ENTRY_POINT_GROUP = "mdt.functions"
 ARGUMENT_TYPES = (bool, int, float, str, bytes, Decimal, date, datetime)
 """Allowed types of arguments. Literals of filters are convert_arguments to them or rejected."""
 
+_OF_EMPTY_LISTS = (pa.null(), pa.float64())
+"""Types that Arrow and numpy give an empty list. A function may compute its answer as a list."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WORDS = """
 match contains startswith endswith like in between is not and or cast try_cast
@@ -127,8 +129,8 @@ class Function:
             raise FunctionFailed(
                 f"{self.name} failed on columns of {types}: {type(error).__name__}: {error}"
             ) from error
-        if not rows:
-            return pa.array([], pa.bool_())  # numpy turns an empty list into floats
+        if not rows and isinstance(answer, pa.Array) and answer.type in _OF_EMPTY_LISTS:
+            answer = pa.array([], pa.bool_())
         if not isinstance(answer, pa.BooleanArray) or len(answer) != rows:
             returned = (
                 f"{answer.type}[{len(answer)}]"

@@ -311,6 +311,22 @@ def picky(n):
 
 
 @functions.register(columns=1)
+def doubled(n):
+    return pc.add(n, n)
+
+
+@functions.register(columns=1)
+def listed(n):
+    return pa.array([value == 1 for value in n.to_pylist()])
+
+
+def test_the_type_of_a_functions_answer_is_checked_without_rows():
+    with pytest.raises(Invalid, match=r"doubled returned int64\[0\] for 0 rows"):
+        parse_where("doubled(n)", SCHEMA)
+    parse_where("listed(n)", SCHEMA)  # an empty list has no type
+
+
+@functions.register(columns=1)
 def shortened(n):
     return np.zeros(max(0, len(n) - 1), np.bool_)
 
