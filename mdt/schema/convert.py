@@ -18,6 +18,8 @@ from mdt.schema.nested import fields_of, lengths, nulls, parts_of, put_together
 _INT64_DIGITS = 20
 """Digits of the largest 64-bit integer."""
 _DECIMAL128_DIGITS_MAX = 38
+_EXACT_BITS = {pa.float32(): 24, pa.float64(): 53}
+"""Floating-point type -> n, where it holds every integer up to 2^n. pyarrow refuses larger ones."""
 
 
 def without_rows(schema: pa.Schema) -> pa.Table:
@@ -155,7 +157,13 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(array.type) and pa.types.is_floating(type):
         return as_floating(array, type)
-    return array.cast(type)
+    try:
+        return array.cast(type)
+    except pa.ArrowInvalid as error:
+        if not (pa.types.is_integer(array.type) and type in _EXACT_BITS):
+            raise
+        exact = 1 << _EXACT_BITS[type]
+        raise ValueError(f"{type} holds only integers from {-exact:,} to {exact:,}") from error
 
 
 def _require_equal(array: pa.Array, found: pa.Array) -> None:

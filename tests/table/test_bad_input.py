@@ -89,6 +89,10 @@ UPSERTS: dict[str, tuple[Any, str]] = {
         rows(n=pa.array([1, 2**40])),
         "'n' is int64, the table has int32 … row 1 (id='b') has 1099511627776 … hint: … n int32",
     ),
+    "an integer that a float cannot hold": (
+        rows(fare=pa.array([1, 2**53 + 1])),
+        "(id='b') has 9007199254740993: double holds only integers from -9,007,199,254,740,992 to",
+    ),
     "a fraction for an integer": (
         rows(n=pa.array([1.5, 2.0])),
         "'n' is double, the table has int32 … hint: … n int32",
