@@ -16,6 +16,7 @@ TEXT_CHARACTERS_MAX = 200
 """Characters of a value that are shown. A filter may have megabytes."""
 ROWS_MAX = 100
 """Rows of an HTML table. Notebooks store their output."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 _UNSEEN = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
 """Control characters, zero-width characters and marks that change the direction of text."""
@@ -36,6 +37,18 @@ def visible(value: object) -> str:
         ),
         cut,
     )
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in a binary unit, as the options of sizes are documented.
+
+    >>> size_text(999), size_text(1024), size_text(5_000_000)
+    ('999 B', '1.0 KiB', '4.8 MiB')
+    """
+    value, unit = float(size), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size} B"
 
 
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mdt.display import size_text
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.limits import REWRITTEN_BYTES_MIN
 from mdt.metadata.files.file_group import BASE
@@ -24,7 +25,6 @@ _DELETE_BYTES = 64
 """Approximate bytes of a key in a delete block."""
 _FILE_BYTES = 4_000
 """Approximate bytes of a data file without its rows: footer, Hudi schema and Bloom filter."""
-_MEGABYTE = 1_000_000
 _RETURNING = (
     "deleted keys were inserted again, and Hudi readers would compare rows of a log file with the"
     " deleted rows"
@@ -155,9 +155,4 @@ def rewriting_warning(files: int, size: int, reason: str) -> tuple[str, ...]:
     """
     if not files or size < REWRITTEN_BYTES_MIN:
         return ()
-    return (
-        (
-            f"base files were rewritten ({files}, {size / _MEGABYTE:.1f} MB in total), because"
-            f" {reason}"
-        ),
-    )
+    return (f"base files were rewritten ({files}, {size_text(size)} in total), because {reason}",)

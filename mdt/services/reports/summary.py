@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.display import visible
+from mdt.display import size_text, visible
 from mdt.limits import CLEAN_COMMITS_MIN
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.metadata import Metadata
@@ -27,7 +27,6 @@ COMMITS_SHOWN = 60
 _BAR_CHARACTERS = 30
 _SIZE_FACTOR = 4
 """Ratio of consecutive size bounds in the histogram of file groups."""
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Summary:
         widest = max(self.group_sizes.values(), default=1)
         for size, count in self.group_sizes.items():
             bar = "█" * max(1, round(_BAR_CHARACTERS * count / widest))
-            yield f"  below {size_text(size):>7}  {bar} {count:,}"
+            yield f"  below {size_text(size):>9}  {bar} {count:,}"
         yield f"log files: {self.log_files:,}, {_percent(self.log_bytes, self.bytes)} of the bytes"
         yield (
             f"rows: {self.rows:,} live, {self.dead:,} deleted,"
@@ -190,18 +189,6 @@ def _sizes(of_group: Int64Array) -> dict[int, int]:
         np.searchsorted(bounds, of_group, side="right"), minlength=len(bounds)
     ).tolist()
     return {bound: count for bound, count in zip(bounds, counts, strict=True) if count}
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes in a readable unit.
-
-    >>> size_text(999), size_text(1024), size_text(5_000_000)
-    ('999 B', '1.0 kB', '4.8 MB')
-    """
-    value, unit = float(size), 0
-    while value >= 1000 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size} B"
 
 
 def _percent(part: int, whole: int) -> str:
