@@ -237,8 +237,9 @@ class LocalStorage(Storage):
 
     def drop_directories(self, prefix: str, before: str) -> None:
         """See :class:`Storage`."""
+        directory = check_directory(prefix)
         with _translated(prefix):
-            descriptor = self._open_directory(check_directory(prefix), _DIRECTORY)
+            descriptor = self._open_directory(directory, _DIRECTORY)
             if descriptor is None:
                 return
             try:
@@ -249,7 +250,7 @@ class LocalStorage(Storage):
             finally:
                 os.close(descriptor)
         with self._lock:
-            self._directories.difference_update(f"{check_directory(prefix)}/{name}" for name in old)
+            self._directories.difference_update(f"{directory}/{name}".lstrip("/") for name in old)
 
     def is_file(self) -> bool:
         """See :class:`Storage`."""

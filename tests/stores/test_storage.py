@@ -325,6 +325,15 @@ def test_directories_that_hold_nothing_go_and_no_object_does(storage):
     assert storage.read("d/1/x") == b"2"
 
 
+@pytest.mark.parametrize("prefix", ["", "d/"])
+def test_a_removed_directory_is_forgotten(tmp_path, prefix):
+    storage = LocalStorage(tmp_path)
+    storage.create(f"{prefix}a/x", b"1")
+    storage.delete(f"{prefix}a/x")
+    storage.drop_directories(prefix, "b")
+    assert not (tmp_path / prefix / "a").exists() and f"{prefix}a" not in storage._directories
+
+
 def test_a_directory_that_was_removed_is_made_again(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.create("a/x", b"1")
