@@ -372,7 +372,7 @@ def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> di
             "max_rows_per_page": SINGLE_PAGE_ROWS_MAX,
         }
     factor = _PAGE_FACTORS.get(compression, 1)
-    widest = max((column.nbytes for column in table.columns), default=0) // len(table)
+    widest = max((column.nbytes for column in table.columns), default=0) // max(1, len(table))
     return {
         "data_page_size": factor * page_bytes,
         "max_rows_per_page": factor * PAGE_ROWS_MAX,

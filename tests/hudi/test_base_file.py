@@ -109,6 +109,22 @@ def test_row_groups_are_as_reported(rows, row_group_rows):
     assert sum(groups) == rows
 
 
+def test_the_first_row_group_may_be_empty():
+    numbers, sink = pa.table({"v": pa.array(range(10_000), pa.int64())}), pa.BufferOutputStream()
+    base_file.encode_groups(
+        [numbers[:0], numbers],
+        sink,
+        rows=len(numbers),
+        unbounded=frozenset(),
+        avro_schema="{}",
+        footer_values=lambda: (None, None, None),
+        compression="lz4",
+        page_bytes=4096,
+        bloom_type="SIMPLE",
+    )
+    assert pq.read_table(pa.BufferReader(sink.getvalue())) == numbers
+
+
 def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_keys():
     def told(**changes):
         found = encode(pa.table({"v": [1]}), **changes)[0].metadata.metadata
