@@ -11,7 +11,8 @@ so nothing is announced before the commit.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -156,7 +157,14 @@ def _matching_partitions(snapshot: Snapshot, patterns: Sequence[str]) -> frozens
 
 
 @dataclass(frozen=True, slots=True)
-class Drop(Operation[WritePlan]):
+class DropPlan(WritePlan):
+    """The plan of :class:`Drop`."""
+
+    replaced: ReplacedGroups = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Operation[DropPlan]):
     """Delete partitions with their file groups, or truncate the table.
 
     Attributes:
@@ -167,22 +175,23 @@ class Drop(Operation[WritePlan]):
     name: str
     action: str = ACTION
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+    def prepare(self, snapshot: Snapshot, txn: str) -> DropPlan:
         """Return the plan. It is not needed if there are no file groups."""
         partitions = _EVERYWHERE
         if self.patterns is not None:
             partitions = _matching_partitions(snapshot, self.patterns)
-        ending = ReplacedGroups.of_partitions(snapshot, partitions)
-        footprint = footprint_of(snapshot, txn, partitions, ending.groups)
-        return WritePlan(
-            footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups))
+        replaced = ReplacedGroups.of_partitions(snapshot, partitions)
+        footprint = footprint_of(snapshot, txn, partitions, replaced.groups)
+        return DropPlan(
+            footprint,
+            counts={"deleted": replaced.rows},
+            is_needed=bool(len(replaced.groups)),
+            replaced=replaced,
         )
 
-    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, plan: DropPlan, claim: Claim) -> Changes:
         """Return the removal of the file groups. Writes no files."""
-        return ReplacedGroups.of_partitions(snapshot, plan.footprint.overwrites).apply_to(
-            snapshot, Changes()
-        )
+        return plan.replaced.apply_to(snapshot, Changes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +240,13 @@ class InsertAll(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class OverwritePlan(RowPlan):
+    """The plan of :class:`Overwrite`."""
+
+    replaced: ReplacedGroups = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Overwrite(RowOperation):
     """Replace partitions, or the whole table, by new rows.
 
@@ -241,7 +257,7 @@ class Overwrite(RowOperation):
 
     ends: Sequence[str] | None = None
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
+    def prepare(self, snapshot: Snapshot, txn: str) -> OverwritePlan:
         """Return the plan for ``snapshot``. Raises Invalid for rows of a partition that is not
         replaced.
         """
@@ -249,29 +265,32 @@ class Overwrite(RowOperation):
             findings = rows.findings
             occur = sorted({partition for partition, _ in findings.inserts})
             partitions = replaced_partitions(self.name, snapshot, occur, self.ends)
-            ending = ReplacedGroups.of_partitions(snapshot, partitions)
-            replaced = set(ending.groups.tolist())
-            moves = {group: n for group, n in findings.deletes.items() if group not in replaced}
+            replaced = ReplacedGroups.of_partitions(snapshot, partitions)
+            ending = set(replaced.groups.tolist())
+            moves = {group: n for group, n in findings.deletes.items() if group not in ending}
             assignments = assign_inserts(self, snapshot, findings, moves)
-            groups = np.array(sorted(replaced | moves.keys()), np.int64)
+            groups = np.array(sorted(ending | moves.keys()), np.int64)
             footprint = footprint_of(snapshot, txn, partitions, groups)
             footprint = replace(footprint, absent=findings.absent)
             counts = {
                 "inserted": sum(findings.inserts.values()),
-                "deleted": ending.rows + sum(moves.values()),
+                "deleted": replaced.rows + sum(moves.values()),
                 "late": findings.counts["late"],
             }
-            is_needed = bool(assignments) or bool(replaced)
-            return RowPlan(
-                footprint, partitions_of(assignments), counts, is_needed, assignments, rows=rows
+            return OverwritePlan(
+                footprint,
+                partitions_of(assignments),
+                counts,
+                bool(assignments) or bool(ending),
+                assignments,
+                rows=rows,
+                replaced=replaced,
             )
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
         changes = RowOperation.write(self, snapshot, plan, claim)
-        return ReplacedGroups.of_partitions(snapshot, plan.footprint.overwrites).apply_to(
-            snapshot, changes
-        )
+        return cast("OverwritePlan", plan).replaced.apply_to(snapshot, changes)
 
 
 def footprint_of(

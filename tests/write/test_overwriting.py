@@ -47,6 +47,22 @@ def right(table):
     assert report.ok and not report.warnings, str(report)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.insert_overwrite(rows([0], 1, 9.0)),
+        lambda table: table.delete_partition({"city": "x"}),
+        lambda table: table.truncate(),
+    ],
+)
+def test_replaced_file_groups_are_determined_once(monkeypatch, change):
+    table, calls, partitioned = made(), [], overwriting.partitioned
+    monkeypatch.setattr(
+        overwriting, "partitioned", lambda *given: calls.append(given) or partitioned(*given)
+    )
+    assert change(table).deleted and len(calls) == 1
+
+
 def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values():
     """To who follows the changes, keys that were there before are updates."""
     table = made()
