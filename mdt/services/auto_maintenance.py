@@ -66,7 +66,7 @@ def run_due(
 
 def _warning(metadata: Metadata, name: str, error: Exception) -> str:
     """Log the failure of a service and return the message."""
-    text = f"{name} did not run: {error}"
+    text = f"{name} did not finish: {error}"  # it may have committed a part
     logs.SERVICE.warning("%s: %s", metadata.cached_snapshot().definition.name, text)
     return text
 

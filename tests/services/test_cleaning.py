@@ -424,7 +424,7 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch):
     monkeypatch.setattr(references, "garbage_after", fail)
     done = table.upsert(rows(range(4), 10, 1.0))
     assert done.updated == 4 and any(
-        "clean did not run: no answer" in said for said in done.warnings
+        "clean did not finish: no answer" in said for said in done.warnings
     )
 
 

@@ -262,7 +262,7 @@ def test_what_goes_wrong_in_the_thread_stands_in_the_next_result(
         time.sleep(0.02)
         warnings = thread.wake()
     thread.close()
-    assert "compact did not run: no answer" in warnings[0]
+    assert "compact did not finish: no answer" in warnings[0]
 
 
 SCRIPT = """
