@@ -7,8 +7,9 @@ service.
 ``mdt.service``           INFO: each run of compaction, of an index build, of check
 ``mdt.recovery``          INFO: published or removed files of crashed writers; WARNING: claims
                           that cannot be read
-``mdt.plan``              DEBUG: files that each plan reads, and the effect of each index; WARNING,
-                          once: damaged or missing indexes
+``mdt.plan``              DEBUG: files that each plan reads, the effect of each index, and
+                          questions of Spark's optimizer that failed; WARNING, once: damaged or
+                          missing indexes
 ``mdt.metadata``          INFO: each checkpoint; WARNING: damaged checkpoints that were rebuilt
                           from the log
 ========================  ==========================================================================

@@ -54,7 +54,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -64,6 +64,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Predicate
+from mdt import logs
 from mdt.engines.index_tasks import PlannerWarning
 from mdt.engines.spark import answers, private
 from mdt.engines.spark.catalyst import predicate_of
@@ -306,14 +307,18 @@ def _planners() -> Guarded[WeakValueDictionary[int, _Planner]]:
 
 
 def _told(asked: Mapping[str, Any]) -> Any:
-    """Forward an optimizer question to its planner. Return None on any error, because the answer
-    only improves the plan.
+    """Forward an optimizer question to its planner. Log any error and return None, because the
+    answer only improves the plan.
     """
-    with suppress(Exception):
+    try:
         with _planners() as planners:
             planner = planners[asked["planner"]]
         return planner.told(asked)
-    return None
+    except Exception as error:  # noqa: BLE001 - the plan is right without the answer
+        logs.PLAN.debug(
+            "a question of Spark's optimizer has no answer: %s: %s", type(error).__name__, error
+        )
+        return None
 
 
 def _release(queries: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import math
 import tempfile
 import time
@@ -475,6 +476,12 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(
     frame = relation(spark, Broken(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.warns(PlannerWarning, match="index is broken"):
         assert ids(frame.where("id > 35")) == [36, 37, 38, 39]
+
+
+def test_a_question_of_the_optimizer_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="mdt.plan"):
+        assert file_index._told({"planner": -1}) is None
+    assert "a question of Spark's optimizer has no answer: KeyError: -1" in caplog.text
 
 
 def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(
