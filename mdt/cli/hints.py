@@ -48,6 +48,8 @@ _ENTRY = r"\{'(?P<name>[\w.]+)': '?(?P<value>[^',}]*)'?[^}]*\}"
 """A dict of Python."""
 _VALUE = r"(?:['\"](?P<text>[^'\"]*)['\"]|\['?(?P<list>[^\]]*?)'?\]|(?P<plain>[\w…]+))"
 """A text, a list of texts, or another value of Python."""
+_BEFORE_ARGUMENT = "(?P<before>with|without|in|check)"
+"""Words before the name of an argument. Elsewhere the name may be that of a column."""
 
 
 def _command(match: re.Match[str]) -> str:
@@ -82,8 +84,9 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (rf"\boptions={_ENTRY}", r"--option \g<name>=\g<value>"),
     (r" or order_by=\[.*\]", ""),
     (rf"\b(?P<name>{_OPTIONS})={_VALUE}", _option),
-    (r"\bstorage_options\b", "--storage-option"),
-    (r"\bas_of\b", "--as-of"),
+    (rf"\b{_BEFORE_ARGUMENT} storage_options\b", r"\g<before> --storage-option"),
+    (rf"\b{_BEFORE_ARGUMENT} as_of\b", r"\g<before> --as-of"),
+    (r"\bas_of(?= for a snapshot| for a state)", "--as-of"),
 )
 
 

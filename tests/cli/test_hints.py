@@ -33,6 +33,15 @@ from mdt.cli.hints import for_command_line
         ("mdt.config.options_table() lists them all", "mdt options lists them all"),
         ("did you mean the argument as_of? mdt.open(path, as_of=…)", "did you mean --as-of"),
         ("did you mean fare?", "did you mean fare?"),
+        ("open it without as_of", "open it without --as-of"),
+        ("read the old state with as_of, and write", "read the old state with --as-of, and write"),
+        (
+            "give since and until, or as_of for a snapshot",
+            "give since and until, or --as-of for a snapshot",
+        ),
+        ("check storage_options and the environment", "check --storage-option and the environment"),
+        ("did you mean fare or as_of?", "did you mean fare or as_of?"),
+        ("columns: id, as_of, storage_options", "columns: id, as_of, storage_options"),
     ],
 )
 def test_python_becomes_commands(hint, shown):
