@@ -34,7 +34,9 @@ PROPERTIES_BYTES_MAX = 16 << 20
 """hoodie.properties, which may hold the schema as JSON, about 100 bytes a column."""
 
 NAME_BYTES_MAX = 4096
-"""The path of an object below the root. This is the limit of Linux for paths; S3 allows 1,024."""
+"""The path of an object below the root. This is the limit of Linux for paths; S3 allows 1,024. It
+also limits new tags, comments of savepoints and specifications of indexes.
+"""
 
 TOKEN_MAX = 2**31 - 1
 """The middle number of write tokens, which Hudi reads as a 32-bit integer."""

@@ -13,9 +13,10 @@ import pyarrow as pa
 from indexes import paths, registry
 from indexes.base import InMemory, SkippingIndex, Summary
 from indexes.blocks import Blocks, pack
-from mdt.arguments import nearest
+from mdt.arguments import nearest, shown
 from mdt.errors import Invalid
 from mdt.filters.leaves import column_name
+from mdt.limits import NAME_BYTES_MAX
 from mdt.schema.definition import TableDefinition
 
 PARTS_KIND = b"parts/1"
@@ -97,7 +98,15 @@ def named_spec(text: str, schema: pa.Schema) -> str:
     type = type_of(schema, spec.columns, index)
     if not index.supports(type):
         raise Invalid(f"index {text!r} does not support columns of type {type}")
-    return str(replace(spec, kind=index.name))
+    name = str(replace(spec, kind=index.name))
+    size = len(name.encode())
+    if size > NAME_BYTES_MAX:
+        raise Invalid(
+            f"index {shown(text)} has a specification of {size:,} bytes, more than"
+            f" {NAME_BYTES_MAX:,}",
+            hint="rename the column to a shorter name",
+        )
+    return name
 
 
 def type_of(schema: pa.Schema, columns: Sequence[str], index: SkippingIndex) -> pa.DataType:

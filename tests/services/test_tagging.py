@@ -13,6 +13,7 @@ from worlds import BASE_STATE, MOR, as_state, assert_clean, filled, meanwhile, r
 import mdt
 from mdt.commit.transaction import run
 from mdt.errors import Conflict, Invalid
+from mdt.metadata.log import tags
 from mdt.services.history.tagging import AddTag
 from mdt.stores.storage import MemoryStorage
 
@@ -131,9 +132,19 @@ def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table):
         seen.tag("b")
 
 
-def test_a_comment_that_is_too_long_is_refused(tmp_path):
+def test_tags_and_comments_that_are_too_long_are_refused(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"])
     table.upsert([{"id": "a", "city": "x"}])
-    with pytest.raises(Invalid, match=r"the comment has 4,097 characters, more than 4,096"):
-        table.savepoint("long", comment="x" * 4097)
-    assert table.savepoint("long", comment="x" * 4096) == 1 and table.check().ok
+    for text, size in (("x" * 4097, "4,097"), ("ü" * 2049, "4,098")):
+        with pytest.raises(Invalid, match=f"the comment has {size} bytes, more than 4,096"):
+            table.savepoint("long", comment=text)
+        with pytest.raises(Invalid, match=f"the tag has {size} bytes, more than 4,096"):
+            table.tag(text)
+    assert table.tag("ü" * 2048) == 1
+    assert table.savepoint("long", comment="ü" * 2048) == 2 and table.check().ok
+
+
+def test_a_tag_of_an_older_writer_that_counted_characters_is_read():
+    name = "ü" * 4096
+    assert tags.are_changes({"add": {name: 1}}, 1)
+    assert tags.tags_of({"seq": 1, "tags": {"seqs": {name: 1}, "savepoints": {}}}).seqs == {name: 1}

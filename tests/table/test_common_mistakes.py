@@ -120,6 +120,14 @@ def test_options_of_indexes_are_named(options, reason, table):
     refused(reason, mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index=f"bloom({options})")
 
 
+def test_a_specification_of_an_index_that_is_too_long_is_refused():
+    name = "x" * 4090
+    table = mdt.create(MemoryStorage(), pa.schema({"id": "string", name: "int32"}), ["id"])
+    refused(
+        "a specification of 4,100 bytes, more than 4,096", table.create_index, f"bitmap({name})"
+    )
+
+
 def test_a_table_is_not_made_by_its_class():
     refused("mdt.Table takes a storage, not a str … hint: mdt.open(path)", mdt.Table, "trips")
 

@@ -57,6 +57,8 @@ class Tags:
 def is_tag(value: Any) -> bool:
     """Return True if ``value`` may name a tag: printable text that is not a seq, an instant or a
     time.
+
+    Tables may have names of NAME_BYTES_MAX characters, because older writers did not count bytes.
     """
     return isinstance(value, str) and 0 < len(value) <= NAME_BYTES_MAX and _is_name(value)
 

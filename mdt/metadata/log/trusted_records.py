@@ -27,7 +27,7 @@ def _is_list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 def is_text(value: Any) -> bool:
     """Return True if a value is text that may be a name: at most NAME_BYTES_MAX characters, without
-    NUL.
+    NUL. Older writers did not count bytes.
     """
     return isinstance(value, str) and len(value) <= NAME_BYTES_MAX and "\0" not in value
 

@@ -50,18 +50,15 @@ class AddTag(Operation[WritePlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
         """Return the plan.
 
-        Raises Invalid for an invalid or existing name, and Expired for a state that was cleaned.
+        Raises Invalid for an invalid, overlong or existing name and an overlong comment, and
+        Expired for a state that was cleaned.
         """
+        _require_short("tag", self.tag)
+        _require_short("comment", self.comment or "")
         if not is_tag(self.tag):
             raise Invalid(
                 f"{shown(self.tag)} is not a valid tag name",
                 hint="use printable text that is not a number or a time",
-            )
-        if len(self.comment or "") > NAME_BYTES_MAX:
-            raise Invalid(
-                f"the comment has {len(self.comment or ''):,} characters, more than"
-                f" {NAME_BYTES_MAX:,}",
-                hint="use a shorter comment",
             )
         self.metadata.at(self.seq)
         existing = snapshot.tags.seqs.get(self.tag)
@@ -101,6 +98,16 @@ class AddTag(Operation[WritePlan]):
                 "savepoint": {"name": self.tag, "time": time, "comment": self.comment},
             },
             saved=saved,
+        )
+
+
+def _require_short(noun: str, text: str) -> None:
+    """Raise Invalid for a text of more than NAME_BYTES_MAX bytes."""
+    size = len(text.encode())
+    if size > NAME_BYTES_MAX:
+        raise Invalid(
+            f"the {noun} has {size:,} bytes, more than {NAME_BYTES_MAX:,}",
+            hint=f"use a shorter {noun}",
         )
 
 
