@@ -112,13 +112,13 @@ KEY: dict[str, Any] = {"id": ["a"], "city": ["x"]}
         ({**KEY, "id": ["new"], "n": [1]}, None, "ordering field is null"),
         (KEY, {"ts": "max"}, "'ts' cannot be merged"),
         (KEY, {"m": "max"}, "there is no column 'm'"),
-        (KEY, {"nope": "max"}, "there is no column 'nope'\n  hint: did you mean note?"),
         ({**KEY, "n": [1]}, {"n": "mean"}, "unknown merger 'mean'"),
         ({**KEY, "note": ["n"]}, {"note": "sum"}, "cannot be merged"),
         ({**KEY, "n": [255]}, {"n": "sum"}, "n"),
         ({**KEY, "n": [1]}, {"n": lambda o, n: 1 / 0}, "division by zero"),
         ({**KEY, "n": [1]}, {"n": lambda o, n: n[:0]}, "returned 0 values for 1"),
         ({**KEY, "n": [1]}, {"n": lambda o, n: None}, "returned a NoneType"),
+        (KEY, {"nope": "max"}, "(?s)no column 'nope'.*did you mean note"),
     ],
 )
 def test_what_cannot_be_blended_is_said_and_nothing_is_left(tmp_path, data, mergers, why):
