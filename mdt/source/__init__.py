@@ -72,7 +72,7 @@ def read(
         trips.where("city = 'Oslo'").groupBy("day").count().show()
     """
     from mdt.source import read_frame
-    from mdt.source.table_answers import known_settings
+    from mdt.source.table_answers import verified_settings
 
     if path is None or isinstance(spark, str):
         raise Invalid(
@@ -80,8 +80,8 @@ def read(
             hint="mdt.open(path).scan() reads without Spark",
         )
     _enabled(spark)
-    settings = known_settings(spark)
-    table = read_frame.opened(path, settings.over(options), storage_options, as_of)
+    settings = verified_settings(spark)
+    table = read_frame.open_shared(path, settings.merge_options(options), storage_options, as_of)
     return read_frame.snapshot(spark, table, as_of is not None, query_type, reads=settings.reads)
 
 
@@ -115,13 +115,19 @@ def warm(
     """
     from mdt.progress import progress_callback
     from mdt.source import warm_sessions
-    from mdt.source.table_answers import known_settings
+    from mdt.source.table_answers import verified_settings
 
     _enabled(spark)
-    settings = known_settings(spark)
+    settings = verified_settings(spark)
     with progress_callback(progress, "warm") as report:
         return warm_sessions.warm(
-            spark, path, settings.over(options), storage_options, columns, settings.reads, report
+            spark,
+            path,
+            settings.merge_options(options),
+            storage_options,
+            columns,
+            settings.reads,
+            report,
         )
 
 

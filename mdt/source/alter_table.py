@@ -10,22 +10,22 @@ from mdt.config import changed_options, declaration
 from mdt.errors import Invalid
 from mdt.schema.alter import has_field, quoted
 from mdt.source import statements, write_frame
-from mdt.source.option_keywords import Words
+from mdt.source.option_keywords import SourceOptions
 
 Change = tuple[str, list[str], Any]
 """The kind of change, the path of a column, and the new value (:func:`alter`)."""
 
 
-def _added(fields: Mapping[str, Any]) -> Iterator[Change]:
+def _add_columns(fields: Mapping[str, Any]) -> Iterator[Change]:
     for column in fields["columnsToAdd"]:
         if column.get("default") is not None:
             raise statements.refusal("AddDefault")
         path = [*(column["path"] or []), column["colName"]]
         yield "add", path, (column["dataType"], column["nullable"])
-        yield from _described(path, column["comment"], column["position"])
+        yield from _comment_and_place(path, column["comment"], column["position"])
 
 
-def _altered(fields: Mapping[str, Any]) -> Iterator[Change]:
+def _alter_columns(fields: Mapping[str, Any]) -> Iterator[Change]:
     for spec in fields["specs"]:
         path, nullable = spec["column"], spec["newNullability"]
         if nullable is False:
@@ -37,10 +37,10 @@ def _altered(fields: Mapping[str, Any]) -> Iterator[Change]:
         if nullable:
             yield "nullable", path, None
         comment = "" if spec.get("dropComment") else spec["newComment"]
-        yield from _described(path, comment, spec["newPosition"])
+        yield from _comment_and_place(path, comment, spec["newPosition"])
 
 
-def _described(
+def _comment_and_place(
     path: list[str], comment: str | None, position: list[str] | None
 ) -> Iterator[Change]:
     """``position``: the preceding column, or empty for the first place."""
@@ -52,21 +52,21 @@ def _described(
         yield "place", path, next(iter(position), None)
 
 
-def _dropped(fields: Mapping[str, Any]) -> Iterator[Change]:
+def _drop_columns(fields: Mapping[str, Any]) -> Iterator[Change]:
     change = "drop_if_exists" if fields["ifExists"] else "drop"
     for path in fields["columnsToDrop"]:
         yield change, path, None
 
 
-def _renamed(fields: Mapping[str, Any]) -> Iterator[Change]:
+def _rename_column(fields: Mapping[str, Any]) -> Iterator[Change]:
     yield "rename", fields["column"], fields["newName"]
 
 
 CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Change]]] = {
-    "AddColumns": _added,
-    "AlterColumns": _altered,
-    "DropColumns": _dropped,
-    "RenameColumn": _renamed,
+    "AddColumns": _add_columns,
+    "AlterColumns": _alter_columns,
+    "DropColumns": _drop_columns,
+    "RenameColumn": _rename_column,
 }
 """Classes of Spark plans that alter columns -> functions that convert their fields to changes.
 
@@ -75,8 +75,10 @@ paired with the nullability of the column.
 """
 
 
-def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> tables.Table:
-    """Alter the table of ``asked`` in a single commit, and return it.
+def alter(
+    options: SourceOptions, changes: Sequence[tuple[str, Sequence[str], Any]]
+) -> tables.Table:
+    """Alter the table of ``options`` in a single commit, and return it.
 
     ``changes``: (kind, path of a column, new value):
 
@@ -89,8 +91,8 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
 
     Raises Invalid for a column that does not exist, and otherwise as :meth:`mdt.Table.alter` does.
     """
-    write_frame.require_newest(asked)
-    table = write_frame.opened(asked)
+    write_frame.require_newest(options)
+    table = write_frame.open_for_writing(options)
     arguments: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
     names = list(table.schema.names)
     for change, path, new in changes:
@@ -103,17 +105,17 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
 
 
 def alter_options(
-    asked: Words, changes: Mapping[str, str | None]
+    options: SourceOptions, changes: Mapping[str, str | None]
 ) -> tuple[tables.Table, list[str]]:
-    """Change options of the table of ``asked``, None to the default; return it and all accepted
+    """Change options of the table of ``options``, None to the default; return it and all accepted
     names of these options in lower case.
 
     Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, invalid values, and options
     that are fixed at creation.
     """
-    write_frame.require_newest(asked)
+    write_frame.require_newest(options)
     changed = changed_options(changes)
-    table = write_frame.opened(asked)
+    table = write_frame.open_for_writing(options)
     table.alter(options=changes)
     names: list[str] = []
     for name in changed:
@@ -122,28 +124,28 @@ def alter_options(
 
 
 def _collect(
-    wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any
+    arguments: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any
 ) -> None:
     """Add one change to the arguments of ``Table.alter`` and apply it to the column ``names``."""
     name, is_column = _text(path), len(path) == 1
     if change == "add":
-        wanted["add"][name] = new.type if new.nullable else new
+        arguments["add"][name] = new.type if new.nullable else new
         if is_column:
             names.append(path[0])
     elif change == "widen":
-        wanted["widen"][name] = new.type
+        arguments["widen"][name] = new.type
     elif change == "rename":
-        wanted["rename"][name] = new
+        arguments["rename"][name] = new
         names[:] = [new if is_column and each == name else each for each in names]
     elif change == "nullable":
-        wanted["nullable"].append(name)
+        arguments["nullable"].append(name)
     elif change == "drop" or (change == "drop_if_exists" and path[0] in names):
-        wanted["drop"].append(name)
+        arguments["drop"].append(name)
         names[:] = [each for each in names if not is_column or each != name]
     elif change == "place":
         _place(names, path, new)
         # Table.alter refuses duplicate names.
-        wanted["reorder"] = list(dict.fromkeys(names))
+        arguments["reorder"] = list(dict.fromkeys(names))
     elif change == "comment" and path[0] not in names:
         raise _no_column(path[0], names)
 

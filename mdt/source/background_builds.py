@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Build:
     table: Table
     spark: SparkSession
     advised: bool
@@ -31,7 +31,7 @@ class _Wish:
 class Builder:
     """Builds indexes in a thread that runs while there is work. Thread-safe."""
 
-    _wishes: dict[str, _Wish] = field(default_factory=dict)
+    _builds: dict[str, _Build] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _busy: bool = False
 
@@ -40,7 +40,7 @@ class Builder:
         that its queries need.
         """
         with self._changed:
-            self._wishes[table.path] = _Wish(table, spark, advised)
+            self._builds[table.path] = _Build(table, spark, advised)
             if not self._busy:
                 self._busy = True
                 threading.Thread(target=self._run, name="mdt-index-builder", daemon=True).start()
@@ -51,16 +51,16 @@ class Builder:
             return self._changed.wait_for(lambda: not self._busy, timeout)
 
     def _run(self) -> None:
-        while (wish := self._next()) is not None:
+        while (build := self._next()) is not None:
             try:
-                _fulfil(wish)
+                _run_build(build)
             except Exception as error:  # noqa: BLE001 - sessions end, third-party indexes fail; costs time, never rows
-                logs.SERVICE.warning("%s: building indexes failed: %s", wish.table.path, error)
+                logs.SERVICE.warning("%s: building indexes failed: %s", build.table.path, error)
 
-    def _next(self) -> _Wish | None:
+    def _next(self) -> _Build | None:
         with self._changed:
-            if self._wishes:
-                return self._wishes.pop(next(iter(self._wishes)))
+            if self._builds:
+                return self._builds.pop(next(iter(self._builds)))
             self._busy = False
             self._changed.notify_all()
             return None
@@ -72,10 +72,10 @@ def builder() -> Builder:
     return Builder()
 
 
-def _fulfil(wish: _Wish) -> None:
+def _run_build(build: _Build) -> None:
     # The writer continues to use its own table object in another thread.
-    table = wish.table.anew()
-    if wish.advised:
+    table = build.table.anew()
+    if build.advised:
         for advice in table.advise():
             if advice.action == "create":
                 _create(table, advice.index)
@@ -84,7 +84,7 @@ def _fulfil(wish: _Wish) -> None:
         int(live.files.numpy("block_length")[live.live].sum()) > table.options.spark_local_bytes_max
     )
     if is_large:
-        table.build_indexes(spark=wish.spark)
+        table.build_indexes(spark=build.spark)
     else:
         table.build_indexes()
 

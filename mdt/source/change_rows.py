@@ -18,7 +18,7 @@ from mdt.errors import Conflict, MdtError, Unsupported
 from mdt.filters.named_column import col
 from mdt.filters.where import parse_where
 from mdt.source import write_frame
-from mdt.source.option_keywords import Words
+from mdt.source.option_keywords import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
     from mdt.write.result import WriteResult
 
 
-def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[int]]:
-    """Execute a statement on the table of ``asked``; return the table and its counts.
+def change(options: SourceOptions, statement: Statement) -> tuple[tables.Table, Sequence[int]]:
+    """Execute a statement on the table of ``options``; return the table and its counts.
 
     DELETE and UPDATE return the number of changed rows; MERGE returns all, updated, deleted and
     inserted rows. Raises Invalid or Unsupported, without writing, if the statement cannot be
     executed exactly. Raises Conflict if other writers changed the rows too often.
     """
-    write_frame.require_newest(asked)
-    table = write_frame.opened(asked)
-    result = _plainly(table, statement) or _by_edits(table, statement)
+    write_frame.require_newest(options)
+    table = write_frame.open_for_writing(options)
+    result = _by_condition(table, statement) or _by_edits(table, statement)
     affected = result.updated + result.deleted + result.inserted
     if statement.kind == "MERGE":
         return table, (affected, result.updated, result.deleted, result.inserted)
     return table, (affected,)
 
 
-def _plainly(table: tables.Table, statement: Statement) -> WriteResult | None:
+def _by_condition(table: tables.Table, statement: Statement) -> WriteResult | None:
     """Execute a statement of exact tests and constants. Return None for other statements."""
     plain = statement.plain(table.schema.names)
     if plain is None or not _is_exact(table, plain):
         return None
     if statement.kind == "DELETE":
         return table.delete_where(plain.where)
-    if not plain.values.keys().isdisjoint(_moving(table.definition)):
+    if not plain.values.keys().isdisjoint(_movable_columns(table.definition)):
         return None
     return table.update_where(values=plain.values, where=plain.where)
 
 
-def _is_exact(table: tables.Table, said: Plain) -> bool:
+def _is_exact(table: tables.Table, plain: Plain) -> bool:
     try:
-        parse_where(said.where, table.definition.schema)
+        parse_where(plain.where, table.definition.schema)
     except MdtError:
         return False
     return True
 
 
-def _moving(definition: TableDefinition) -> tuple[str, ...]:
+def _movable_columns(definition: TableDefinition) -> tuple[str, ...]:
     """Return the settable columns that determine a row's location: the partition columns if rows
     may move.
     """
@@ -79,7 +79,7 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
     fixed = [
         name
         for name in (*definition.key, *definition.partition_by)
-        if name not in _moving(definition)
+        if name not in _movable_columns(definition)
     ]
     if definition.keys_repeat:
         raise Unsupported(
@@ -96,7 +96,7 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
     for attempt in range(1, table.options.commit_attempts + 1):
         seq = table.snapshot().seq
         try:
-            return _merged(table.resting_on(seq), statement.edits(seq), None, clauses)
+            return _apply_edits(table.resting_on(seq), statement.edits(seq), None, clauses)
         except Conflict:
             if attempt == table.options.commit_attempts:
                 raise
@@ -116,12 +116,12 @@ def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> 
         return None
     clauses = statement.clauses(names, fixed, True)
     try:
-        return _merged(table, statement.edits(0), names, clauses)
+        return _apply_edits(table, statement.edits(0), names, clauses)
     except late.spark_statement.FAILURES:
         return None
 
 
-def _merged(
+def _apply_edits(
     table: tables.Table, edits: DataFrame, on: Sequence[str] | None, clauses: Sequence[EditClause]
 ) -> WriteResult:
     """Apply edits with a merge. ``on``: columns that identify rows, or None for the record key,
@@ -136,11 +136,11 @@ def _merged(
         elif clause.action == "delete":
             merge = merge.when_matched(condition).delete()
         else:
-            merge = merge.when_matched(condition).update(values or _as_it_is(table.definition))
+            merge = merge.when_matched(condition).update(values or _no_change(table.definition))
     return merge.execute()
 
 
-def _as_it_is(definition: TableDefinition) -> dict[str, Any]:
+def _no_change(definition: TableDefinition) -> dict[str, Any]:
     """Return an assignment without effect, such as ``SET id = id``. The row still counts as
     changed.
     """

@@ -27,7 +27,7 @@ from mdt.source import (
     statements,
     write_frame,
 )
-from mdt.source.option_keywords import Words
+from mdt.source.option_keywords import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,32 +56,34 @@ Answer = tuple[tables.Table, pa.Table | Sequence[str]]
 """The table, and rows or catalog changes: its new columns, and the options to remove."""
 
 
-def statement_of(kind: str, given: Mapping[str, Any]) -> Statement:
+def statement_of(kind: str, message: Mapping[str, Any]) -> Statement:
     """Return a statement of the JVM."""
-    return Statement(kind, given["table"], given["schema"], given["types"], given["fields"])
+    return Statement(kind, message["table"], message["schema"], message["types"], message["fields"])
 
 
 def columns(statement: Statement) -> pa.Schema:
     """Return the columns of a statement's answer. Raises Unsupported for a refused statement."""
     kind = statement.kind
-    if kind not in _CARRIED_OUT or statement.fields.get("asSerde"):
+    if kind not in _HANDLERS or statement.fields.get("asSerde"):
         raise statements.refusal(kind)
     if kind in alter_table.CHANGES:
         list(alter_table.CHANGES[kind](statement.fields))
-    return _ANSWERS.get(kind, _NOTHING)
+    return _ANSWER_COLUMNS.get(kind, _NOTHING)
 
 
-def carry_out(
-    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+def execute(
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    """Execute a statement on the table of ``asked``.
+    """Execute a statement on the table of ``options``.
 
     Raises as :meth:`mdt.Table.alter`, :meth:`mdt.Table.delete_partition` and :func:`mdt.open` do.
     """
-    return _CARRIED_OUT[statement.kind](asked, statement, spark, reads)
+    return _HANDLERS[statement.kind](options, statement, spark, reads)
 
 
-def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings) -> Answer:
+def _alter(
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
     of_json = late.spark_schema.of_json
     before = of_json(statement.schema)
     comments = {
@@ -90,7 +92,7 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
     exact, names = late.spark_session.is_case_sensitive(spark), before.names
     changes = []
     for change, path, new in alter_table.CHANGES[statement.kind](statement.fields):
-        column = _spelled(path[0], names, exact)
+        column = _resolve_case(path[0], names, exact)
         if change in ("add", "widen"):
             type, nullable = new
             schema = of_json(type)
@@ -101,11 +103,11 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
         elif change == "comment":
             comments[column] = new
         elif change == "place" and new is not None:
-            new = _spelled(new, names, exact)
+            new = _resolve_case(new, names, exact)
         elif change == "rename" and len(path) == 1 and column in comments:
             comments[new] = comments[column]
         changes.append((change, [column, *path[1:]], new))
-    table = alter_table.alter(asked, changes)
+    table = alter_table.alter(options, changes)
     after = read_frame.snapshot(spark, table, False, SNAPSHOT, reads=reads).schema
     for field in after:
         if field.name in comments:
@@ -113,7 +115,7 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
     return table, [after.json()]
 
 
-def _spelled(name: str, columns: Sequence[str], exact: bool) -> str:
+def _resolve_case(name: str, columns: Sequence[str], exact: bool) -> str:
     """Return the column of ``columns`` that ``name`` refers to, or ``name`` if there is none.
     ``exact``: True if names are case-sensitive.
     """
@@ -123,58 +125,60 @@ def _spelled(name: str, columns: Sequence[str], exact: bool) -> str:
 
 
 def _alter_options(
-    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
     fields = statement.fields
     if "properties" in fields:
         changes = fields["properties"]
     else:
         changes = dict.fromkeys(fields["propertyKeys"])
-    table, names = alter_table.alter_options(asked, changes)
+    table, names = alter_table.alter_options(options, changes)
     return table, ["", *names]
 
 
 def _show_create(
-    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    write_frame.require_newest(asked)
-    table = write_frame.opened(asked)
+    write_frame.require_newest(options)
+    table = write_frame.open_for_writing(options)
     fields = json.loads(statement.schema)["fields"]
     columns = [
         (field["name"], type, field["metadata"].get("comment", ""))
         for field, type in zip(fields, statement.types, strict=True)
     ]
-    return table, create_statement.create_statement(table, asked.path, statement.table, columns)
+    return table, create_statement.create_statement(table, options.path, statement.table, columns)
 
 
 def _show_partitions(
-    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    table = read_frame.opened(asked.path, asked.options, asked.storage or None, None)
+    table = read_frame.open_shared(options.path, options.options, options.storage or None, None)
     snapshot = table.snapshot()
     paths = paths_with(snapshot, statement.fields["spec"] or {})
     return table, pa.table([hive_names(snapshot.definition, paths)], _PARTITIONS)
 
 
 def _drop_partitions(
-    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
     fields = statement.fields
-    return _delete(asked, fields["specs"], fields["ifExists"], "use IF EXISTS to ignore it", spark)
+    return _delete(
+        options, fields["specs"], fields["ifExists"], "use IF EXISTS to ignore it", spark
+    )
 
 
 def _truncate(
-    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+    options: SourceOptions, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
     spec = statement.fields["partitionSpec"]
     if spec is None:
-        table, _ = procedures.call(asked, "truncate", [], spark)
+        table, _ = procedures.call(options, "truncate", [], spark)
         return table, _NOTHING.empty_table()
-    return _delete(asked, [spec], False, "SHOW PARTITIONS lists partitions with rows", spark)
+    return _delete(options, [spec], False, "SHOW PARTITIONS lists partitions with rows", spark)
 
 
 def _delete(
-    asked: Words,
+    options: SourceOptions,
     specs: Sequence[Mapping[str, str | None]],
     may_lack: bool,
     hint: str,
@@ -183,16 +187,20 @@ def _delete(
     """Delete the partitions with the values of ``specs``. Raises Invalid for a partition without
     rows unless ``may_lack``.
     """
-    snapshot = read_frame.opened(asked.path, asked.options, asked.storage or None, None).snapshot()
+    snapshot = read_frame.open_shared(
+        options.path, options.options, options.storage or None, None
+    ).snapshot()
     for spec in specs:
         if not paths_with(snapshot, spec) and not may_lack:
             raise Invalid(f"there is no partition {json.dumps(spec)}", hint=hint)
     arguments = [("partitions", json.dumps(specs))]
-    table, _ = procedures.call(asked, "delete_partition", arguments, spark)
+    table, _ = procedures.call(options, "delete_partition", arguments, spark)
     return table, _NOTHING.empty_table()
 
 
-_CARRIED_OUT: Mapping[str, Callable[[Words, Statement, SparkSession, SparkSettings], Answer]] = {
+_HANDLERS: Mapping[
+    str, Callable[[SourceOptions, Statement, SparkSession, SparkSettings], Answer]
+] = {
     **dict.fromkeys(alter_table.CHANGES, _alter),
     "SetTableProperties": _alter_options,
     "UnsetTableProperties": _alter_options,
@@ -202,4 +210,4 @@ _CARRIED_OUT: Mapping[str, Callable[[Words, Statement, SparkSession, SparkSettin
     "TruncateTableCommand": _truncate,
 }
 """Supported statements. All others are refused (:mod:`mdt.source.statements`)."""
-_ANSWERS = {"ShowCreateTable": create_statement.SCHEMA, "ShowPartitionsCommand": _PARTITIONS}
+_ANSWER_COLUMNS = {"ShowCreateTable": create_statement.SCHEMA, "ShowPartitionsCommand": _PARTITIONS}

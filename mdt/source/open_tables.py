@@ -42,12 +42,12 @@ class _Open:
 
 
 @in_session
-def opened() -> Guarded[OrderedDict[_Key, _Open]]:
+def open_table_cache() -> Guarded[OrderedDict[_Key, _Open]]:
     """Return the open tables of this process, the last used at the end."""
     return Guarded(OrderedDict())
 
 
-def known(
+def open_shared(
     path: Any,
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -62,14 +62,14 @@ def known(
         return tables.open(path, options, storage_options=storage_options)
     storage = open_storage(path, storage_options=storage_options)
     key = storage.url, _texts(canonical(options)), _texts(storage_options or {})
-    with opened() as open_tables:
+    with open_table_cache() as open_tables:
         cached = open_tables.get(key)
         if cached is not None:
             open_tables.move_to_end(key)
-    if cached is not None and _goes_on(cached.table, storage):
+    if cached is not None and _is_current(cached.table, storage):
         return cached.table
     table = tables.open(path, options, storage_options=storage_options)
-    if cached is not None and _are_same(cached.table, table):
+    if cached is not None and _is_continuation(cached.table, table):
         return cached.table
     _keep(key, table)
     return table
@@ -77,7 +77,7 @@ def known(
 
 def relations_of(table: tables.Table) -> Relations | None:
     """Return the relations shared by frames of an open table, or None if it is not cached."""
-    with opened() as open_tables:
+    with open_table_cache() as open_tables:
         return next(
             (entry.relations for entry in open_tables.values() if entry.table is table), None
         )
@@ -85,7 +85,7 @@ def relations_of(table: tables.Table) -> Relations | None:
 
 def _keep(key: _Key, table: tables.Table) -> None:
     newest = _Open(table, late.spark_frame.Relations(), len(table.snapshot()))
-    with opened() as open_tables:
+    with open_table_cache() as open_tables:
         open_tables[key] = newest
         open_tables.move_to_end(key)
         excess = sum(entry.files for entry in open_tables.values()) - OPEN_FILES_MAX
@@ -95,13 +95,13 @@ def _keep(key: _Key, table: tables.Table) -> None:
 
 def _forget_stopped() -> None:
     """Release sessions that were stopped."""
-    with opened() as open_tables:
+    with open_table_cache() as open_tables:
         entries = list(open_tables.values())
     for entry in entries:
         entry.relations.forget_stopped()
 
 
-def _goes_on(table: tables.Table, storage: Storage) -> bool:
+def _is_current(table: tables.Table, storage: Storage) -> bool:
     """Return True if the newest commit known to ``table`` is in the log and the table can still be
     read.
 
@@ -116,7 +116,7 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
     return False
 
 
-def _are_same(before: tables.Table, now: tables.Table) -> bool:
+def _is_continuation(before: tables.Table, now: tables.Table) -> bool:
     """Return True if ``now`` has all commits that ``before`` knows and the table can still be read.
 
     The table of ``before`` may be deleted, or replaced by an older copy with other later commits.

@@ -17,7 +17,7 @@ from mdt.stores.storage import hadoop_path
 
 INCREMENTAL = "incremental"
 
-WITHOUT_MEANING = (
+IGNORED = (
     "path",
     "serialization.format",
     "checkpointlocation",
@@ -50,22 +50,22 @@ _KEY_GENERATORS = (
 
 
 @dataclass(slots=True, kw_only=True)
-class Words(CallOptions):
+class SourceOptions(CallOptions):
     """The options of one read or write by name, and of its table.
 
     options: Options as in :class:`mdt.config.Options`.
     storage: Options of the store.
     metadata: Metadata of commits.
-    made_as, made_with: ``table`` and ``options`` for a new table, including those of the session
-        (:mod:`mdt.source.settings`).
+    create_arguments, create_options: ``table`` and ``options`` for a new table, including those of
+        the session (:mod:`mdt.source.settings`).
     """
 
     path: str
     options: dict[str, str] = field(default_factory=dict)
     storage: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
-    made_as: dict[str, Any] = field(default_factory=dict)
-    made_with: dict[str, str] = field(default_factory=dict)
+    create_arguments: dict[str, Any] = field(default_factory=dict)
+    create_options: dict[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> dict[str, Any]:
@@ -78,8 +78,8 @@ class Words(CallOptions):
         return arguments
 
 
-def words(given: Mapping[str, str]) -> Words:
-    """Parse the options in ``given``. Names are case-insensitive.
+def parse_options(texts: Mapping[str, str]) -> SourceOptions:
+    """Parse the options in ``texts``. Names are case-insensitive.
 
     Raises Invalid for an unknown option, with the nearest name as a hint, for an option given under
     two names with different values, and for invalid values. Raises Unsupported for features of
@@ -89,13 +89,13 @@ def words(given: Mapping[str, str]) -> Words:
     >>> parsed.path, parsed.table, parsed.options
     ('trips', {'key': ('id',)}, {'mdt.compression': 'zstd'})
     """
-    options = {name.lower(): text for name, text in given.items()}
+    options = {name.lower(): text for name, text in texts.items()}
     if "path" not in options:
         hint = 'set it with .load("trips") or the option path'
         if "paths" in options:
             hint = "load one table at a time"
         raise Invalid("the path of the table is missing", hint=hint)
-    parsed = Words(path=hadoop_path(options["path"]))
+    parsed = SourceOptions(path=hadoop_path(options["path"]))
     of_call: dict[str, str] = {}
     for name, text in options.items():
         if name in CALL_OPTIONS:
@@ -107,18 +107,18 @@ def words(given: Mapping[str, str]) -> Words:
             parsed.metadata[name.removeprefix(METADATA)] = text
         elif name in OPTIONS:
             parsed.options[name] = text
-        elif name in _CHECKED:
-            _CHECKED[name](name, text)
-        elif name not in WITHOUT_MEANING:
-            hint = suggestion(name, [*CALL_OPTIONS, *OPTIONS, *_CHECKED])
+        elif name in _CHECKS:
+            _CHECKS[name](name, text)
+        elif name not in IGNORED:
+            hint = suggestion(name, [*CALL_OPTIONS, *OPTIONS, *_CHECKS])
             raise Invalid(f"unknown option {name!r}", hint=hint)
     for member, value in CALL_OPTIONS.read(of_call).items():
         setattr(parsed, member, value)
-    parsed.made_as, parsed.made_with = parsed.table, dict(parsed.options)
+    parsed.create_arguments, parsed.create_options = parsed.table, dict(parsed.options)
     return parsed
 
 
-def of_machine(names: Iterable[str]) -> list[str]:
+def machine_options(names: Iterable[str]) -> list[str]:
     """Return the options among ``names`` with machine scope (:data:`mdt.option.Scope`)."""
     machine_names = []
     for name in names:
@@ -143,7 +143,7 @@ def _refuse_key_generator(name: str, text: str) -> None:
         )
 
 
-_CHECKED: Mapping[str, Callable[[str, str], None]] = {
+_CHECKS: Mapping[str, Callable[[str, str], None]] = {
     "hoodie.table.cdc.enabled": _refuse_change_files,
     "hoodie.datasource.query.incremental.format": _refuse_change_files,
     "hoodie.datasource.write.keygenerator.class": _refuse_key_generator,

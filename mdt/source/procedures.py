@@ -23,7 +23,7 @@ from mdt.services.indexing.statistics import STATISTICS
 from mdt.services.layout.cluster_table import ClusterResult
 from mdt.services.reclaiming.cleaning import CleanReport
 from mdt.source import write_frame
-from mdt.source.option_keywords import Words
+from mdt.source.option_keywords import SourceOptions
 from mdt.table import Table
 from mdt.write.result import WriteResult
 
@@ -84,7 +84,7 @@ _TYPES: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool
 
 def columns(name: str) -> pa.Schema:
     """Return the columns of a procedure's answer. Raises Invalid for an unknown procedure."""
-    kind = _RESULTS.get(_known(name), WriteResult)
+    kind = _RESULTS.get(_procedure_name(name), WriteResult)
     if isinstance(kind, pa.Schema):
         return kind
     hints = get_type_hints(kind)
@@ -92,37 +92,37 @@ def columns(name: str) -> pa.Schema:
 
 
 def call(
-    asked: Words, name: str, given: Sequence[tuple[str, str | None]], spark: Any
+    options: SourceOptions, name: str, pairs: Sequence[tuple[str, str | None]], spark: Any
 ) -> tuple[Table, pa.Table]:
-    """Call a procedure on the table of ``asked``; return the table and the answer with the columns
-    of :func:`columns`.
+    """Call a procedure on the table of ``options``; return the table and the answer with the
+    columns of :func:`columns`.
 
-    ``given``: (name, value) of each argument. The name is empty for a positional argument. A null
+    ``pairs``: (name, value) of each argument. The name is empty for a positional argument. A null
     value counts as omitted. ``spark``: the session, for procedures that run in its tasks on
     request. Raises Invalid for unknown procedures and wrong arguments, and the errors of the
     method.
     """
-    write_frame.require_newest(asked)
-    parameters = PROCEDURES[_known(name)]
-    arguments = _arguments(name, parameters, given)
+    write_frame.require_newest(options)
+    parameters = PROCEDURES[_procedure_name(name)]
+    arguments = _arguments(name, parameters, pairs)
     if "spark" in parameters:
         arguments["spark"] = spark if arguments.get("spark") else None
-    table = write_frame.opened(asked)
+    table = write_frame.open_for_writing(options)
     method = getattr(table, name)
     _require_all(name, method, arguments)
     return table, _answer(columns(name), method(**arguments))
 
 
-def _known(name: str) -> str:
+def _procedure_name(name: str) -> str:
     return one_of("the procedure", name, tuple(PROCEDURES))
 
 
-def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def _require_all(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise Invalid for a missing argument without a default."""
     needed = [
         word
         for word, parameter in signature(method).parameters.items()
-        if parameter.default is parameter.empty and word not in given
+        if parameter.default is parameter.empty and word not in arguments
     ]
     if needed:
         raise Invalid(
@@ -132,10 +132,10 @@ def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]
 
 
 def _arguments(
-    name: str, parameters: Mapping[str, _Parser], given: Sequence[tuple[str, str | None]]
+    name: str, parameters: Mapping[str, _Parser], pairs: Sequence[tuple[str, str | None]]
 ) -> dict[str, Any]:
     words, arguments = list(parameters), dict[str, Any]()
-    for place, (keyword, text) in enumerate(given):
+    for place, (keyword, text) in enumerate(pairs):
         if not keyword and place >= len(words):
             raise Invalid(
                 f"mdt.{name} takes {len(words) + 1} arguments", hint=f"table, {', '.join(words)}"

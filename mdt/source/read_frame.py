@@ -12,14 +12,14 @@ from mdt.errors import Invalid, Unsupported
 from mdt.metadata.snapshot.as_of import Point
 from mdt.query import SNAPSHOT, view_for
 from mdt.source import open_tables
-from mdt.source.option_keywords import INCREMENTAL, Words
+from mdt.source.option_keywords import INCREMENTAL, SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-def opened(
+def open_shared(
     path: Any,
     options: Mapping[str, Any] | None,
     storage_options: Mapping[str, object] | None,
@@ -30,7 +30,7 @@ def opened(
     """
     if as_of is not None:
         return tables.open(path, options, storage_options=storage_options, as_of=as_of)
-    return open_tables.known(path, options, storage_options)
+    return open_tables.open_shared(path, options, storage_options)
 
 
 def snapshot(
@@ -61,20 +61,20 @@ def snapshot(
 
 def frame(
     spark: SparkSession,
-    asked: Words,
+    options: SourceOptions,
     columns: StructType | None = None,
     *,
     reads: SparkSettings | None = None,
 ) -> DataFrame:
-    """Return the frame for the options ``asked``. ``columns``: the columns that Spark expects.
+    """Return the frame for the options ``options``. ``columns``: the columns that Spark expects.
     ``reads``: as for :func:`snapshot`.
 
     Incremental reads and changes end at the newest commit at the time of the call, unless the
     options name another. Raises Invalid for options that cannot be combined, and the errors of
     opening and reading.
     """
-    _check(asked)
-    if columns is not None and asked.since is not None:
+    _check(options)
+    if columns is not None and options.since is not None:
         # Spark caches the relation of a catalog table without regard to the query's options.
         raise Unsupported(
             "the option since is not supported for catalog tables and with an explicit schema",
@@ -83,56 +83,56 @@ def frame(
                 " VIEW … USING mdt OPTIONS (path …, since …)"
             ),
         )
-    table = opened(asked.path, asked.options, asked.storage or None, asked.as_of)
-    if asked.changes is not None:
-        assert asked.since is not None, "checked"
-        rows = table.changes(asked.since, asked.until, mode=asked.changes).to_spark(spark)
-    elif asked.since is not None:
-        rows = table.scan(since=asked.since, until=asked.until).to_spark(spark)
+    table = open_shared(options.path, options.options, options.storage or None, options.as_of)
+    if options.changes is not None:
+        assert options.since is not None, "checked"
+        rows = table.changes(options.since, options.until, mode=options.changes).to_spark(spark)
+    elif options.since is not None:
+        rows = table.scan(since=options.since, until=options.until).to_spark(spark)
     else:
-        is_pinned = asked.as_of is not None
-        rows = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, reads=reads)
+        is_pinned = options.as_of is not None
+        rows = snapshot(spark, table, is_pinned, options.query_type or SNAPSHOT, reads=reads)
     if columns is not None:
         _require(columns, rows, table)
     return rows
 
 
-def _check(asked: Words) -> None:
+def _check(options: SourceOptions) -> None:
     """Raise Invalid for options that cannot be combined."""
-    is_range = asked.since is not None
-    if asked.query_type == INCREMENTAL and not is_range:
+    is_range = options.since is not None
+    if options.query_type == INCREMENTAL and not is_range:
         raise Invalid(
             "an incremental query requires the option since",
             hint="set since to the point after which commits are read",
         )
-    if asked.query_type not in (None, INCREMENTAL) and is_range:
+    if options.query_type not in (None, INCREMENTAL) and is_range:
         raise Invalid(
-            f"the query type {asked.query_type} cannot be combined with since",
+            f"the query type {options.query_type} cannot be combined with since",
             hint="remove one of them",
         )
-    if (asked.changes is not None or asked.until is not None) and not is_range:
+    if (options.changes is not None or options.until is not None) and not is_range:
         raise Invalid(
             "the options changes and until require since",
             hint="set since to the point after which commits are read",
         )
-    if asked.as_of is not None and is_range:
+    if options.as_of is not None and is_range:
         raise Invalid(
             "as_of and since cannot be combined",
             hint="use since and until for a range, or as_of for a state",
         )
 
 
-def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None:
+def _require(columns: StructType, rows: DataFrame, table: tables.Table) -> None:
     """Raise Invalid if the expected columns match neither the current nor an older schema version.
 
     The catalog stores the columns that a table had when it was created there.
     """
     expected = _simple(columns)
-    if expected != _simple(found.schema) and expected not in map(
+    if expected != _simple(rows.schema) and expected not in map(
         _simple, late.spark_frame.spark_versions(table.definition)
     ):
         raise Invalid(
-            f"the columns of the table are {found.schema.simpleString()}, not"
+            f"the columns of the table are {rows.schema.simpleString()}, not"
             f" {columns.simpleString()}",
             hint="remove the schema: the table provides it",
         )

@@ -15,13 +15,13 @@ from mdt import late
 from mdt.arguments import nearest
 from mdt.config import CALL_OPTIONS, IN_KEY_INDEX, OPTIONS, SPARK_SETTINGS, SparkSettings, canonical
 from mdt.errors import Invalid
-from mdt.source.option_keywords import METADATA, Words
+from mdt.source.option_keywords import METADATA, SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX = "spark.mdt."
-OF_NEW_TABLES = ("table_type", "key_index", "scope", "indexes")
+NEW_TABLE_OPTIONS = ("table_type", "key_index", "scope", "indexes")
 """Options of new tables. Existing tables keep their own."""
 
 _KEY_INDEX = ("key_index", "scope")
@@ -31,37 +31,37 @@ _KEY_INDEX = ("key_index", "scope")
 class Settings:
     """The settings of a session.
 
-    table, made: Arguments and options for new tables.
+    table, create_options: Arguments and options for new tables.
     options: Options of all tables.
     metadata: Metadata of commits.
     reads: Settings that are not table options, such as read settings.
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
-    made: Mapping[str, str] = field(default_factory=dict)
+    create_options: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     reads: SparkSettings = field(default_factory=SparkSettings)
 
-    def under(self, asked: Words) -> Words:
-        """Return ``asked`` with the session's settings as defaults."""
-        call_options = canonical(asked.options)
-        table, made = dict(self.table), dict(self.made)
+    def apply_defaults(self, call: SourceOptions) -> SourceOptions:
+        """Return ``call`` with the session's settings as defaults."""
+        call_options = canonical(call.options)
+        table, made = dict(self.table), dict(self.create_options)
         if not call_options.keys().isdisjoint(IN_KEY_INDEX):
             _drop(table, _KEY_INDEX)
             _drop(made, IN_KEY_INDEX)
-        if not asked.table.keys().isdisjoint(_KEY_INDEX):
+        if not call.table.keys().isdisjoint(_KEY_INDEX):
             _drop(made, IN_KEY_INDEX)
         options = {**self.options, **call_options}
         return replace(
-            asked,
-            made_as=table | asked.table,
-            made_with=made | options,
+            call,
+            create_arguments=table | call.table,
+            create_options=made | options,
             options=options,
-            metadata={**self.metadata, **asked.metadata},
+            metadata={**self.metadata, **call.metadata},
         )
 
-    def over(self, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def merge_options(self, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return options for an existing table, with the session's options as defaults."""
         if not self.options:
             return options
@@ -80,8 +80,8 @@ def settings_of(spark: SparkSession) -> Settings:
     return parse(late.spark_session.settings(spark, PREFIX))
 
 
-def parse(given: Mapping[str, str]) -> Settings:
-    """Parse the settings in ``given``; see :func:`settings_of`.
+def parse(texts: Mapping[str, str]) -> Settings:
+    """Parse the settings in ``texts``; see :func:`settings_of`.
 
     >>> settings = parse(
     ...     {
@@ -90,16 +90,16 @@ def parse(given: Mapping[str, str]) -> Settings:
     ...         "spark.mdt.compression": "zstd",
     ...     }
     ... )
-    >>> settings.table, settings.made, settings.options
+    >>> settings.table, settings.create_options, settings.options
     ({'indexes': ('bitmap(city)',)}, {'mdt.hive.style': 'false'}, {'mdt.compression': 'zstd'})
     """
     table: dict[str, Any] = {}
     options: dict[str, str] = {}
     session_values: dict[str, str] = {}
     metadata: dict[str, str] = {}
-    for name, text in given.items():
+    for name, text in texts.items():
         word = name.removeprefix(PREFIX)
-        if word in OF_NEW_TABLES:
+        if word in NEW_TABLE_OPTIONS:
             table[word] = CALL_OPTIONS.find(word).parse(text, name)
         elif name in SPARK_SETTINGS:
             session_values[name] = text
@@ -108,7 +108,7 @@ def parse(given: Mapping[str, str]) -> Settings:
         elif f"mdt.{word}" in OPTIONS:
             options[f"mdt.{word}"] = text
         else:
-            raise Invalid(f"unknown setting {name!r}", hint=nearest(name, known()))
+            raise Invalid(f"unknown setting {name!r}", hint=nearest(name, setting_names()))
     read = SPARK_SETTINGS.read(session_values)
     read.pop("explain", None)  # validated here, read by the JVM when it plans a query
     if read.get("indexes_auto"):
@@ -122,7 +122,7 @@ def parse(given: Mapping[str, str]) -> Settings:
     return Settings(table, made, options, metadata, SparkSettings(**read))
 
 
-def known() -> list[str]:
+def setting_names() -> list[str]:
     """Return the names of all settings."""
     of_options = ["spark." + declared.name for declared in OPTIONS.options.values()]
-    return [*(PREFIX + word for word in OF_NEW_TABLES), *SPARK_SETTINGS, *of_options]
+    return [*(PREFIX + word for word in NEW_TABLE_OPTIONS), *SPARK_SETTINGS, *of_options]

@@ -26,7 +26,7 @@ from mdt.metadata.snapshot.as_of import seq_at
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import SNAPSHOT, Scan
 from mdt.source import read_frame, write_frame
-from mdt.source.option_keywords import INCREMENTAL, Words
+from mdt.source.option_keywords import INCREMENTAL, SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,41 +50,42 @@ class Stream:
     apply to streams.
     """
 
-    def __init__(self, asked: Words, reads: SparkSettings) -> None:
+    def __init__(self, options: SourceOptions, reads: SparkSettings) -> None:
         if (
-            asked.until is not None
-            or asked.as_of is not None
-            or asked.query_type not in (None, SNAPSHOT, INCREMENTAL)
+            options.until is not None
+            or options.as_of is not None
+            or options.query_type not in (None, SNAPSHOT, INCREMENTAL)
         ):
             raise Invalid(
                 "streaming reads do not accept until, as_of or this query type",
                 hint="set since to the point where the stream begins",
             )
-        if asked.changes is not None and asked.since is None:
+        if options.changes is not None and options.since is None:
             raise Invalid(
                 "a stream of changes requires the option since",
                 hint='set since to a commit, an instant, or "earliest"',
             )
-        self._asked = asked
+        self._options = options
         self._reads = reads.of_stream()
-        self._table = _opened(asked)
+        self._table = _open(options)
 
-    def columns(self, spark: SparkSession, said: StructType | None) -> StructType:
+    def columns(self, spark: SparkSession, declared: StructType | None) -> StructType:
         """Return the columns of the stream. Raises Invalid if they differ from the user's schema
-        ``said``.
+        ``declared``.
         """
         newest = self._table.metadata.cached_snapshot()
         schema = self._rows(spark, self._table, newest, newest.seq, newest.seq).schema
-        if said is not None and _simple(said) != _simple(schema):
+        if declared is not None and _simple(declared) != _simple(schema):
             raise Invalid(
-                f"the columns of the stream are {schema.simpleString()}, not {said.simpleString()}",
+                f"the columns of the stream are {schema.simpleString()}, not"
+                f" {declared.simpleString()}",
                 hint="remove the schema: the table provides it",
             )
         return schema
 
     def newest(self) -> str:
         """Return the offset of the newest commit, for streams that end with the available rows."""
-        return self._told(lambda table: _offset(table.snapshot()))
+        return self._with_reopen(lambda table: _offset(table.snapshot()))
 
     def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
         """Return the offset of the newest commit after ``start`` that changed rows, within the
@@ -93,7 +94,7 @@ class Stream:
         Raises Invalid if ``start`` is of another table, Expired if commits after it are no longer
         in the log.
         """
-        return self._told(partial(self._next, start, everything, last))
+        return self._with_reopen(partial(self._next, start, everything, last))
 
     def batch(
         self, spark: SparkSession, start: str | None, end: str, expected: StructType
@@ -106,22 +107,22 @@ class Stream:
         resumed, without reading it.
         """
         try:
-            return self._told(partial(self._batch, spark, start, end, expected))
+            return self._with_reopen(partial(self._batch, spark, start, end, expected))
         except MdtError as error:
             return late.spark_frame.unreadable(spark, error, expected)
 
-    def _told(self, ask: Callable[[tables.Table], T]) -> T:
+    def _with_reopen(self, ask: Callable[[tables.Table], T]) -> T:
         """Apply ``ask`` to the table. After an error, open the table again and repeat."""
         try:
             return ask(self._table)
         except MdtError:
-            self._table = _opened(self._asked)
+            self._table = _open(self._options)
             return ask(self._table)
 
     def _next(
         self, start: str | None, everything: bool, last: str | None, table: tables.Table
     ) -> str | None:
-        snapshot, options = table.snapshot(), self._asked
+        snapshot, options = table.snapshot(), self._options
         end = snapshot.seq if last is None else _seq(table, snapshot, last)
         begun = _begin(snapshot, options) if start is None else _seq(table, snapshot, start)
         if begun is None:
@@ -132,7 +133,7 @@ class Stream:
                 begun,
             )
         else:
-            last_seq = _limited(table, snapshot, options, begun, end)
+            last_seq = _last_within_limits(table, snapshot, options, begun, end)
         if last_seq <= begun:
             return None
         # A cleaned state cannot end a batch of rows. Its rows are in later states.
@@ -152,8 +153,8 @@ class Stream:
             table.metadata.cached_snapshot()
         )  # refreshed when the end of this batch was chosen
         until = _seq(table, snapshot, end)
-        begun = _begin(snapshot, self._asked) if start is None else _seq(table, snapshot, start)
-        if self._asked.changes is not None:
+        begun = _begin(snapshot, self._options) if start is None else _seq(table, snapshot, start)
+        if self._options.changes is not None:
             rows = self._rows(spark, table, snapshot, begun, until)
         else:
             rows = self._rows(spark, table, snapshot, begun, max(until, snapshot.retention.horizon))
@@ -178,13 +179,13 @@ class Stream:
         since: int | None,
         until: int,
     ) -> DataFrame:
-        if self._asked.changes is not None:
+        if self._options.changes is not None:
             assert since is not None, "checked when the stream began"
             return ChangeStream(
                 table.metadata,
                 since,
                 until,
-                self._asked.changes,
+                self._options.changes,
                 None,
                 None,
                 threads=table.options.threads("reader"),
@@ -206,10 +207,10 @@ class Sink:
     """
 
     def __init__(self) -> None:
-        self._kept: _Kept | None = None
+        self._cached: _OpenTable | None = None
 
     def write(
-        self, asked: Words, mode: str, number: tuple[str, int], rows: DataFrame
+        self, options: SourceOptions, mode: str, number: tuple[str, int], rows: DataFrame
     ) -> tables.Table:
         """Write the batch ``number``, (stream, batch), and return the table, created if it did not
         exist. A batch that the table already has is not written again.
@@ -217,19 +218,19 @@ class Sink:
         Raises Invalid if the output mode does not fit the operation, and as
         :func:`mdt.source.write_frame.write` does.
         """
-        cached, self._kept = self._kept, None  # stays None after an error
+        cached, self._cached = self._cached, None  # stays None after an error
         table = (
             cached.table
-            if cached is not None and cached.place == _place(asked) and cached.still_stands()
+            if cached is not None and cached.place == _place(options) and cached.is_current()
             else None
         )
-        written = _write(asked, mode, number, rows, table)
-        self._kept = _Kept.of(asked, written)
+        written = _write(options, mode, number, rows, table)
+        self._cached = _OpenTable.from_table(options, written)
         return written
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _OpenTable:
     """The table of the last batch. ``place``: the path and options that it was opened with.
     ``newest``: the newest commit that it knows.
     """
@@ -239,15 +240,15 @@ class _Kept:
     newest: CommitRecord
 
     @classmethod
-    def of(cls, asked: Words, table: tables.Table) -> _Kept | None:
+    def from_table(cls, options: SourceOptions, table: tables.Table) -> _OpenTable | None:
         """Return the table for reuse, or None if its newest commit is no longer in the log."""
         metadata = table.metadata
         newest = metadata.record(metadata.cached_snapshot().seq)
         if newest is None:
             return None
-        return cls(table, _place(asked), newest)
+        return cls(table, _place(options), newest)
 
-    def still_stands(self) -> bool:
+    def is_current(self) -> bool:
         """Return True if the newest commit is unchanged in the log, which proves that it is still
         the same table and state.
 
@@ -259,46 +260,52 @@ class _Kept:
         return False
 
 
-def _place(asked: Words) -> _Place:
-    return asked.path, dict(asked.options), dict(asked.storage)
+def _place(options: SourceOptions) -> _Place:
+    return options.path, dict(options.options), dict(options.storage)
 
 
 def _write(
-    asked: Words, mode: str, number: tuple[str, int], rows: DataFrame, table: tables.Table | None
+    options: SourceOptions,
+    mode: str,
+    number: tuple[str, int],
+    rows: DataFrame,
+    table: tables.Table | None,
 ) -> tables.Table:
     how = one_of("the output mode", mode, _MODES)
-    if how == "Complete" and asked.operation not in (None, _COMPLETE):
+    if how == "Complete" and options.operation not in (None, _COMPLETE):
         raise Invalid(
-            f"the output mode complete cannot be combined with the operation {asked.operation}",
+            f"the output mode complete cannot be combined with the operation {options.operation}",
             hint=f"remove the operation: it is always {_COMPLETE}",
         )
     if how == "Complete":
-        asked.operation = _COMPLETE
+        options.operation = _COMPLETE
     # Computing the rows of a stream twice may be expensive or give other rows.
     cached = rows.persist()
     try:
-        return write_frame.write(asked, "Append", cached, number, table)[0]
+        return write_frame.write(options, "Append", cached, number, table)[0]
     finally:
         cached.unpersist()
 
 
-def _opened(asked: Words) -> tables.Table:
-    return read_frame.opened(asked.path, asked.options, asked.storage or None, None)
+def _open(options: SourceOptions) -> tables.Table:
+    return read_frame.open_shared(options.path, options.options, options.storage or None, None)
 
 
-def _begin(snapshot: Snapshot, asked: Words) -> int | None:
+def _begin(snapshot: Snapshot, options: SourceOptions) -> int | None:
     """Return the commit after which a stream begins, or None to begin with the existing rows.
     Raises Invalid for an unknown commit.
     """
-    if asked.since is None:
+    if options.since is None:
         return None
-    seq = seq_at(snapshot, asked.since, "since")
+    seq = seq_at(snapshot, options.since, "since")
     if not 0 <= seq <= snapshot.seq:
         raise Invalid(f"since = {seq}: the table has commits 0 to {snapshot.seq}")
     return seq
 
 
-def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, end: int) -> int:
+def _last_within_limits(
+    table: tables.Table, snapshot: Snapshot, options: SourceOptions, begun: int, end: int
+) -> int:
     """Return the last commit of a batch within its limits. A batch has at least one commit of any
     size.
     """
@@ -310,7 +317,7 @@ def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, 
             continue
         commits += 1
         size += sum(record.table("files")["size"].to_pylist())
-        is_over = commits > (asked.max_commits or commits) or size > (asked.max_bytes or size)
+        is_over = commits > (options.max_commits or commits) or size > (options.max_bytes or size)
         if is_over and last > begun:
             break
         last = seq

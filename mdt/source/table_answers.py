@@ -26,7 +26,7 @@ from mdt.source import (
     table_functions,
 )
 from mdt.source.background_builds import builder
-from mdt.source.option_keywords import Words, of_machine, words
+from mdt.source.option_keywords import SourceOptions, machine_options, parse_options
 from mdt.source.settings import Settings, settings_of
 from mdt.source.write_frame import write
 from mdt.table import Table
@@ -41,7 +41,7 @@ class TableAnswers:
     """Reads and writes tables by the options of a request and of its session."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._past_warnings: set[str] = set()
 
     def by_name(self) -> Answers:
         """Return the handler of each request."""
@@ -64,8 +64,8 @@ class TableAnswers:
         """Return the frame for the options, with the columns that Spark expects. Raises Invalid for
         contradictory options, and the errors of opening a table.
         """
-        settings = known_settings(request.spark)
-        options = settings.under(words(request.options))
+        settings = verified_settings(request.spark)
+        options = settings.apply_defaults(parse_options(request.options))
         return read_frame.frame(request.spark, options, request.columns, reads=settings.reads)
 
     def write(self, request: Request) -> DataFrame:
@@ -83,7 +83,7 @@ class TableAnswers:
         column -> value. Without a text, return the partition columns. Raises as :func:`mdt.open`
         does, and Invalid if the table has no partitions.
         """
-        table = _known(request)
+        table = _open_table(request)
         if request.text is None:
             return table.definition.partition_by
         paths = paths_with(table.snapshot(), json.loads(request.text))
@@ -96,7 +96,7 @@ class TableAnswers:
         ``text``: the table's name, or None if it is being created. Raises Invalid in the latter
         case.
         """
-        ignored, table = of_machine(request.more), request.text
+        ignored, table = machine_options(request.more), request.text
         if not ignored:
             return ignored
         words_of_session = ", ".join(
@@ -113,7 +113,7 @@ class TableAnswers:
         )
         logs.warn_once(
             logs.METADATA,
-            self._said,
+            self._past_warnings,
             f"{table} {ignored}",
             text,
             table,
@@ -142,13 +142,13 @@ class TableAnswers:
 
         A list of texts is for the catalog: the columns as Spark's JSON, or "" if they are
         unchanged, and the names of options to remove. Raises as :func:`mdt.source.procedures.call`
-        and :func:`mdt.source.definitions.carry_out` do.
+        and :func:`mdt.source.definitions.execute` do.
         """
         name, arguments = request.text, json.loads(request.more)
         with _writing(request) as (options, settings):
             if isinstance(arguments, Mapping):
                 statement = definitions.statement_of(name, arguments)
-                table, answer = definitions.carry_out(
+                table, answer = definitions.execute(
                     options, statement, request.spark, settings.reads
                 )
             else:
@@ -175,7 +175,7 @@ class TableAnswers:
         if request.text == "changes":
             options = {"changes": "net", **request.options}
             return self.read(replace(request, options=options, text=None))
-        return table_functions.INSPECTED[request.text](_known(request))
+        return table_functions.INSPECTED[request.text](_open_table(request))
 
     def insert(self, request: Request) -> Sequence[int]:
         """Write rows for an INSERT; return the number of rows changed in all, updated, deleted,
@@ -194,24 +194,25 @@ class TableAnswers:
         """Open the stream of the options; return the handlers of its requests. Raises as
         :class:`mdt.source.streaming.Stream` does.
         """
-        said = known_settings(request.spark)
-        stream = streaming.Stream(said.under(words(request.options)), said.reads)
+        settings = verified_settings(request.spark)
+        options = settings.apply_defaults(parse_options(request.options))
+        stream = streaming.Stream(options, settings.reads)
 
-        def offset(asked: Request) -> Sequence[str]:
-            everything, last = asked.more
-            found = stream.offset(asked.text, bool(everything), last)
-            if found is None:
+        def offset(question: Request) -> Sequence[str]:
+            everything, last = question.more
+            newest = stream.offset(question.text, bool(everything), last)
+            if newest is None:
                 return []
-            return [found]
+            return [newest]
 
-        def batch(asked: Request) -> DataFrame:
-            start, columns = asked.more
+        def batch(question: Request) -> DataFrame:
+            start, columns = question.more
             expected = late.spark_schema.of_json(columns)
-            return stream.batch(asked.spark, start, asked.text, expected)
+            return stream.batch(question.spark, start, question.text, expected)
 
         return {
-            "columns": lambda asked: [stream.columns(asked.spark, asked.columns).json()],
-            "newest": lambda asked: [stream.newest()],
+            "columns": lambda question: [stream.columns(question.spark, question.columns).json()],
+            "newest": lambda question: [stream.newest()],
             "offset": offset,
             "batch": batch,
         }
@@ -225,15 +226,15 @@ class TableAnswers:
         def write_batch(batch: Request) -> Sequence[str]:
             query, number, java = batch.more
             rows = late.spark_source.frame(java)
-            with _writing(batch) as (asked, settings):
-                table = sink.write(asked, batch.text, (str(query), int(number)), rows)
+            with _writing(batch) as (options, settings):
+                table = sink.write(options, batch.text, (str(query), int(number)), rows)
             _maintain(batch.spark, settings, table)
             return ()
 
         return {"write": write_batch}
 
 
-def known_settings(spark: SparkSession) -> Settings:
+def verified_settings(spark: SparkSession) -> Settings:
     """Return the settings of a session, after verifying its index packages on the executors. Raises
     as :mod:`mdt.engines.spark.packages` does.
     """
@@ -242,23 +243,23 @@ def known_settings(spark: SparkSession) -> Settings:
     return settings
 
 
-def _known(request: Request) -> Table:
+def _open_table(request: Request) -> Table:
     """Return the table of the options, from the cache if it is open."""
-    options = known_settings(request.spark).under(words(request.options))
-    return read_frame.opened(options.path, options.options, options.storage or None, None)
+    options = verified_settings(request.spark).apply_defaults(parse_options(request.options))
+    return read_frame.open_shared(options.path, options.options, options.storage or None, None)
 
 
 @contextmanager
-def _writing(request: Request) -> Iterator[tuple[Words, Settings]]:
+def _writing(request: Request) -> Iterator[tuple[SourceOptions, Settings]]:
     """Yield the options merged with the session's settings, and these settings. Commits of the
     block carry their metadata.
     """
-    settings = known_settings(request.spark)
-    options = settings.under(words(request.options))
+    settings = verified_settings(request.spark)
+    options = settings.apply_defaults(parse_options(request.options))
     with annotating(options.metadata):
         yield options, settings
 
 
-def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:
-    if said.reads.indexes_build == "background":
-        builder().build(table, spark, said.reads.indexes_auto)
+def _maintain(spark: SparkSession, settings: Settings, table: Table) -> None:
+    if settings.reads.indexes_build == "background":
+        builder().build(table, spark, settings.reads.indexes_auto)

@@ -30,7 +30,7 @@ def warm(
     progress: Progress | None,
 ) -> WarmResult:
     """Load the metadata that Spark queries need. See :func:`mdt.warm`."""
-    table = open_tables.known(path, options, storage_options)
+    table = open_tables.open_shared(path, options, storage_options)
     snapshot = table.snapshot()
     large = late.index_tasks.large_indexes(table.metadata, snapshot)
     loaded = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)

@@ -6,7 +6,7 @@ from refusals import refused
 
 import mdt
 from mdt.errors import Unsupported
-from mdt.source.option_keywords import words
+from mdt.source.option_keywords import parse_options
 from mdt.stores.storage import MemoryStorage, open_storage
 
 SCHEMA = pa.schema(
@@ -98,7 +98,7 @@ def test_an_unknown_option_names_the_one_that_was_meant(name, hint, table):
     ],
 )
 def test_an_option_of_a_read_by_name_names_the_one_that_was_meant(name, meant):
-    refused(f"hint: did you mean {meant}?", words, {"path": "trips", name: "1"})
+    refused(f"hint: did you mean {meant}?", parse_options, {"path": "trips", name: "1"})
 
 
 def test_kinds_of_indexes_are_proposed(table):

@@ -57,7 +57,7 @@ def opened_with(place: Path) -> list[str]:
     """Return the options with which the table at a place is open, all that are of the machine."""
     return [
         name
-        for key in open_tables.opened().value
+        for key in open_tables.open_table_cache().value
         if str(place) in key[0]
         for name, _ in key[1]
         if "dir" in name or "threads" in name
@@ -159,5 +159,7 @@ def test_other_options_of_an_entry_still_count(sql: SparkSession, tmp_path: Path
     session().clear()
     sql.sql("select * from entered").collect()
     assert [
-        dict(key[1]) for key in open_tables.opened().value if str(tmp_path / "t") in key[0]
+        dict(key[1])
+        for key in open_tables.open_table_cache().value
+        if str(tmp_path / "t") in key[0]
     ] == [{"mdt.compression": "zstd"}]

@@ -28,7 +28,7 @@ from mdt.engines.spark import frame as frames
 from mdt.errors import Invalid, Missing
 from mdt.session import session
 from mdt.source import open_tables, read_frame
-from mdt.source.open_tables import known, relations_of
+from mdt.source.open_tables import open_shared, relations_of
 from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -129,7 +129,7 @@ def test_the_list_of_files_is_sent_again_only_after_a_commit(
         table.insert(rows(range(10 * number, 10 * number + 10)))
         assert [count(), count()] == [10 * number + 10] * 2
     assert sent == ["relation", *["list"] * 4]
-    assert len(relations_of(known(str(path))) or ()) == 1
+    assert len(relations_of(open_shared(str(path))) or ()) == 1
 
 
 @pytest.mark.parametrize("commits", [1, 2, 5])
@@ -209,14 +209,16 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made(path)
-    one = known(str(path))
-    assert known(path) is one and known(str(path), {"mdt.reader.threads": 1}) is not one
-    assert known(str(path), None, {"region": "a"}) is not known(str(path), None, {"region": "b"})
-    store = LocalStore(path)
-    assert known(store) is not known(store) and relations_of(known(store)) is None, (
-        "an object of the caller's"
+    one = open_shared(str(path))
+    assert open_shared(path) is one and open_shared(str(path), {"mdt.reader.threads": 1}) is not one
+    assert open_shared(str(path), None, {"region": "a"}) is not open_shared(
+        str(path), None, {"region": "b"}
     )
-    assert read_frame.opened(str(path), None, None, 0) is not one
+    store = LocalStore(path)
+    assert (
+        open_shared(store) is not open_shared(store) and relations_of(open_shared(store)) is None
+    ), "an object of the caller's"
+    assert read_frame.open_shared(str(path), None, None, 0) is not one
     assert load(spark, path).count() == load(spark, path, query_type="read_optimized").count() == 10
     spark.conf.set("spark.mdt.optimize", "none")
     try:
@@ -225,10 +227,10 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
         spark.conf.unset("spark.mdt.optimize")
     assert sent.count("relation") == 3
     monkeypatch.chdir(tmp_path)
-    assert load(spark, "t").count() == 10 and known("t") is one
+    assert load(spark, "t").count() == 10 and open_shared("t") is one
     made(tmp_path / "elsewhere" / "t", 3)
     os.chdir(tmp_path / "elsewhere")
-    assert load(spark, "t").count() == 30 and known("t") is not one
+    assert load(spark, "t").count() == 30 and open_shared("t") is not one
 
 
 def test_each_session_has_a_relation_and_its_own_settings(
@@ -309,7 +311,7 @@ def test_threads_load_while_another_commits(spark: SparkSession, path: Path) -> 
         found = list(pool.map(counts, range(4)))
     writer.join()
     assert all(one == sorted(one) and {count % 10 for count in one} == {0} for one in found)
-    assert load(spark, path).count() == 90 and len(open_tables.opened().value) == 1
+    assert load(spark, path).count() == 90 and len(open_tables.open_table_cache().value) == 1
 
 
 def test_few_tables_and_files_stay_open(
@@ -318,18 +320,18 @@ def test_few_tables_and_files_stay_open(
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 2)
     for name in "abcd":
         made(tmp_path / name, 3)
-    first, second = known(tmp_path / "a"), known(tmp_path / "b")
-    assert known(tmp_path / "a") is first
-    third = known(tmp_path / "c")
+    first, second = open_shared(tmp_path / "a"), open_shared(tmp_path / "b")
+    assert open_shared(tmp_path / "a") is first
+    third = open_shared(tmp_path / "c")
     assert (
-        known(tmp_path / "a") is first
-        and known(tmp_path / "c") is third
-        and len(open_tables.opened().value) == 2
+        open_shared(tmp_path / "a") is first
+        and open_shared(tmp_path / "c") is third
+        and len(open_tables.open_table_cache().value) == 2
     )
-    assert known(tmp_path / "b") is not second
+    assert open_shared(tmp_path / "b") is not second
     monkeypatch.setattr(open_tables, "OPEN_FILES_MAX", 1)
-    last = known(tmp_path / "d")
-    assert [one.table for one in open_tables.opened().value.values()] == [last], (
+    last = open_shared(tmp_path / "d")
+    assert [one.table for one in open_tables.open_table_cache().value.values()] == [last], (
         "which may have more files by itself"
     )
 
@@ -346,7 +348,7 @@ def test_few_versions_of_a_long_list_are_remembered(
     lister = next(
         p.lister
         for p in file_index._planners().value.values()
-        if isinstance(p.lister, frames._Files) and p.lister.metadata is known(path).metadata
+        if isinstance(p.lister, frames._Files) and p.lister.metadata is open_shared(path).metadata
     )
     planner = next(p for p in file_index._planners().value.values() if p.lister is lister)
     assert len(lister._views) == len(planner._files) == 2  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from mdt.engines.spark import packages
 from mdt.engines.spark.private import jvm
 from mdt.errors import Invalid
 from mdt.metadata.statistics import usage
-from mdt.source.settings import known, parse
+from mdt.source.settings import parse, setting_names
 
 ROWS = pa.table({"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]})
 
@@ -106,10 +106,10 @@ def test_settings_that_mean_nothing_are_refused_before_anything_is_written(
 
 
 def test_every_option_is_a_setting_and_no_word_is_one_twice() -> None:
-    assert len(set(known())) == len(known()) > 40
+    assert len(set(setting_names())) == len(setting_names()) > 40
     names = ("write.memory.max", "bucket.count", "metadata.compact.records")
     found = parse({f"spark.mdt.{name}": "3" for name in names})
-    assert found.made == {"mdt.bucket.count": "3"} and len(found.options) == 2
+    assert found.create_options == {"mdt.bucket.count": "3"} and len(found.options) == 2
 
 
 def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_drivers_version(

@@ -20,7 +20,7 @@ from mdt.limits import OPEN_TABLES_MAX
 from mdt.plan.planner import hit_rates
 from mdt.session import session
 from mdt.source import open_tables, read_frame
-from mdt.source.read_frame import opened
+from mdt.source.read_frame import open_shared
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
 
@@ -66,8 +66,8 @@ def test_first_queries_find_everything_in_memory(
         and found.tasks == 0
     )
     assert found.bytes > 10 * 6000 and told[-1] == (6, 6)
-    warm = opened(table.path, None, None, None)
-    assert warm is not table and warm is opened(
+    warm = open_shared(table.path, None, None, None)
+    assert warm is not table and warm is open_shared(
         Path(table.path.removeprefix("file://")), None, None, None
     )
     before = misses(warm)
@@ -90,24 +90,24 @@ def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
 ) -> None:
     mdt.warm(spark, table.path, ["v"], {"mdt.reader.threads": 1})
     given = {"mdt.reader.threads": "1"}
-    warm = opened(table.path, given, None, None)
-    assert warm is opened(table.path, given, None, None) and hit_rates(warm.metadata).get(
+    warm = open_shared(table.path, given, None, None)
+    assert warm is open_shared(table.path, given, None, None) and hit_rates(warm.metadata).get(
         "key maps", (0, 0)
     ) == (0, 0)
     assert (
-        opened(table.path, None, None, None) is not warm
-        and opened(table.path, given, None, 1) is not warm
+        open_shared(table.path, None, None, None) is not warm
+        and open_shared(table.path, given, None, 1) is not warm
     )
     table.upsert(rows(range(6000, 6010)))
     assert (
-        opened(table.path, given, None, None) is warm
+        open_shared(table.path, given, None, None) is warm
         and mdt.read(spark, table.path, given).count() == 6010
     )
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 1)
     mdt.warm(spark, table.path, options={"mdt.reader.threads": 2})
     assert (
-        len(open_tables.opened().value) == 1 < OPEN_TABLES_MAX
-        and opened(table.path, given, None, None) is not warm
+        len(open_tables.open_table_cache().value) == 1 < OPEN_TABLES_MAX
+        and open_shared(table.path, given, None, None) is not warm
     )
 
 
@@ -121,7 +121,7 @@ def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
         other.bulk_insert(rows(range(first, first + 1)))
     assert mdt.read(spark, table.path).count() == 3
     assert (
-        read_frame.opened(table.path, None, None, None).definition.table_id
+        read_frame.open_shared(table.path, None, None, None).definition.table_id
         == other.definition.table_id
     )
 
@@ -132,7 +132,7 @@ def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(
     options = {"mdt.spark.driver.summaries.max": 0}
     found = mdt.warm(spark, table.path, options=options)
     assert found.tasks > 0 and found.summaries == 2
-    warm = opened(table.path, options, None, None)
+    warm = open_shared(table.path, options, None, None)
     assert "summaries" not in hit_rates(warm.metadata), "the driver leaves them to tasks"
     assert mdt.read(spark, table.path, options).where("v = 5").count() == 62
 
@@ -150,6 +150,6 @@ def test_what_cannot_be_warmed_is_refused_or_costs_nothing(
     store = MemoryStore()
     table = mdt.create(store, SCHEMA, key=["id"])
     assert (
-        open_tables.known(store) is not open_tables.known(store)
+        open_tables.open_shared(store) is not open_tables.open_shared(store)
         and open_tables.relations_of(table) is None
     )

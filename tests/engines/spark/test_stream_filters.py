@@ -290,10 +290,8 @@ def test_a_batch_and_the_table_that_it_is_joined_with_ask_each_other(
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    open_ = streaming._opened
-    monkeypatch.setattr(
-        streaming, "_opened", lambda asked: found.append(asked.path) or open_(asked)
-    )
+    open_ = streaming._open
+    monkeypatch.setattr(streaming, "_open", lambda asked: found.append(asked.path) or open_(asked))
     return found
 
 

@@ -20,7 +20,7 @@ import mdt.spark
 from mdt.errors import Invalid, MdtError, Unavailable
 from mdt.services.reclaiming import cleaning
 from mdt.source import write_frame
-from mdt.source.option_keywords import words
+from mdt.source.option_keywords import parse_options
 from mdt.source.streaming import Sink
 from mdt.table import Table, table
 from mdt.testing.slow import CountingStorage
@@ -46,7 +46,7 @@ class Batches:
             row("all", "Rome", n),
         ]
         frame = self.spark.createDataFrame(rows, "id string, city string, n long")
-        self.sink.write(words(self.options), "Append", (self.name, n), frame)
+        self.sink.write(parse_options(self.options), "Append", (self.name, n), frame)
         self.number = max(self.number, n + 1)
 
     def begun_again(self) -> Batches:
