@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 from texts import columns
 
 import mdt
+from indexes.values import encode
 from mdt.errors import Expired, Invalid
 from mdt.services.reports import file_map
 from mdt.stores.storage import MemoryStorage
@@ -113,6 +117,72 @@ def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least
     table.cluster(["a", "b"], curve="zorder")
     found = table.show().layout
     assert found is not None and set(found.columns) == {"a", "b"}
+
+
+def test_axes_of_numbers_and_times_are_linear_and_those_of_texts_are_marked():
+    at = pa.field("at", pa.timestamp("us", "UTC"))
+    table = mdt.create(MemoryStorage(), columns("id int64, city string").append(at), ["id"])
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for first in (0, 90):
+        days = [first, first + 10]
+        table.bulk_insert(
+            [{"id": day, "at": start + timedelta(days=day), "city": f"c{day}"} for day in days]
+        )
+    found = table.show(["id", "at"]).layout
+    assert found is not None
+    identifiers, times = found.axes
+    assert identifiers.is_linear and times.is_linear
+    assert list(identifiers.labels.values()) == ["0", "33.3", "66.7", "100"]
+    assert [times.labels[0.0], times.labels[1.0]] == ["2026-01-01", "2026-04-11"]
+    (state,) = found.states
+    assert np.allclose(np.sort(state.low[0]), [0, 0.9])
+    assert np.allclose(np.sort(state.high[1]), [0.1, 1])
+    picture = table.show(["id", "city"])
+    assert picture.layout is not None and not picture.layout.axes[1].is_linear
+    assert "↑ city (in order of values, not to scale)" in texts(picture.svg())
+
+
+@pytest.mark.parametrize(
+    ("values", "is_linear", "labels"),
+    [
+        ([0, 1, 2, 3, 4, 10**12], False, ["0", "1e+12"]),
+        ([0.5, 0.75], True, ["0.5", "0.5833", "0.6667", "0.75"]),
+        ([1.5, float("inf")], False, ["1.5", "inf"]),
+        (["the same street 1", "the same street 25"], False, ["…1", "…25"]),
+        ([datetime(2026, 1, 1, 8), datetime(2026, 1, 1, 14)], True, ["01-01 08:00", "01-01 14:00"]),
+        ([Decimal("1.50"), Decimal("4.50")], True, ["1.5", "2.5", "3.5", "4.5"]),
+        ([date(1, 1, 1), date(9999, 12, 31)], True, ["0001-01-01", "9999-12-31"]),
+        (["only"], False, ["only"]),
+        ([], False, []),
+    ],
+)
+def test_labels_of_axes_are_short_and_true(values, is_linear, labels):
+    array = pa.array(values) if values else pa.array([], "string")
+    place, axis = file_map._scale(encode(array), array.type)
+    assert axis.is_linear == is_linear and len(place) == len(values)
+    shown = list(axis.labels.values())
+    assert shown == labels or [shown[0], shown[-1]] == labels
+    assert all(0 <= position <= 1 for position in [*place, *axis.labels])
+
+
+def test_the_timeline_has_times_and_a_legend_and_its_labels_do_not_overlap():
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=OPTIONS)
+    for first in range(12):
+        table.upsert(rows(1, first))
+        table.tag(f"release-{first}")
+    picture = ElementTree.fromstring(table.show().svg())
+    labels = [
+        (float(text.get("y", 0)), float(text.get("x", 0)), str(text.text))
+        for text in picture.iter(f"{SVG}text")
+        if str(text.text).startswith("release-")
+    ]
+    assert len(labels) == 12
+    for (row, x, name), (next_row, next_x, _) in pairwise(sorted(labels)):
+        assert row != next_row or x + 6 * len(name) <= next_x
+    assert [str(title.text) for title in picture.iter(f"{SVG}title")].count("tag release-11") == 1
+    words = texts(table.show().svg())
+    assert {"commit 0", "commit 24", "rows", "other", "base file", "log file"} < set(words)
+    assert sum(word.startswith("2023-11-14 ") for word in words) == 5
 
 
 def test_of_very_many_files_some_are_drawn_and_that_is_told(

@@ -1,14 +1,15 @@
 """The value ranges of files in two columns, for pictures.
 
-Values are replaced by their ranks among all bounds of the compared states. So any ordered type
-works, and skew does not matter.
+An axis of numbers or times is linear, unless a few extreme values would take most of it. Otherwise,
+and for texts, values are replaced by their ranks among all bounds of the compared states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import floor, log10
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,14 @@ COLUMNS_COMPARED_MAX = 32
 FILES_DRAWN_MAX = 2_000
 """Maximum number of files per state, evenly chosen. More would hide each other."""
 _TICKS = 4
+"""Number of labels of an axis."""
+_LABEL_CHARACTERS_MAX = 12
+_MIDDLE_SHARE_MIN = 0.02
+"""An axis is linear if the middle half of the bounds takes at least this share of it."""
+_MICROSECONDS_A_DAY = 86_400_000_000
+_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+_MICROSECONDS_MAX = 2.0**62
+"""Times beyond this do not fit into NumPy's microseconds."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,15 +60,25 @@ class FilesOfState:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Files of several states in two ``columns``.
+class Axis:
+    """The scale of a column.
 
-    ``ticks`` has for each column the texts of values at equal distances from 0 to 1.
+    Attributes:
+        labels: Position from 0 to 1 -> text of the value there.
+        is_linear: False if positions are ranks of values.
     """
+
+    labels: Mapping[float, str]
+    is_linear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Files of several states in two ``columns``, with the axis of each column."""
 
     columns: tuple[str, str]
     states: tuple[FilesOfState, ...]
-    ticks: tuple[tuple[str, ...], tuple[str, ...]]
+    axes: tuple[Axis, Axis]
 
 
 def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout | None:
@@ -76,7 +95,8 @@ def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout 
     ends = np.cumsum([0, *map(len, drawn)]).tolist()
     files = []
     for state, numbers_, (start, end) in zip(states, drawn, pairwise(ends), strict=True):
-        low, high = (np.stack([extent[bound][start:end] for extent in extents]) for bound in (0, 1))
+        low = np.stack([lower[start:end] for lower, _, _ in extents])
+        high = np.stack([upper[start:end] for _, upper, _ in extents])
         is_log: BoolArray = state.kind[numbers_] == LOG
         files.append(FilesOfState(state.seq, low, high, is_log, int(state.has_rows.sum())))
     return Layout(chosen, tuple(files), (extents[0][2], extents[1][2]))
@@ -125,8 +145,8 @@ def _narrowest(state: Snapshot) -> tuple[str, str] | None:
 
 def _placed(
     states: Sequence[Snapshot], files: Sequence[npt.NDArray[np.int64]], column: str
-) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Return (lower ends, upper ends, tick texts) of a column.
+) -> tuple[Floats, Floats, Axis]:
+    """Return (lower ends, upper ends, axis) of a column.
 
     Ends are from 0 to 1, state after state.
     """
@@ -139,16 +159,14 @@ def _placed(
         [part[bound].combine_chunks() for bound in (0, 1) for part in bounds], pa.binary()
     )
     valid = flags(ends.is_valid())
-    rank = numbers(pc.rank(ends, tiebreaker="dense")).astype(np.float64) - 1
-    top = float(rank[valid].max(initial=0.0))
-    place = rank / max(1.0, top)
-    low, high = np.split(place, 2)
+    distinct = ends.drop_null().unique().sort()
+    rank = numbers(pc.rank(ends, tiebreaker="dense")).astype(np.int64) - 1
+    place, axis = _scale(distinct, field.type)
+    ends_placed = np.zeros(len(rank))
+    ends_placed[valid] = place[rank[valid]]
+    low, high = np.split(ends_placed, 2)
     is_known = np.split(valid, 2)
-    return (
-        np.where(is_known[0], low, 0.0),
-        np.where(is_known[1], high, 1.0),
-        _ticks(ends, field.type),
-    )
+    return np.where(is_known[0], low, 0.0), np.where(is_known[1], high, 1.0), axis
 
 
 def _bounds(
@@ -166,12 +184,90 @@ def _bounds(
     return stats["min"], stats["max"]
 
 
-def _ticks(ends: pa.ChunkedArray, type: pa.DataType) -> tuple[str, ...]:
-    """Return the texts of values at equal distances among ``ends``, including both extremes."""
-    distinct = ends.drop_null().unique().sort()
-    if not len(distinct):
-        return ()
-    positions = np.unique(np.linspace(0, len(distinct) - 1, _TICKS + 1).astype(np.int64))
-    return tuple(
-        str(values.decode(key, type)) for key in distinct.take(pa.array(positions)).to_pylist()
-    )
+def _scale(keys: pa.Array, type: pa.DataType) -> tuple[Floats, Axis]:
+    """Return the positions from 0 to 1 of distinct sorted keys, and the axis."""
+    count = len(keys)
+    numeric = _numeric(keys, type)
+    if numeric is not None:
+        width = float(numeric[-1] - numeric[0])
+        middle = numeric[-((1 - count) * 3 // 4)] - numeric[(count - 1) // 4]
+        if middle >= _MIDDLE_SHARE_MIN * width:
+            labels = _linear_labels(float(numeric[0]), width, type)
+            return (numeric - numeric[0]) / width, Axis(labels, is_linear=True)
+    place = np.arange(count) / max(1, count - 1)
+    return place, Axis(_rank_labels(keys, type), is_linear=False)
+
+
+def _numeric(keys: pa.Array, type: pa.DataType) -> Floats | None:
+    """Return the values of distinct sorted keys as numbers, times in microseconds since 1970.
+
+    Returns None for other types, for infinite values, and for fewer than two different numbers.
+    """
+    plain = values.plain_type(type)
+    is_time = pa.types.is_date32(plain) or pa.types.is_timestamp(plain)
+    if not (is_time or _is_number(plain)) or len(keys) < 2:
+        return None
+    decoded = pa.array([values.decode(key, plain) for key in keys.to_pylist()], plain)
+    if pa.types.is_date32(plain):
+        numeric = numbers(decoded.cast(pa.int32())) * float(_MICROSECONDS_A_DAY)
+    elif is_time:
+        numeric = numbers(decoded.cast(pa.int64())) * _MICROSECONDS[plain.unit]
+    else:
+        numeric = numbers(decoded.cast(pa.float64(), safe=False))
+    if not np.isfinite(numeric).all() or (is_time and np.abs(numeric).max() > _MICROSECONDS_MAX):
+        return None
+    return numeric if numeric[-1] > numeric[0] else None
+
+
+def _is_number(type: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(type) for test in tests)
+
+
+def _linear_labels(low: float, width: float, type: pa.DataType) -> dict[float, str]:
+    """Return the texts of values at equal distances on a linear axis."""
+    positions = [n / (_TICKS - 1) for n in range(_TICKS)]
+    points = [low + width * position for position in positions]
+    if _is_number(values.plain_type(type)):
+        digits = 3 - floor(log10(width))
+        texts = [f"{round(point, digits):.7g}" for point in points]
+    else:
+        times = [str(np.datetime64(round(point), "us")) for point in points]
+        is_long = width >= _TICKS * _MICROSECONDS_A_DAY
+        texts = [time[:10] if is_long else time[5:16].replace("T", " ") for time in times]
+    return dict(zip(positions, texts, strict=True))
+
+
+def _rank_labels(keys: pa.Array, type: pa.DataType) -> dict[float, str]:
+    """Return the texts of some of the distinct sorted ``keys``, including both extremes."""
+    last = len(keys) - 1
+    if last < 0:
+        return {}
+    chosen = np.unique(np.linspace(0, last, _TICKS).astype(np.int64))
+    texts = [str(values.decode(key, type)) for key in keys.take(pa.array(chosen)).to_pylist()]
+    if _is_number(values.plain_type(type)):
+        texts = [f"{float(text):.6g}" for text in texts]
+    positions = (chosen / max(1, last)).tolist()
+    return dict(zip(positions, _shortened(texts), strict=True))
+
+
+def _shortened(texts: Sequence[str]) -> list[str]:
+    """Return texts of at most 12 characters. A common beginning is cut before the ends are.
+
+    >>> _shortened(["a long street 17", "a long street 9"])
+    ['…17', '…9']
+    """
+    if max(map(len, texts)) > _LABEL_CHARACTERS_MAX and len(texts) > 1:
+        common = _common_characters(min(texts), max(texts))
+        texts = [f"…{text[common:]}" if common > 1 else text for text in texts]
+    return [
+        text if len(text) <= _LABEL_CHARACTERS_MAX else f"{text[: _LABEL_CHARACTERS_MAX - 1]}…"
+        for text in texts
+    ]
+
+
+def _common_characters(first: str, second: str) -> int:
+    """Return the number of equal characters at the beginning of two texts."""
+    pairs = enumerate(zip(first, second, strict=False))
+    differences = (position for position, (a, b) in pairs if a != b)
+    return next(differences, min(len(first), len(second)))
