@@ -14,6 +14,8 @@ import pyarrow as pa
 
 TEXT_CHARACTERS_MAX = 200
 """Characters of a value that are shown. A filter may have megabytes."""
+CELL_CHARACTERS_MAX = 80
+"""Characters of a value in a preview of rows."""
 ROWS_MAX = 100
 """Rows of an HTML table. Notebooks store their output."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -22,14 +24,14 @@ _UNSEEN = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udf
 """Control characters, zero-width characters and marks that change the direction of text."""
 
 
-def visible(value: object) -> str:
-    r"""Return ``value`` as a single line without control characters, at most 200 characters long.
+def visible(value: object, characters: int = TEXT_CHARACTERS_MAX) -> str:
+    r"""Return ``value`` as a single line without control characters, cut after ``characters``.
 
     >>> visible("a\nb\x1b[31m")
     'a\\x0ab\\x1b[31m'
     """
     text = str(value)
-    cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
+    cut = text if len(text) <= characters else f"{text[:characters]}…"
     return re.sub(
         _UNSEEN,
         lambda found: (
@@ -81,9 +83,30 @@ def html_columns(schema: pa.Schema) -> str:
     return html_table("columns", ("name", "type", ""), rows)
 
 
-def escaped(value: object) -> str:
+def html_preview(caption: str, schema: pa.Schema, rows: Iterable[Mapping[str, object]]) -> str:
+    """Return rows as an HTML table with the name and type of each column, escaped.
+
+    Long values are cut. Nulls are shown as ``null``.
+    """
+    head = "".join(f"<th>{_cell(name)}</th>" for name in schema.names)
+    types = "".join(f"<td>{_cell(type)}</td>" for type in schema.types)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(row[name])}</td>" for name in schema.names) + "</tr>"
+        for row in rows
+    )
+    return (
+        f"<table><caption>{escaped(caption)}</caption><thead><tr>{head}</tr><tr>{types}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _cell(value: object) -> str:
+    return escaped("null" if value is None else value, CELL_CHARACTERS_MAX)
+
+
+def escaped(value: object, characters: int = TEXT_CHARACTERS_MAX) -> str:
     """Return :func:`visible` text, escaped for HTML and XML."""
     # loading its tables of entities would add a millisecond to every import of mdt
     from html import escape
 
-    return escape(visible(value), quote=True)
+    return escape(visible(value, characters), quote=True)

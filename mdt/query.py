@@ -16,8 +16,8 @@ from indexes.predicate import columns as columns_of
 from mdt import late
 from mdt.arguments import named_column, one_of, shown, texts
 from mdt.config import Options
-from mdt.display import html_columns, html_facts, visible
-from mdt.errors import Invalid, MdtError, Unsupported
+from mdt.display import html_columns, html_facts, html_preview, visible
+from mdt.errors import Invalid, Unsupported
 from mdt.forking import cached_property
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
@@ -26,6 +26,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
+from mdt.schema.python_values import rows_of
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
 """Query types."""
+
+PREVIEW_ROWS, PREVIEW_COLUMNS = 10, 40
+"""Maximum number of rows and columns that a notebook shows of a scan."""
 
 Where = str | Sequence[tuple[str, str, object]] | Predicate | None
 """SQL text, or tests (column, operator, value) joined by AND, or None for all rows."""
@@ -148,6 +152,9 @@ class Scan(ArrowStream):
     [{'id': 'a', 'fare': 9.5}, {'id': 'c', 'fare': 7.25}]
     >>> pa.table(scan).num_rows, scan.count(), [batch.num_rows for batch in scan]
     (2, 2, [2])
+
+    Notebooks show the first ten rows of a scan, with the types of the columns. ``t.scan(limit=0)``
+    shows the columns only.
     """
 
     def __init__(
@@ -200,13 +207,41 @@ class Scan(ArrowStream):
         )
 
     def _repr_html_(self) -> str:
-        try:
-            facts: Mapping[str, object] = self.explain().facts()
-        except MdtError as error:
-            facts = {"cannot be planned": error}
-        return html_facts(f"mdt scan of {self.snapshot.definition.name}", facts) + html_columns(
-            self.schema
+        """Return the first ten rows as an HTML table for notebooks.
+
+        Reads no more than these rows need. An error is shown as text instead of the rows.
+        """
+        caption = repr(self)[1:-1]
+        preview = Scan(
+            self._metadata,
+            self.snapshot,
+            None,
+            self.columns[:PREVIEW_COLUMNS],
+            replace(self._options, usage_counts=False),
+            limit=PREVIEW_ROWS if self._limit is None else min(PREVIEW_ROWS, self._limit),
         )
+        preview.predicate, preview.order = self.predicate, self.order
+        try:
+            rows = rows_of(preview.to_arrow())
+            summary = self._preview_text(len(rows))
+        except Exception as error:  # noqa: BLE001 - a notebook would hide the scan
+            return html_facts(caption, {"cannot be read": error}) + html_columns(self.schema)
+        return html_preview(f"{caption}; {summary}", preview.schema, rows)
+
+    def _preview_text(self, shown_rows: int) -> str:
+        """Return how many rows and columns a preview shows, and of how many if that is known."""
+        is_whole = shown_rows < PREVIEW_ROWS
+        if self.predicate is None:
+            total = self.count()
+            is_whole = shown_rows == total
+            text = f"{shown_rows:,} of {total:,} rows"
+        else:
+            text = f"the first {shown_rows:,} matching rows"
+        if is_whole:
+            text = f"all {shown_rows:,} rows"
+        if len(self.columns) > PREVIEW_COLUMNS:
+            text += f", {PREVIEW_COLUMNS} of {len(self.columns):,} columns"
+        return text
 
     def __reduce__(self) -> Any:
         """Pickle the storage, the snapshot number and the arguments. The copy reads the same

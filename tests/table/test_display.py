@@ -99,7 +99,7 @@ def test_notebooks_see_plan_schema_definition_and_problems(table):
     scan = table.scan("ts < 250", order_by="ts", limit=5)
     table.create_index("bitmap(note)")
     for thing, *parts in (
-        (scan, "ts < 250", "ts asc", "2 of 3", "columns", "int64", "limit"),
+        (scan, "ts < 250", "ts asc", "int64", "k000000", "limit 5; all 5 rows"),
         (table, table.path, "MERGE_ON_READ", "600", "string", "bitmap(note)\n3 of 3, 100 %"),
         (scan.explain(), "column_stats"),
         (table.check(), "problems\nnone"),
@@ -108,13 +108,72 @@ def test_notebooks_see_plan_schema_definition_and_problems(table):
         assert all(part in text for part in parts), text
 
 
-def test_a_look_at_a_scan_reads_no_data_file():
+def test_a_look_at_a_table_reads_no_data_file():
     storage = Watched()
     files_by_time(storage, files=3, rows=50)
     scan = mdt.open(storage).scan("x > 5", order_by="x", limit=3)
     storage.seen.clear()
-    assert repr(scan) and text_of(scan) and text_of(mdt.open(storage))
+    assert repr(scan) and text_of(mdt.open(storage))
     assert not storage.seen
+
+
+@pytest.mark.parametrize(
+    ("query", "shown", "files"),
+    [
+        ({}, "10 of 3,300 rows", 1),
+        ({"limit": 12}, "10 of 12 rows", 1),
+        ({"limit": 3}, "all 3 rows", 1),
+        ({"limit": 0}, "all 0 rows", 0),
+        ({"order_by": "ts desc"}, "10 of 3,300 rows", 1),
+        ({"where": "ts >= 10 and note is not null"}, "the first 10 matching rows", 1),
+        ({"where": "ts in (1200, 1201)"}, "all 2 rows", 1),
+        ({"columns": []}, "10 of 3,300 rows", 0),
+    ],
+)
+def test_a_notebook_shows_ten_rows_and_reads_only_their_file(query, shown, files):
+    storage = Watched()
+    files_by_time(storage, files=3, rows=1_100)
+    scan = mdt.open(storage).scan(**query)
+    storage.seen.clear()
+    text = text_of(scan)
+    assert f"; {shown}\n" in text
+    assert len(storage.seen) <= files
+    assert text.count("\nk0") == (min(10, scan.count()) if scan.columns else 0)
+
+
+def test_a_preview_shows_types_nulls_and_the_beginning_of_long_values():
+    far = pa.array([2**40, None], pa.timestamp("s"))
+    nested = pa.array([{"a": [1, None]}, None])
+    data = pa.table({"id": ["<1>", "2"], "at": far, "n": nested, "b": ["x" * 500, "\x1b[2J"]})
+    table = mdt.create(MemoryStorage(), data.schema, ["id"])
+    table.bulk_insert(data)
+    html = table.scan(order_by="id desc")._repr_html_()
+    text = text_of(html)
+    assert "<1>" not in html and "<1>" in text
+    assert "timestamp[s]" in text and "{'a': [1, None]}" in text and "36812-02-20" in text
+    assert text.count("null\n") == 2
+    assert "x" * 80 + "…" in text and "x" * 81 not in text
+    assert_harmless(text)
+
+
+def test_a_preview_shows_forty_columns():
+    schema = pa.schema({f"c{n}": pa.int64() for n in range(50)})
+    text = text_of(mdt.create(MemoryStorage(), schema, ["c0"]).scan())
+    assert "all 0 rows, 40 of 50 columns" in text
+    assert "c39\n" in text and "c40\n" not in text
+
+
+@pytest.mark.parametrize(
+    "error", [mdt.Corrupt("<b>broken</b>", path="p"), KeyError("<b>broken</b>")]
+)
+def test_a_scan_whose_rows_cannot_be_read_shows_the_error(table, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("mdt.scan.reader.read", fail)
+    monkeypatch.setattr("mdt.scan.first_rows.read", fail)
+    text = text_of(table.scan("ts < 5"))
+    assert "cannot be read" in text and "<b>broken</b>" in text and "int64" in text
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
@@ -141,7 +200,7 @@ def test_a_plan_that_cannot_be_made_is_shown_as_such(table, monkeypatch):
 
     scan = table.scan("ts < 5")
     monkeypatch.setattr("mdt.plan.planner.plan", fail)
-    assert "cannot be planned" in text_of(scan) and "<b>broken</b>" in text_of(scan)
+    assert "cannot be read" in text_of(scan) and "<b>broken</b>" in text_of(scan)
 
 
 def test_what_is_long_is_cut(table):
