@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from mdt.engines.engine import Engine, Given
+from mdt.engines.engine import Engine, EngineInput
 
-ENGINE_MODULES = {"pyspark": "mdt.engines.spark.given"}
+ENGINE_MODULES = {"pyspark": "mdt.engines.spark.frame_input"}
 """Package of a caller's object -> module with three functions for such objects.
 
-``given(data, known)``: rows as a :class:`mdt.engines.engine.Given`, or None for other objects.
+``engine_input(data, table_columns)``: rows as a :class:`mdt.engines.engine.EngineInput`, or None
+    for other objects.
 ``engine_of(session)``: the engine of a session. Raises Invalid or Unsupported for other objects.
 ``schema(schema)``: a schema as an Arrow schema. Other objects are returned unchanged.
 """
@@ -30,14 +31,16 @@ def _engine_module(value: object) -> Any:
     return None
 
 
-def given(data: Any, known: Sequence[str]) -> Given[Any] | None:
+def engine_input(data: Any, table_columns: Sequence[str]) -> EngineInput[Any] | None:
     """Return ``data`` as rows of the engine that holds them, or None if the calling thread reads
     them.
 
-    ``known``: the table's column names. Matching columns of ``data`` are renamed to them.
+    ``table_columns``: the table's column names. Matching columns of ``data`` are renamed to them.
     """
-    door = _engine_module(data)
-    rows: Given[Any] | None = None if door is None else door.given(data, known)
+    module = _engine_module(data)
+    rows: EngineInput[Any] | None = (
+        None if module is None else module.engine_input(data, table_columns)
+    )
     return rows
 
 
@@ -48,8 +51,8 @@ def engine_of(spark: Any) -> Engine[Any] | None:
     """
     if spark is None:
         return None
-    door = _engine_module(spark) or import_module(ENGINE_MODULES["pyspark"])
-    engine: Engine[Any] = door.engine_of(spark)
+    module = _engine_module(spark) or import_module(ENGINE_MODULES["pyspark"])
+    engine: Engine[Any] = module.engine_of(spark)
     return engine
 
 
@@ -60,5 +63,5 @@ def name_of(engine: Engine[Any] | None) -> str:
 
 def arrow_schema(schema: Any) -> Any:
     """Convert an engine's schema to an Arrow schema. Other objects are returned unchanged."""
-    door = _engine_module(schema)
-    return schema if door is None else door.schema(schema)
+    module = _engine_module(schema)
+    return schema if module is None else module.schema(schema)

@@ -60,8 +60,8 @@ class EngineConditional(Conditional):
         }
         return matches
 
-    def write_groups(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
-        """Write the files of ``work`` in tasks."""
+    def write_groups(self, shared: WriteJob, changes: Sequence[Part]) -> Changes:
+        """Write the files of ``changes`` in tasks."""
         return EngineRewrite(self.engine)(
-            shared, partial(write_parts, self.setting), work, self.progress
+            shared, partial(write_parts, self.setting), changes, self.progress
         )

@@ -50,8 +50,8 @@ class BucketAssignment:
     carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class Given(Protocol[R]):
-    """Rows of a caller that are held by an engine (:func:`mdt.engines.choice.given`)."""
+class EngineInput(Protocol[R]):
+    """Rows of a caller that are held by an engine (:func:`mdt.engines.choice.engine_input`)."""
 
     @property
     def engine(self) -> Engine[R]:
@@ -72,15 +72,15 @@ class Given(Protocol[R]):
         ``looks``: also fetch the first rows if an estimate exceeds the limit.
         """
 
-    def narrowed(self, names: Sequence[str]) -> Given[R]:
+    def select_columns(self, names: Sequence[str]) -> EngineInput[R]:
         """Return the rows with only the columns in ``names``."""
 
-    def evolved_schema(self, known: pa.Schema) -> pa.Schema:
-        """Return :attr:`schema`. Also raises Invalid for columns that are not in ``known`` and that
-        a new table could not have.
+    def evolved_schema(self, table_schema: pa.Schema) -> pa.Schema:
+        """Return :attr:`schema`. Also raises Invalid for columns that are not in
+        ``table_schema`` and that a new table could not have.
         """
 
-    def completed(self, definition: TableDefinition) -> Any:
+    def add_missing_columns(self, definition: TableDefinition) -> Any:
         """Return the caller's rows with null columns added for table columns that they lack."""
 
 
@@ -108,7 +108,7 @@ class Engine(Protocol[R]):
     def distribute(self, table: pa.Table) -> R:
         """Return the rows of a small table of the driver, split into a part per task."""
 
-    def union(self, rows: R, more: R) -> R:
+    def union(self, first: R, second: R) -> R:
         """Return the rows of both inputs, which have the same columns. Rows that :meth:`map_parts`
         retains for an input are retained until that input is dropped.
         """

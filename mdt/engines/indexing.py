@@ -34,15 +34,15 @@ class IndexRunner:
         metadata: Metadata,
         options: Options,
         snapshot: Snapshot,
-        work: Sequence[UncoveredShard],
+        shards: Sequence[UncoveredShard],
         claim: Claim,
     ) -> Iterator[tuple[UncoveredShard, Found]]:
-        """Summarize ``work`` in tasks. Yields when all of them have ended."""
+        """Summarize ``shards`` in tasks. Yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         task = partial(tasks.summarize, source, claim)
         refs: dict[int, dict[str, SummaryRef]] = {}
         used = set()
-        for summaries in self.engine.map_shares(task, shares(self.engine, work)):
+        for summaries in self.engine.map_shares(task, shares(self.engine, shards)):
             for row in summaries.to_pylist():
                 data = summary_of(row)
                 assert data is not None, "a task returns summaries"
@@ -51,4 +51,4 @@ class IndexRunner:
         stored = metadata.storage.list(paths.attachments_of(claim.instant))
         # Delete the files of lost attempts.
         metadata.storage.delete_many([info.path for info in stored if info.path not in used])
-        yield from ((shard, refs.get(shard.shard, {})) for shard in work)
+        yield from ((shard, refs.get(shard.shard, {})) for shard in shards)

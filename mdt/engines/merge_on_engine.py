@@ -19,7 +19,7 @@ from mdt.engines import merge_tasks
 from mdt.engines.absent_keys import AbsentKeys, WrittenKeys
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, source_of, tagged_schema
-from mdt.engines.write import TaggedRows, count_tagged, findings_of, released_on_error
+from mdt.engines.write import TaggedRows, count_tagged, findings_of, release_on_error
 from mdt.metadata.files.file_group import NewFile
 from mdt.metadata.log.codec import decode_ipc
 from mdt.metadata.metadata import Metadata
@@ -37,7 +37,7 @@ def merge(
     options: Options,
     data: R,
     columns: pa.Schema,
-    said: MergeText,
+    request: MergeText,
     schema: pa.Schema,
     progress: Progress | None = None,
 ) -> Merge:
@@ -45,11 +45,11 @@ def merge(
     when the clauses were parsed.
     """
     definition = metadata.newest().definition
-    _, on, _ = said.parse(columns.empty_table(), definition)
+    _, on, _ = request.parse(columns.empty_table(), definition)
     key = tuple(on.equal[name] for name in definition.key)
-    rows = EngineSource(engine, data, said, key, columns, engine.processors)
+    rows = EngineSource(engine, data, request, key, columns, engine.processors)
     arguments = (metadata, options, rows, MERGE, definition.commit_action, progress)
-    return Merge(*arguments, schema=schema, chooses=bool(said.target_clauses().clauses))
+    return Merge(*arguments, schema=schema, chooses=bool(request.target_clauses().clauses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class EngineSource(Rows, Generic[R]):
 
     engine: Engine[R]
     data: R
-    said: MergeText
+    request: MergeText
     key: tuple[str, ...]
     columns: pa.Schema
     writers: int
@@ -72,15 +72,18 @@ class EngineSource(Rows, Generic[R]):
         source = source_of(
             metadata, snapshot, operation.options, is_in_process=engine.is_in_process
         )
-        target_clauses = self.said.target_clauses()
+        target_clauses = self.request.target_clauses()
         tag = partial(
-            merge_tasks.tag_merged, self.said.source_clauses(), bool(target_clauses.clauses), source
+            merge_tasks.tag_merged,
+            self.request.source_clauses(),
+            bool(target_clauses.clauses),
+            source,
         )
         together = engine.group_by(self.data, self.key)
         schema = tagged_schema(definition.schema)
         tagged = engine.map_parts(together, tag, schema, definition.key)
         retained = [tagged]
-        with released_on_error(engine, retained):
+        with release_on_error(engine, retained):
             rows = count_tagged(engine, tagged)
             files = (
                 self._files(operation, snapshot, tagged, target_clauses)
@@ -104,19 +107,19 @@ class EngineSource(Rows, Generic[R]):
             engine,
             tagged,
             replace(findings, counts=counts, left=None, scan_statistics=statistics),
-            kept=retained,
+            retained=retained,
             finds_everywhere=definition.is_global or TABLE in absent,
         )
 
     def _files(
-        self, operation: RowOperation, snapshot: Snapshot, tagged: R, others: MergeText
+        self, operation: RowOperation, snapshot: Snapshot, tagged: R, clauses: MergeText
     ) -> R | None:
         """Return the files that tasks search for rows without a match in the source, or None if no
         clause can hold.
 
         Tasks return the matched rows as a bitmap per file, like deletion vectors.
         """
-        read = others.parse(self.columns.empty_table(), snapshot.definition)
+        read = clauses.parse(self.columns.empty_table(), snapshot.definition)
         merge = MergedRows(operation.metadata, operation.options, *read)
         taken = {file: BitMap() for file in sorted(Decision(merge, snapshot).unmatched_files())}
         if not taken:
@@ -127,22 +130,22 @@ class EngineSource(Rows, Generic[R]):
             )
             for file in bitmaps.keys() & taken.keys():
                 taken[file] |= bitmaps[file]
-        return self.engine.distribute(merge_tasks.files_of(taken))
+        return self.engine.distribute(merge_tasks.files_table(taken))
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedMerge(TaggedRows[R]):
-    """Tagged rows of a merge. ``kept``: the rows that the engine retains for ``tagged``.
+    """Tagged rows of a merge. ``retained``: the rows that the engine retains for ``tagged``.
     ``finds_everywhere``: True if keys were absent from the whole table. The merge may have read
     rows that do not change.
     """
 
-    kept: Sequence[R] = ()
+    retained: Sequence[R] = ()
     finds_everywhere: bool = False
 
     def close(self) -> None:
         """Release the tagged rows."""
-        for rows in self.kept:
+        for rows in self.retained:
             self.engine.release(rows)
 
     def keys_absent(

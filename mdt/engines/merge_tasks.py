@@ -44,7 +44,7 @@ of the matched positions.
 
 
 def tag_merged(
-    said: MergeText,
+    request: MergeText,
     keeps_pairs: bool,
     source: Source,
     batches: Iterator[pa.RecordBatch],
@@ -58,14 +58,14 @@ def tag_merged(
     """
     additions = [batch for batch in batches if batch.num_rows]
     if additions:
-        for part in _tag_merged(said, keeps_pairs, source, pa.Table.from_batches(additions)):
+        for part in _tag_merged(request, keeps_pairs, source, pa.Table.from_batches(additions)):
             yield from part.to_batches()
 
 
 def _tag_merged(
-    said: MergeText, keeps_pairs: bool, source: Source, rows: pa.Table
+    request: MergeText, keeps_pairs: bool, source: Source, rows: pa.Table
 ) -> Iterator[pa.Table]:
-    merge, snapshot = _open_merge(said, source, rows)
+    merge, snapshot = _open_merge(request, source, rows)
     schema = snapshot.definition.schema
     decided = Decision(merge, snapshot).decide()
     files = np.array(sorted(decided.scanned), np.int64)
@@ -87,10 +87,10 @@ def _tag_merged(
         )
 
 
-def _open_merge(said: MergeText, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
+def _open_merge(request: MergeText, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
     metadata, snapshot = open_table(source)
     definition = snapshot.definition
-    read = said.parse(rows, definition)
+    read = request.parse(rows, definition)
     return MergedRows(metadata, source.parsed(), *read), snapshot
 
 
@@ -106,21 +106,21 @@ def matched_rows(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes |
         rows = rows.filter(pc.is_in(rows[0], _MATCHED_KINDS))
         for file, positions in by_value(rows[2].to_numpy(), rows[1].to_numpy()).items():
             bitmaps.setdefault(file, BitMap()).update(positions.astype(np.uint32))
-    return bytes(encode_ipc(files_of(bitmaps))) if bitmaps else None
+    return bytes(encode_ipc(files_table(bitmaps))) if bitmaps else None
 
 
-def files_of(matched: Mapping[int, BitMap]) -> pa.Table:
+def files_table(matched: Mapping[int, BitMap]) -> pa.Table:
     """Return FILES. ``matched``: file number -> positions."""
     return pa.table([list(matched), [rows.serialize() for rows in matched.values()]], schema=FILES)
 
 
 def bitmaps_of(files: pa.Table) -> dict[int, BitMap]:
-    """Convert FILES back to the argument of :func:`files_of`."""
+    """Convert FILES back to the argument of :func:`files_table`."""
     return {row["file"]: BitMap.deserialize(row["matched"]) for row in files.to_pylist()}
 
 
 def tag_alone(
-    said: MergeText,
+    request: MergeText,
     columns: pa.Schema,
     source: Source,
     batches: Iterator[pa.RecordBatch],
@@ -131,14 +131,14 @@ def tag_alone(
     """
     files = [batch for batch in batches if batch.num_rows]
     if files:
-        for part in _tag_alone(said, columns, source, pa.Table.from_batches(files)):
+        for part in _tag_alone(request, columns, source, pa.Table.from_batches(files)):
             yield from part.to_batches()
 
 
 def _tag_alone(
-    said: MergeText, columns: pa.Schema, source: Source, files: pa.Table
+    request: MergeText, columns: pa.Schema, source: Source, files: pa.Table
 ) -> Iterator[pa.Table]:
-    merge, snapshot = _open_merge(said, source, columns.empty_table())
+    merge, snapshot = _open_merge(request, source, columns.empty_table())
     decided = Decision(merge, snapshot).decide_unmatched(bitmaps_of(files))
     scanned = np.array(sorted(decided.scanned), np.int64)
     yield from _changed_rows(merge, snapshot, decided)

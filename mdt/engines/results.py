@@ -25,11 +25,11 @@ W = TypeVar("W")
 TASKS_PER_PROCESSOR = 3
 
 
-def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
-    """Split ``work`` into non-empty shares for tasks, a few per processor."""
-    count = min(len(work), TASKS_PER_PROCESSOR * engine.processors)
-    ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
-    return [work[start:end] for start, end in pairwise(ends) if end > start]
+def shares(engine: Engine[Any], items: Sequence[W]) -> list[Sequence[W]]:
+    """Split ``items`` into non-empty shares for tasks, a few per processor."""
+    count = min(len(items), TASKS_PER_PROCESSOR * engine.processors)
+    ends = np.linspace(0, len(items), count + 1).astype(int).tolist()
+    return [items[start:end] for start, end in pairwise(ends) if end > start]
 
 
 def merge_changes(results: Sequence[Changes]) -> Changes:

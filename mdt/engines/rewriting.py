@@ -30,18 +30,18 @@ class EngineRewrite:
         self,
         shared: WriteJob,
         rewrite: Rewrite[Any],
-        work: Sequence[Any],
+        units: Sequence[Any],
         progress: Progress | None,
     ) -> Changes:
-        """Rewrite the units ``work`` in tasks. ``progress`` is called once, when all of them have
+        """Rewrite the units ``units`` in tasks. ``progress`` is called once, when all of them have
         ended.
         """
         source = source_of(shared.metadata, shared.snapshot, shared.options)
         task = partial(tasks.rewrite, source, shared.claim, rewrite)
-        results = self.engine.map_shares(task, shares(self.engine, work))
+        results = self.engine.map_shares(task, shares(self.engine, units))
         changes = merge_changes([decode(data, extra) for data, extra in results])
         partitions = sorted({file.partition for file in changes.files})
         drop_lost_attempts(shared.metadata.storage, shared.claim, partitions, changes)
         if progress is not None:
-            progress(len(work), len(work))
+            progress(len(units), len(units))
         return changes

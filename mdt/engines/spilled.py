@@ -220,18 +220,18 @@ class SpillingEngine:
             spilled.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
         return spilled
 
-    def union(self, rows: Spilled, more: Spilled) -> Spilled:
-        """Return the rows of both inputs. Blocks of ``more`` are copied into the scratch file of
-        ``rows``.
+    def union(self, first: Spilled, second: Spilled) -> Spilled:
+        """Return the rows of both inputs. Blocks of ``second`` are copied into the scratch file of
+        ``first``.
         """
-        union = replace(rows, by=(), parts=dict(rows.parts), lock=Lock())
-        first = max(rows.parts, default=-1) + 1
-        for part in sorted(more.parts):
+        union = replace(first, by=(), parts=dict(first.parts), lock=Lock())
+        offset = max(first.parts, default=-1) + 1
+        for part in sorted(second.parts):
             copies = [
-                replace(b, start=union.scratch.append(more.scratch.read(b.start, b.size)))
-                for b in more.parts[part]
+                replace(b, start=union.scratch.append(second.scratch.read(b.start, b.size)))
+                for b in second.parts[part]
             ]
-            union.parts[first + part] = copies
+            union.parts[offset + part] = copies
         return union
 
     def group_by(

@@ -113,14 +113,14 @@ def scan_columns(
         first = joined([piece.slice(0, 0) for piece in held])
         return first.schema, chain([first], held)
     columns, runs = pa.schema([]), [engine.empty(pa.schema([]))]
-    with _closed_on_error(runs[0]):
+    with _close_on_error(runs[0]):
         for piece in chain(held, pieces):
             columns = _union_schema(columns, piece.schema)
             rows = _to_plain(piece)
             if rows.schema != runs[-1].schema:
                 runs.append(replace(runs[-1], schema=rows.schema, parts={}))
             runs[-1].add(0, rows)
-    return columns, chain([_to_plain(without_rows(columns))], _read_again(runs[1:]))
+    return columns, chain([_to_plain(without_rows(columns))], _reread(runs[1:]))
 
 
 def _to_plain(piece: pa.Table) -> pa.Table:
@@ -137,7 +137,7 @@ def _to_plain(piece: pa.Table) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
+def _reread(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
     """Yield the rows of ``runs``, which share a scratch file, in order; then delete the file."""
     with closing(runs[0].scratch):
         for rows in runs:
@@ -155,7 +155,7 @@ def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table 
         return joined([*held, *pieces])
     rows = engine.empty(schema)
     spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
-    with _closed_on_error(rows):
+    with _close_on_error(rows):
         for piece in chain(held, pieces):
             if piece.schema != schema:
                 spiller.flush()
@@ -170,7 +170,7 @@ def merge_source(
     options: Options,
     engine: SpillingEngine,
     rows: Spilled,
-    said: MergeText,
+    request: MergeText,
     schema: pa.Schema,
     progress: Progress | None,
 ) -> Merge:
@@ -183,13 +183,13 @@ def merge_source(
         _limit_file_size(options),
         rows,
         rows.schema,
-        said,
+        request,
         schema,
     )
 
 
 @contextmanager
-def _closed_on_error(rows: Spilled) -> Iterator[None]:
+def _close_on_error(rows: Spilled) -> Iterator[None]:
     """Delete the scratch file of ``rows`` if the block raises, so that a retained error or an
     immediate retry does not double the disk space.
     """
@@ -235,7 +235,7 @@ def _spill(
     rows = engine.empty(scratch_schema, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
     first, columns = 0, pa.schema([])
-    with _closed_on_error(rows):
+    with _close_on_error(rows):
         for piece in pieces:
             columns = _union_schema(columns, piece.schema)
             whole = _add_missing(piece, declared)
@@ -259,11 +259,11 @@ def _spill(
     )
 
 
-def _union_schema(columns: pa.Schema, more: pa.Schema) -> pa.Schema:
+def _union_schema(columns: pa.Schema, added: pa.Schema) -> pa.Schema:
     """Return the columns of all pieces so far. Raises Invalid if two pieces do not fit, as
     :func:`mdt.schema.input.joined` does.
     """
-    return joined([without_rows(columns), without_rows(more)]).schema
+    return joined([without_rows(columns), without_rows(added)]).schema
 
 
 def _nullable(stored: pa.Schema, present: Sequence[str]) -> pa.Schema:
@@ -295,7 +295,7 @@ def write(
     rows: Spilled,
     name: str,
     engine: SpillingEngine,
-    kept: BlendOptions | None = None,
+    blend: BlendOptions | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
     """Return the operation that writes or deletes spilled rows, as :func:`mdt.engines.write.write`
@@ -308,7 +308,7 @@ def write(
         rows,
         rows.visible_schema,
         name,
-        kept=kept,
+        blend=blend,
         ends=ends,
     )
 

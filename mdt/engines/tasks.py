@@ -131,11 +131,11 @@ class InProcessSource(Source):
 
     metadata: Metadata = field(kw_only=True)
     snapshot: Snapshot = field(kw_only=True)
-    given: Options = field(kw_only=True)
+    parsed_options: Options = field(kw_only=True)
 
     def parsed(self) -> Options:
         """Return the parsed options."""
-        return self.given
+        return self.parsed_options
 
 
 def source_of(
@@ -155,7 +155,7 @@ def source_of(
         tuple(storage.public_options.items()),
     )
     if is_in_process:
-        return InProcessSource(*place, metadata=metadata, snapshot=snapshot, given=options)
+        return InProcessSource(*place, metadata=metadata, snapshot=snapshot, parsed_options=options)
     return Source(*place)
 
 

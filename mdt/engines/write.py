@@ -68,19 +68,19 @@ def write(
     schema: pa.Schema,
     name: str,
     progress: Progress | None = None,
-    kept: BlendOptions | None = None,
+    blend: BlendOptions | None = None,
     ends: Sequence[str] | None = None,
 ) -> RowOperation:
     """Return the operation that upserts, inserts, overwrites with or deletes ``data`` on an engine.
     ``schema``: of ``data``, validated as that of a table.
 
-    ``kept``: for upsert, the parts of older rows to retain. ``ends``: for insert_overwrite,
+    ``blend``: for upsert, the parts of older rows to retain. ``ends``: for insert_overwrite,
     patterns of the partitions to replace.
     """
     definition = metadata.newest().definition
-    rule = rule_of(name, definition, schema.names, kept)
+    rule = rule_of(name, definition, schema.names, blend)
     rule.batch(schema.empty_table(), definition)
-    columns = schema if kept is None else None
+    columns = schema if blend is None else None
     rows = EngineRows(engine, data, rule, columns, engine.processors)
     return operation_of(metadata, options, rows, name, definition, progress, ends)
 
@@ -103,7 +103,7 @@ class EngineRows(Rows, Generic[R]):
             metadata, snapshot, operation.name, columns
         ):
             labelled = loading.label_rows(engine, definition, self.data, columns)
-            return TaggedRows.of(engine, labelled, refuses=False, is_load=True)
+            return TaggedRows.from_tagged(engine, labelled, refuses=False, is_load=True)
         source = source_of(metadata, snapshot, options, is_in_process=engine.is_in_process)
         tagged = engine.map_parts(
             engine.group_by(self.data, definition.key, definition.key_hash),
@@ -111,7 +111,7 @@ class EngineRows(Rows, Generic[R]):
             tasks.tagged_schema(self.rule.columns(definition)),
             definition.key,
         )
-        return TaggedRows.of(engine, tagged, refuses=operation.name in CHECKED)
+        return TaggedRows.from_tagged(engine, tagged, refuses=operation.name in CHECKED)
 
 
 def count_tagged(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def count_tagged(engine: Engine[R], tagged: R) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def released_on_error(engine: Engine[R], retained: Sequence[R]) -> Iterator[None]:
+def release_on_error(engine: Engine[R], retained: Sequence[R]) -> Iterator[None]:
     """Release tagged rows if the block raises."""
     try:
         yield
@@ -146,11 +146,11 @@ class TaggedRows(DecidedRows, Generic[R]):
     is_load: bool = False
 
     @classmethod
-    def of(
+    def from_tagged(
         cls, engine: Engine[R], tagged: R, *, refuses: bool, is_load: bool = False
     ) -> TaggedRows[R]:
         """Return tagged rows with the driver's findings. ``refuses``: True if keys must be new."""
-        with released_on_error(engine, [tagged]):
+        with release_on_error(engine, [tagged]):
             rows = count_tagged(engine, tagged)
             findings = replace(
                 findings_of(rows),

@@ -75,7 +75,7 @@ def _write(shared_input: WriteInput, batches: list[pa.RecordBatch], attempt: int
     )
     table, places = sort_by_bucket(pa.Table.from_batches(batches))
     batches.clear()
-    rows = _BucketRows.of(snapshot, table)
+    rows = _BucketRows.from_table(snapshot, table)
     del table
     tombstones = NO_TOMBSTONES
     if shared_input.leaves_tombstones and snapshot.definition.keeps_deletes:
@@ -136,7 +136,7 @@ class _BucketRows:
     located: Located
 
     @classmethod
-    def of(cls, snapshot: Snapshot, table: pa.Table) -> _BucketRows:
+    def from_table(cls, snapshot: Snapshot, table: pa.Table) -> _BucketRows:
         control = {
             name: table[name].to_numpy()
             for name in ("__mdt_kind", "__mdt_segment", "__mdt_position")
@@ -155,10 +155,10 @@ class _BucketRows:
         )
         return cls(control, batch, located)
 
-    def slice(self, rows: range, one: Assignment) -> Slice:
+    def slice(self, rows: range, assignment: Assignment) -> Slice:
         """Return the slice for the file of a bucket, made of ``rows``."""
         return slice_of(
-            self.batch, self.located, one, _dispositions(self.control, self.batch, rows)
+            self.batch, self.located, assignment, _dispositions(self.control, self.batch, rows)
         )
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:

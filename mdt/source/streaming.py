@@ -109,7 +109,7 @@ class Stream:
         try:
             return self._with_reopen(partial(self._batch, spark, start, end, expected))
         except MdtError as error:
-            return late.spark_frame.unreadable(spark, error, expected)
+            return late.spark_frame.failing_frame(spark, error, expected)
 
     def _with_reopen(self, ask: Callable[[tables.Table], T]) -> T:
         """Apply ``ask`` to the table. After an error, open the table again and repeat."""

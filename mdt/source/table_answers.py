@@ -90,13 +90,13 @@ class TableAnswers:
         return hive_names(table.definition, paths)
 
     def entry(self, request: Request) -> Sequence[str]:
-        """Return the options ``more`` of a catalog entry that have machine scope and are ignored. A
-        warning names them once.
+        """Return the options ``extra`` of a catalog entry that have machine scope and are ignored.
+        A warning names them once.
 
         ``text``: the table's name, or None if it is being created. Raises Invalid in the latter
         case.
         """
-        ignored, table = machine_options(request.more), request.text
+        ignored, table = machine_options(request.extra), request.text
         if not ignored:
             return ignored
         words_of_session = ", ".join(
@@ -130,21 +130,21 @@ class TableAnswers:
         """Execute a SQL statement that changes rows; return its counts. Raises as
         :func:`mdt.source.change_rows.change` does.
         """
-        statement = late.spark_statement.Statement(request.text, request.more)
+        statement = late.spark_statement.Statement(request.text, request.extra)
         with _writing(request) as (options, settings):
             table, counts = change_rows.change(options, statement)
         _maintain(request.spark, settings, table)
         return counts
 
     def call(self, request: Request) -> pa.Table | Sequence[str]:
-        """Execute the procedure or table statement ``text``; return its rows. ``more``: its JSON
+        """Execute the procedure or table statement ``text``; return its rows. ``extra``: its JSON
         (``java/sql/TableCall.java``).
 
         A list of texts is for the catalog: the columns as Spark's JSON, or "" if they are
         unchanged, and the names of options to remove. Raises as :func:`mdt.source.procedures.call`
         and :func:`mdt.source.definitions.execute` do.
         """
-        name, arguments = request.text, json.loads(request.more)
+        name, arguments = request.text, json.loads(request.extra)
         with _writing(request) as (options, settings):
             if isinstance(arguments, Mapping):
                 statement = definitions.statement_of(name, arguments)
@@ -161,7 +161,7 @@ class TableAnswers:
         """Return the empty answer of such a call. Raises Invalid for an unknown procedure and
         Unsupported for a refused statement.
         """
-        name, arguments = request.text, json.loads(request.more)
+        name, arguments = request.text, json.loads(request.extra)
         if isinstance(arguments, Mapping):
             return definitions.columns(definitions.statement_of(name, arguments)).empty_table()
         return procedures.columns(name).empty_table()
@@ -199,14 +199,14 @@ class TableAnswers:
         stream = streaming.Stream(options, settings.reads)
 
         def offset(question: Request) -> Sequence[str]:
-            everything, last = question.more
+            everything, last = question.extra
             newest = stream.offset(question.text, bool(everything), last)
             if newest is None:
                 return []
             return [newest]
 
         def batch(question: Request) -> DataFrame:
-            start, columns = question.more
+            start, columns = question.extra
             expected = late.spark_schema.of_json(columns)
             return stream.batch(question.spark, start, question.text, expected)
 
@@ -224,7 +224,7 @@ class TableAnswers:
         sink = streaming.Sink()
 
         def write_batch(batch: Request) -> Sequence[str]:
-            query, number, java = batch.more
+            query, number, java = batch.extra
             rows = late.spark_source.frame(java)
             with _writing(batch) as (options, settings):
                 table = sink.write(options, batch.text, (str(query), int(number)), rows)

@@ -37,7 +37,7 @@ def warm(
     engine = late.choice.engine_of(spark)
     assert engine is not None, "a session has an engine"
     count, size, tasks = late.index_tasks.warm(engine, table.metadata, snapshot, large)
-    opened = late.spark_frame.open_files(spark, table.metadata, snapshot, reads)
+    opened = late.spark_frame.read_footers(spark, table.metadata, snapshot, reads)
     return replace(
         loaded,
         summaries=loaded.summaries + count,

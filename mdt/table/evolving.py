@@ -30,7 +30,7 @@ def evolve_for(table: Handle, data: Any) -> Any:
     table._prepare_row_write()
     frame = table._given(data)
     if frame is not None:
-        return frame.completed(_alter_for(table, frame.evolved_schema(table.schema)))
+        return frame.add_missing_columns(_alter_for(table, frame.evolved_schema(table.schema)))
     parts = pieces(data, table.schema, typed)
     if parts is None:
         data = typed(data, table.schema)

@@ -27,7 +27,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
-    from mdt.engines.engine import Engine, Given
+    from mdt.engines.engine import Engine, EngineInput
     from mdt.metadata.snapshot.as_of import Point
     from mdt.services.auto_maintenance import Upkeep
 
@@ -194,11 +194,13 @@ class Handle:
     def _repr_html_(self) -> str:
         return late.overview.table_html(self.path, self.snapshot())
 
-    def _given(self, data: Any) -> Given[Any] | None:
+    def _given(self, data: Any) -> EngineInput[Any] | None:
         """Return ``data`` as rows of the engine that holds them, or None for data in this
         process.
         """
-        return late.choice.given(data, self._metadata.cached_snapshot().definition.schema.names)
+        return late.choice.engine_input(
+            data, self._metadata.cached_snapshot().definition.schema.names
+        )
 
     def _engine(self, spark: Any) -> Engine[Any] | None:
         """Return the engine of a Spark session, or None."""

@@ -42,7 +42,7 @@ def source_of(
     """Return (rows, None, None) of a source in memory, or (empty table, runner, loader) of a large
     source.
 
-    looks: As for :meth:`mdt.engines.engine.Given.few`.
+    looks: As for :meth:`mdt.engines.engine.EngineInput.few`.
     """
     frame = table._given(source)
     if frame is not None:

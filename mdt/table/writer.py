@@ -303,7 +303,7 @@ class Writer:
 
 
 def _in_process(data: Any) -> Any:
-    frame = late.choice.given(data, ())
+    frame = late.choice.engine_input(data, ())
     if frame is not None:
         raise Invalid(
             f"a writer does not take a {type(data).__name__} of {frame.engine.name.capitalize()}",

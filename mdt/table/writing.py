@@ -23,7 +23,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mdt.engines.engine import Engine, Given
+    from mdt.engines.engine import Engine, EngineInput
     from mdt.query import Where
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
@@ -551,7 +551,7 @@ class Writing(Handle):
         if frame is not None:
             if is_delete:
                 key_columns, ordering_columns = late.normalize.columns_of_deletes(definition)
-                frame = frame.narrowed([*key_columns, *ordering_columns])
+                frame = frame.select_columns([*key_columns, *ordering_columns])
             data = frame.few(self.options)
             if data is None:
                 return self._write_on_engine(frame, name, progress, blend, ends)
@@ -583,7 +583,7 @@ class Writing(Handle):
 
     def _write_on_engine(
         self,
-        frame: Given[Any],
+        frame: EngineInput[Any],
         name: str,
         progress: Progress | None,
         blend: BlendOptions | None,

@@ -49,9 +49,9 @@ class LocalEngine:
         """Distribute the rows of ``table``, one part per processor."""
         return _split(table, np.arange(len(table)) % self.processors, self.processors)
 
-    def union(self, rows: Parts, more: Parts) -> Parts:
+    def union(self, first: Parts, second: Parts) -> Parts:
         """Return the parts of both."""
-        return [*rows, *more]
+        return [*first, *second]
 
     def group_by(self, rows: Parts, names: Sequence[str], key_hash: KeyHash | None = None) -> Parts:
         """Partition the rows by the columns ``names``, one part per processor."""

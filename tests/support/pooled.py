@@ -21,7 +21,7 @@ from spilled import SpilledTable
 import mdt
 from mdt.config import Options
 from mdt.engines import choice, tasks, write_tasks
-from mdt.engines.engine import Engine, Given
+from mdt.engines.engine import Engine, EngineInput
 from mdt.errors import Corrupt
 from mdt.schema.definition import TableDefinition
 from mdt.schema.evolve import completed
@@ -77,7 +77,7 @@ def thread() -> LocalEngine:
 
 @dataclass(frozen=True)
 class PooledRows:
-    """Rows that an engine of tests holds: a :class:`mdt.engines.engine.Given`."""
+    """Rows that an engine of tests holds: a :class:`mdt.engines.engine.EngineInput`."""
 
     engine: LocalEngine
     table: pa.Table
@@ -93,13 +93,13 @@ class PooledRows:
     def few(self, options: Options, *, looks: bool = False) -> pa.Table | None:
         return None
 
-    def narrowed(self, names: Sequence[str]) -> PooledRows:
+    def select_columns(self, names: Sequence[str]) -> PooledRows:
         return self
 
-    def evolved_schema(self, known: pa.Schema) -> pa.Schema:
+    def evolved_schema(self, table_schema: pa.Schema) -> pa.Schema:
         return self.schema
 
-    def completed(self, definition: TableDefinition) -> PooledRows:
+    def add_missing_columns(self, definition: TableDefinition) -> PooledRows:
         return replace(self, table=completed(self.table, definition))
 
 
@@ -107,7 +107,7 @@ class Pool:
     """What a user of such an engine gives as a session."""
 
 
-def given(data: Any, known: Sequence[str]) -> PooledRows | None:
+def engine_input(data: Any, table_columns: Sequence[str]) -> PooledRows | None:
     """See :data:`mdt.engines.choice.ENGINE_MODULES`."""
     return data if isinstance(data, PooledRows) else None
 
@@ -133,7 +133,7 @@ class ThreadTable(mdt.Table):
     def _holder(self) -> LocalEngine:
         return thread()
 
-    def _given(self, data: Any) -> Given[Any] | None:
+    def _given(self, data: Any) -> EngineInput[Any] | None:
         held = isinstance(data, PooledRows)
         return super()._given(
             data if held else PooledRows(self._holder(), to_table(data, self.schema))

@@ -32,7 +32,7 @@ class WholeFiles:
 
     def dead(self, at: Sequence[int]) -> DeadRows:
         assert self.dead_of is not None, "files without dead rows are not asked for them"
-        return DeadRows.here([self.dead_of[i] for i in at])
+        return DeadRows.inline([self.dead_of[i] for i in at])
 
     def since(self, before: Files) -> Changes | None:
         """Return None: of files without a history nobody knows what has changed."""

@@ -64,30 +64,30 @@ class Optimizing(Protocol):
         """
 
 
-def is_question(asked: Mapping[str, Any]) -> bool:
+def is_question(request: Mapping[str, Any]) -> bool:
     """Return True if a request of the JVM is answered by this module."""
-    return not _ANSWERS.keys().isdisjoint(asked)
+    return not _ANSWERS.keys().isdisjoint(request)
 
 
-def answer(lister: Any, asked: Mapping[str, Any], columns: Collection[str]) -> Any:
+def answer(lister: Any, request: Mapping[str, Any], columns: Collection[str]) -> Any:
     """Return the answer to one question of the JVM. ``columns``: the top-level columns whose stored
     values equal the values in Spark.
     """
-    (question,) = _ANSWERS.keys() & asked.keys()
-    predicate = predicate_of(asked["filters"], columns)
-    return _ANSWERS[question](lister, asked, predicate, columns)
+    (question,) = _ANSWERS.keys() & request.keys()
+    predicate = predicate_of(request["filters"], columns)
+    return _ANSWERS[question](lister, request, predicate, columns)
 
 
 def _estimate(
-    lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
+    lister: Optimizing, request: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
 ) -> Any:
     names, keys = (
-        [name for name in asked[which] if name in columns] for which in ("estimate", "keys")
+        [name for name in request[which] if name in columns] for which in ("estimate", "keys")
     )
     estimated = lister.estimate(
-        asked["query"], predicate, names, histograms=asked["histograms"], keys=keys
+        request["query"], predicate, names, histograms=request["histograms"], keys=keys
     )
-    described = {name: _of_column(column) for name, column in estimated.columns.items()}
+    described = {name: _column_fields(column) for name, column in estimated.columns.items()}
     return {
         "rows": estimated.rows,
         "bytes": estimated.bytes,
@@ -97,31 +97,31 @@ def _estimate(
     }
 
 
-def _of_column(one: ColumnEstimate) -> dict[str, Any]:
+def _column_fields(estimate: ColumnEstimate) -> dict[str, Any]:
     fields = {
-        "distinct": one.distinct,
-        "low": one.low,
-        "high": one.high,
-        "nulls": one.nulls,
-        "bytes": one.bytes_mean,
+        "distinct": estimate.distinct,
+        "low": estimate.low,
+        "high": estimate.high,
+        "nulls": estimate.nulls,
+        "bytes": estimate.bytes_mean,
     }
-    if one.edges is None:
+    if estimate.edges is None:
         return fields
-    return {**fields, "bins": one.bins, "height": one.height}
+    return {**fields, "bins": estimate.bins, "height": estimate.height}
 
 
 def _totals(
-    lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
+    lister: Optimizing, request: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
 ) -> Any:
-    names = [name for name in asked["totals"] if name in columns]
-    totals = lister.totals(asked["query"], predicate, names)
+    names = [name for name in request["totals"] if name in columns]
+    totals = lister.totals(request["query"], predicate, names)
     if totals is None:
         return None
-    return {"rows": totals.rows, "nulls": totals.nulls, **_sides(lister, totals)}
+    return {"rows": totals.rows, "nulls": totals.nulls, **_min_max(lister, totals)}
 
 
-def _sides(lister: Optimizing, found: Totals) -> dict[str, dict[str, Any]]:
-    sides = {"least": found.least, "most": found.most}
+def _min_max(lister: Optimizing, totals: Totals) -> dict[str, dict[str, Any]]:
+    sides = {"least": totals.least, "most": totals.most}
     return {
         side: {name: _value(key, lister.type_of(name)) for name, key in keys.items()}
         for side, keys in sides.items()
@@ -129,20 +129,20 @@ def _sides(lister: Optimizing, found: Totals) -> dict[str, dict[str, Any]]:
 
 
 def _top(
-    lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
+    lister: Optimizing, request: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
 ) -> Any:
-    column = column_of(asked["by"][0], columns)
+    column = column_of(request["by"][0], columns)
     if column is None:
         return None
     type = lister.type_of(column)
-    key = SortKey(column, asked["descending"], asked["nulls_first"], type)
-    bound = lister.threshold(asked["query"], predicate, key, asked["top"])
+    key = SortKey(column, request["descending"], request["nulls_first"], type)
+    bound = lister.threshold(request["query"], predicate, key, request["top"])
     if bound is None:
         return None
-    return _bound(bound, type, is_low=asked["descending"])
+    return _bound(bound, type, is_low=request["descending"])
 
 
-_ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+_JAVA_NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 """Floating-point values with other names in Java."""
 
 _ANSWERS: Mapping[str, Callable[[Any, Mapping[str, Any], Predicate, Collection[str]], Any]] = {
@@ -183,5 +183,5 @@ def _value(key: bytes | None, type: pa.DataType) -> Any:
         return int.from_bytes(key, "big") - (1 << 63)
     text = str(values.decode(key, type))
     if kind == "float":
-        return _ENDLESS.get(text, text)
+        return _JAVA_NAMES.get(text, text)
     return text

@@ -89,12 +89,12 @@ def constant_of(node: Node) -> Any:
 
 def _convert(node: Node, columns: Collection[str]) -> Predicate:
     try:
-        return _known(node, columns)
+        return _convert_known(node, columns)
     except (_NotUnderstood, ValueError):
         return Unknown(str(node["op"]))
 
 
-def _known(node: Node, columns: Collection[str]) -> Predicate:
+def _convert_known(node: Node, columns: Collection[str]) -> Predicate:
     op = node["op"]
     children = node.get("children", [])
     if op in ("And", "Or"):
@@ -108,15 +108,15 @@ def _known(node: Node, columns: Collection[str]) -> Predicate:
         return Leaf(_column(node, columns), "=", True)
     if op in _COMPARISONS:
         return _comparison(_COMPARISONS[op], children[0], children[1], columns)
-    if op in _OTHERS:
-        return _OTHERS[op](node, columns)
+    if op in _CONVERTERS:
+        return _CONVERTERS[op](node, columns)
     raise _NotUnderstood
 
 
-def _comparison(op: str, left: Node, right: Node, columns: Collection[str]) -> Predicate:
-    if left["op"] == "Literal":
-        op, left, right = _MIRRORED[op], right, left
-    return Leaf(_column(left, columns), op, _literal(right, left["type"]))
+def _comparison(op: str, first: Node, second: Node, columns: Collection[str]) -> Predicate:
+    if first["op"] == "Literal":
+        op, first, second = _MIRRORED[op], second, first
+    return Leaf(_column(first, columns), op, _literal(second, first["type"]))
 
 
 def _is_null(node: Node, columns: Collection[str]) -> Predicate:
@@ -162,7 +162,7 @@ def _match(name: str, regex: str) -> Leaf:
     return Leaf(name, "match", query)
 
 
-_OTHERS: dict[str, Callable[[Node, Collection[str]], Predicate]] = {
+_CONVERTERS: dict[str, Callable[[Node, Collection[str]], Predicate]] = {
     "IsNull": _is_null,
     "IsNotNull": _is_null,
     "In": _in,

@@ -21,8 +21,8 @@ from indexes.predicate import And, Predicate, bind, matches
 from mdt.engines import tasks
 from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
-from mdt.engines.spark.failures import in_task, named_in_queries
-from mdt.engines.spark.frame import shown
+from mdt.engines.spark.failures import in_task, restore_in_queries
+from mdt.engines.spark.frame import visible_schema
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import map_in_arrow, spark_schema
 from mdt.engines.spark.schema import in_micros
@@ -47,12 +47,12 @@ _SPREAD_BYTES_MAX = 16 << 20
 partition.
 """
 
-_RANGES_KEPT = 2
+_RANGES_MAX = 2
 """Number of ranges that a worker caches. All tasks of a query use one range, each batch of a stream
 another.
 """
 
-_QUERIES_KEPT = 4
+_QUERIES_MAX = 4
 """Spark plans parts of a query twice, and a frame may be used again. The changed rows are
 cached.
 """
@@ -64,8 +64,8 @@ def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
     A query passes its columns and filters. The driver then finds the changed rows, prunes them by
     statistics, indexes and the kind of change, and tasks read the rest.
     """
-    named_in_queries(changes.metadata.storage.uri("").rstrip("/"))
-    relation = _Asked(changes)
+    restore_in_queries(changes.metadata.storage.uri("").rstrip("/"))
+    relation = _ChangesRelation(changes)
     columns = spark_schema(relation.schema).json()
     factory = factory_of(classic(spark).sparkContext)
     return private.frame_in(
@@ -80,7 +80,7 @@ def _bytes(changes: ChangedRows) -> int:
     return sum(commit.rows for commit in changes.history.commits) * size // max(1, rows)
 
 
-class _Asked:
+class _ChangesRelation:
     """The java.util.function.Function that ``java/source/AskedRelation.java`` calls. It must not
     reference objects of the JVM, because the JVM references it.
     """
@@ -89,17 +89,17 @@ class _Asked:
         implements = ("java.util.function.Function",)
 
     def __init__(self, changes: ChangedRows) -> None:
-        declared = with_meta(shown(changes.history.view.definition))
+        declared = with_meta(visible_schema(changes.history.view.definition))
         self._changes = changes
         self.schema = pa.schema(
             [*CHANGE, *(_in_spark(declared.field(name)) for name in changes.names)]
         )
-        self._kept = [
+        self._exact_names = [
             name
             for name in changes.names
             if self.schema.field(name).type == declared.field(name).type
         ]
-        self._pieces: Recent[str, list[bytes]] = Recent(_QUERIES_KEPT)
+        self._pieces: Recent[str, list[bytes]] = Recent(_QUERIES_MAX)
 
     def apply(self, request: Any) -> Any:
         """Return the rows of a query as a Dataset. ``request``: (session, conditions, names), the
@@ -112,7 +112,7 @@ class _Asked:
             )
 
     def _frame(self, spark: SparkSession, filters: str, names: list[str]) -> DataFrame:
-        pieces = self._pieces.made(filters, lambda: self._found(json.loads(filters)))
+        pieces = self._pieces.made(filters, lambda: self._find_pieces(json.loads(filters)))
         schema = pa.schema([self.schema.field(name) for name in names or CHANGE.names[:1]])
         of_rows = [name for name in schema.names if name not in CHANGE.names]
         tasks_frame = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
@@ -121,30 +121,37 @@ class _Asked:
         columns = spark_schema(schema)
         return map_in_arrow(
             tasks_frame,
-            partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema),
+            partial(
+                _read,
+                _ChangesSource.from_changes(self._changes),
+                self._read_arguments(of_rows),
+                schema,
+            ),
             columns,
         )
 
-    def _read_as(
+    def _read_arguments(
         self, names: Sequence[str]
     ) -> tuple[bool, Sequence[str], Predicate | None, int, bool]:
         """Return the arguments of a task's :class:`ChangedRows` besides table and range."""
         return self._changes.is_net, names, self._changes.predicate, 1, self._changes.before
 
-    def _found(self, filters: list[Any]) -> list[bytes]:
+    def _find_pieces(self, filters: list[Any]) -> list[bytes]:
         """Return the changes that may satisfy the conditions, encoded for tasks."""
         label_conditions = [
-            part for part in conjuncts_of(predicate_of(filters, CHANGE.names)) if _is_known(part)
+            part
+            for part in conjuncts_of(predicate_of(filters, CHANGE.names))
+            if _is_on_labels(part)
         ]
         changes = self._changes
         if filters:
-            changes = replace(changes, hint=predicate_of(filters, self._kept))
+            changes = replace(changes, hint=predicate_of(filters, self._exact_names))
         segments = changes.history.view.segment_ids
         matching = (_matching(changes, changed, label_conditions) for changed in changes.changes())
-        return [_encoded(changed, segments) for changed in matching if len(changed)]
+        return [_encode(changed, segments) for changed in matching if len(changed)]
 
 
-def _is_known(predicate: Predicate) -> bool:
+def _is_on_labels(predicate: Predicate) -> bool:
     """Return True if a condition uses only the columns CHANGE."""
     try:
         bind(predicate, CHANGE)
@@ -153,19 +160,19 @@ def _is_known(predicate: Predicate) -> bool:
     return True
 
 
-def _matching(changes: ChangedRows, changed: Changes, told: Sequence[Predicate]) -> Changes:
+def _matching(changes: ChangedRows, changed: Changes, conditions: Sequence[Predicate]) -> Changes:
     """Return the changes that satisfy conditions on CHANGE."""
-    if not told or not len(changed):
+    if not conditions or not len(changed):
         return changed
     labels = pa.record_batch(changes.labels(changed), schema=CHANGE)
-    return changed.rows(matches(And(tuple(told)), labels).to_numpy(zero_copy_only=False))
+    return changed.rows(matches(And(tuple(conditions)), labels).to_numpy(zero_copy_only=False))
 
 
 def _in_spark(field: pa.Field) -> pa.Field:
     return field.with_type(in_micros(field.type))
 
 
-def _encoded(changed: Changes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:
+def _encode(changed: Changes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:
     columns = [changed.kind, changed.seq, segments[changed.file], changed.position]
     return codec.encode_ipc(
         pa.table([pa.array(column) for column in columns], schema=_PIECE)
@@ -173,7 +180,7 @@ def _encoded(changed: Changes, segments: np.ndarray[tuple[int], np.dtype[np.int6
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ChangesSource:
     """The location of changes for tasks: a table, and the commits after ``since`` up to
     ``until``.
     """
@@ -183,7 +190,7 @@ class _Place:
     until: int
 
     @classmethod
-    def of(cls, changes: ChangedRows) -> _Place:
+    def from_changes(cls, changes: ChangedRows) -> _ChangesSource:
         """Return the place of changes. Raises Unsupported for a table that other processes cannot
         open.
         """
@@ -202,8 +209,8 @@ class _Place:
         return None
 
 
-@memo(_RANGES_KEPT)
-def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
+@memo(_RANGES_MAX)
+def _open_range(place: _ChangesSource) -> tuple[Metadata, HistoryRange]:
     """Return the table and its changes, both cached by the worker.
 
     If the cached metadata do not lead to this range, the table is opened again before an error is
@@ -225,43 +232,48 @@ def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
 
 
 def _read(
-    place: _Place, asked: Sequence[Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+    place: _ChangesSource,
+    read_arguments: Sequence[Any],
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Read the pieces in ``batches`` in a task. ``asked``: the other arguments of
+    """Read the pieces in ``batches`` in a task. ``read_arguments``: the other arguments of
     :class:`ChangedRows`.
     """
     with in_task():
-        changes = ChangedRows(*_opened(place), *asked)
+        changes = ChangedRows(*_open_range(place), *read_arguments)
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                matching, rows = _found_in(changes, piece, place)
+                matching, rows = _read_piece(changes, piece, place)
                 labels = dict(zip(CHANGE.names, changes.labels(matching), strict=True))
                 columns = [labels[name] if name in labels else rows[name] for name in schema.names]
                 converted = [
-                    _converted(column, field.type)
+                    _convert(column, field.type)
                     for column, field in zip(columns, schema, strict=True)
                 ]
                 yield from pa.table(converted, schema=schema).to_batches()
 
 
-def _decoded(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Changes:
+def _decode(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Changes:
     table = codec.decode_ipc(piece, _PIECE, path="a piece of changes")
     kind, seq, segment, position = (column.to_numpy() for column in table.columns)
     return Changes(kind, seq, np.searchsorted(segments, segment), position, np.arange(len(seq)))
 
 
-def _found_in(changes: ChangedRows, piece: bytes, place: _Place) -> tuple[Changes, pa.Table]:
+def _read_piece(
+    changes: ChangedRows, piece: bytes, place: _ChangesSource
+) -> tuple[Changes, pa.Table]:
     """Return the changes of a piece, and their rows. Raises Unsupported if their files were deleted
     with the table.
     """
     try:
-        return changes.read(_decoded(piece, changes.history.view.segment_ids))
+        return changes.read(_decode(piece, changes.history.view.segment_ids))
     except Missing:
-        _opened.cache_clear()
-        _opened(place)
+        _open_range.cache_clear()
+        _open_range(place)
         raise
 
 
-def _converted(column: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:
+def _convert(column: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return convert(whole, type)

@@ -21,7 +21,7 @@ from indexes.like import parse_like, quote_like
 from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_query
 from indexes.values import members
 from mdt.arguments import backquoted
-from mdt.engines.spark.functions import evaluated, match
+from mdt.engines.spark.functions import evaluate_as_udf, match
 from mdt.engines.spark.private import spark_type
 from mdt.errors import Unsupported
 from mdt.filters.comparison import Compared
@@ -73,41 +73,45 @@ def _path(names: tuple[str, ...]) -> Column:
     return sf.col(".".join(backquoted(name) for name in names))
 
 
-def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Column:
-    """Add null struct fields, at any depth, to a column of type ``given`` so that it has all fields
-    of type ``known``. Own fields come first.
+def with_fields(column: Column, own_type: pa.DataType, table_type: pa.DataType) -> Column:
+    """Add null struct fields, at any depth, to a column of type ``own_type`` so that it has all
+    fields of type ``table_type``. Own fields come first.
     """
-    if not _lacks(given, known):
+    if not _lacks(own_type, table_type):
         return column
-    if pa.types.is_struct(given):
-        missing = {field.name: field.type for field in known}
+    if pa.types.is_struct(own_type):
+        missing = {field.name: field.type for field in table_type}
         fields = [
             with_fields(column.getField(f.name), f.type, missing.pop(f.name, f.type)).alias(f.name)
-            for f in given
+            for f in own_type
         ]
         fields += [
             sf.lit(None).cast(spark_type(type)).alias(name) for name, type in missing.items()
         ]
         return sf.when(column.isNotNull(), sf.struct(*fields))
-    if pa.types.is_map(given):
+    if pa.types.is_map(own_type):
         return sf.transform_values(
-            column, lambda _, value: with_fields(value, given.item_type, known.item_type)
+            column, lambda _, value: with_fields(value, own_type.item_type, table_type.item_type)
         )
     return sf.transform(
-        column, lambda value: with_fields(value, given.value_type, known.value_type)
+        column, lambda value: with_fields(value, own_type.value_type, table_type.value_type)
     )
 
 
-def _lacks(given: pa.DataType, known: pa.DataType) -> bool:
-    """Return True if a struct in ``given`` lacks a field of ``known``."""
-    if pa.types.is_struct(given) and pa.types.is_struct(known):
-        types = {field.name: field.type for field in given}
+def _lacks(own_type: pa.DataType, table_type: pa.DataType) -> bool:
+    """Return True if a struct in ``own_type`` lacks a field of ``table_type``."""
+    if pa.types.is_struct(own_type) and pa.types.is_struct(table_type):
+        types = {field.name: field.type for field in own_type}
         return any(
-            field.name not in types or _lacks(types[field.name], field.type) for field in known
+            field.name not in types or _lacks(types[field.name], field.type) for field in table_type
         )
-    if pa.types.is_map(given) and pa.types.is_map(known):
-        return _lacks(given.item_type, known.item_type)
-    return is_list(given) and is_list(known) and _lacks(given.value_type, known.value_type)
+    if pa.types.is_map(own_type) and pa.types.is_map(table_type):
+        return _lacks(own_type.item_type, table_type.item_type)
+    return (
+        is_list(own_type)
+        and is_list(table_type)
+        and _lacks(own_type.value_type, table_type.value_type)
+    )
 
 
 def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
@@ -138,14 +142,14 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
             leaf, _path(paths.names(schema, leaf.column)), paths.type_at(schema, leaf.column)
         )
 
-    def both(found: Sequence[Column]) -> Column:
-        if found:
-            return reduce(operator.and_, found)
+    def both(columns: Sequence[Column]) -> Column:
+        if columns:
+            return reduce(operator.and_, columns)
         return sf.lit(True)
 
-    def either(found: Sequence[Column]) -> Column:
-        if found:
-            return reduce(operator.or_, found)
+    def either(columns: Sequence[Column]) -> Column:
+        if columns:
+            return reduce(operator.or_, columns)
         return sf.lit(False)
 
     return evaluate(predicate, test, both, either)
@@ -255,7 +259,7 @@ def _call(call: Call, schema: pa.Schema) -> Column:
     assert isinstance(call.value, tuple), "a call has a tuple of arguments"
     columns = [_path(paths.names(schema, column)) for column in call.columns]
     types = [paths.type_at(schema, column) for column in call.columns]
-    test = evaluated(function, columns, call.value, types)
+    test = evaluate_as_udf(function, columns, call.value, types)
     if call.is_negated:
         return ~test
     return test

@@ -17,25 +17,25 @@ from indexes.key_hash import KeyHash
 from mdt.engines.blocks import (
     MARK_ROWS,
     add_counts,
+    bucket_blocks,
     encode_block,
     grouped_blocks,
     marks_in,
     read_blocks,
+    select_rows,
     sum_counts,
     tagged_blocks,
 )
-from mdt.engines.blocks import bucket_blocks as dealt_of
-from mdt.engines.blocks import select_rows as chosen_of
 from mdt.engines.engine import BatchFunction, BucketAssignment, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import (
     arrow_batches,
-    dealt_bytes,
     java_frame,
-    mapped_bytes,
-    of_java,
+    map_bytes,
+    map_in_java,
+    shuffle_bytes,
 )
 from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
 
@@ -101,9 +101,9 @@ class SparkEngine:
         blocks = [encode_block({"from": [part, 0]}, rows) for part, rows in enumerate(slices)]
         return self.session.sparkContext.parallelize(blocks, parts)
 
-    def union(self, rows: Rows, more: Rows) -> Rows:
+    def union(self, first: Rows, second: Rows) -> Rows:
         """Return the rows of both inputs."""
-        return _blocks(rows).union(_blocks(more))
+        return _blocks(first).union(_blocks(second))
 
     def group_by(self, rows: Rows, names: Sequence[str], key_hash: KeyHash | None = None) -> Rows:
         """Return the rows with equal values of the columns ``names`` in the same partition."""
@@ -115,12 +115,12 @@ class SparkEngine:
     ) -> Rows:
         """Return the rows that ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
-            blocks = mapped_bytes(_blocks(rows), partial(_map_blocks, function, tuple(key)))
+            blocks = map_bytes(_blocks(rows), partial(_map_blocks, function, tuple(key)))
         else:
-            blocks = self._of_frame(rows, function, tuple(key))
+            blocks = self._map_frame(rows, function, tuple(key))
         return blocks.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def _of_frame(self, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
+    def _map_frame(self, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
         """Map the rows of a frame with ``function``. Rows with grouping columns are shuffled by
         tasks, other rows are not moved.
         """
@@ -131,11 +131,11 @@ class SparkEngine:
         with in_driver():  # shuffles of the frame run here
             batches, columns = arrow_batches(frame)
         if not rows.names:
-            return mapped_bytes(batches, partial(_map_batches, columns, function, key))
-        blocks = dealt_bytes(
+            return map_bytes(batches, partial(_map_batches, columns, function, key))
+        blocks = shuffle_bytes(
             batches, partial(_group_batches, columns, rows.names, rows.key_hash, parts), parts
         )
-        return mapped_bytes(blocks, partial(_map_blocks, function, key))
+        return map_bytes(blocks, partial(_map_blocks, function, key))
 
     def release(self, rows: Rows) -> None:
         """Unpersist the rows."""
@@ -163,7 +163,7 @@ class SparkEngine:
         )
 
     def _heads(self, rows: Rows) -> RDD[bytes]:
-        return of_java(_blocks(rows), factory_of(self.session.sparkContext).heads)
+        return map_in_java(_blocks(rows), factory_of(self.session.sparkContext).heads)
 
     def select(
         self,
@@ -178,8 +178,8 @@ class SparkEngine:
         allowed = {name: list(values) for name, values in values_by_column.items()}
         blocks = _blocks(rows)
         if all(kind >= DROPPED for kind in allowed.get("__mdt_kind", [INSERT])):
-            blocks = of_java(blocks, factory_of(self.session.sparkContext).told)
-        matches = mapped_bytes(blocks, partial(_select_rows, allowed, tuple(names)))
+            blocks = map_in_java(blocks, factory_of(self.session.sparkContext).told)
+        matches = map_bytes(blocks, partial(_select_rows, allowed, tuple(names)))
         schema = pa.schema([CONTROL.field(name) for name in names])
         with in_driver():
             parts = matches.collect() if rows_max is None else matches.take(rows_max)
@@ -204,12 +204,12 @@ class SparkEngine:
         """Return the rows of buckets, with the rows of a bucket in the same partition. A block is
         cut only if several buckets share it.
         """
-        return dealt_bytes(_blocks(rows), partial(_bucket_blocks, assignment), assignment.tasks)
+        return shuffle_bytes(_blocks(rows), partial(_bucket_blocks, assignment), assignment.tasks)
 
     def collect_results(self, rows: Rows, function: ResultFunction) -> list[bytes]:
         """Return the results of ``function`` over all partitions, without None."""
         with in_driver("write the files"):
-            return mapped_bytes(_blocks(rows), partial(_result, function)).collect()
+            return map_bytes(_blocks(rows), partial(_result, function)).collect()
 
     def map_shares(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return the result of ``function`` for each share, in a task per share. May be called
@@ -287,7 +287,7 @@ def _select_rows(
 ) -> Iterator[bytes]:
     """Yield the columns ``names`` of the selected rows of blocks, as blocks."""
     with in_task():
-        for rows in chosen_of(allowed, names, blocks):
+        for rows in select_rows(allowed, names, blocks):
             if rows.num_rows:
                 yield encode_block({}, pa.Table.from_batches([rows]))
 
@@ -297,7 +297,7 @@ def _bucket_blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (bucket, block)."""
     with in_task():
-        yield from dealt_of(assignment, blocks)
+        yield from bucket_blocks(assignment, blocks)
 
 
 def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes]:

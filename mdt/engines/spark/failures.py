@@ -21,11 +21,11 @@ from mdt.errors import MdtError, Missing, Unavailable, Unsupported
 from mdt.session import Recent, in_session
 
 _MARK = "mdt-error:"
-_LACKING = re.compile(
+_MISSING_PACKAGE = re.compile(
     r"No module named"
     r" '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
 )
-_LACKED = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+)")
+_MISSING_FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+)")
 
 
 @in_session
@@ -58,7 +58,7 @@ def in_driver(doing: str = "") -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        restored = _made_again(str(error))
+        restored = _restore(str(error))
         if restored is None and doing:
             restored = Unavailable(
                 f"Spark could not {doing}: {_last_line(str(error))}",
@@ -69,19 +69,19 @@ def in_driver(doing: str = "") -> Iterator[None]:
         raise restored from error
 
 
-def named_in_queries(root: str) -> None:
+def restore_in_queries(root: str) -> None:
     """Restore mdt errors of queries in planner and tasks, for any caller of the query.
 
     ``root``: URI of a table that queries read. A missing file of this table also becomes an mdt
     error.
     """
     _roots().put(root, root)
-    private.on_java_errors(lambda text: _marked(text) or _gone(text))
+    private.on_java_errors(lambda text: _parse_marked(text) or _missing_file(text))
 
 
-def _gone(text: str) -> Missing | None:
+def _missing_file(text: str) -> Missing | None:
     """Return the error for a query whose files were deleted after it was planned, or None."""
-    match = _LACKED.search(text)
+    match = _MISSING_FILE.search(text)
     if match is None or not ("FILE_NOT_EXIST" in text or "FileNotFoundException" in text):
         return None
     root = next((root for root in _roots().values() if root in match[1]), None)
@@ -106,7 +106,7 @@ def _last_line(text: str) -> str:
     return ""
 
 
-def _marked(text: str) -> MdtError | None:
+def _parse_marked(text: str) -> MdtError | None:
     at = text.find(_MARK + "{")
     if at < 0:
         return None
@@ -115,11 +115,11 @@ def _marked(text: str) -> MdtError | None:
     return kind(fields["message"], hint=fields["hint"])
 
 
-def _made_again(text: str) -> MdtError | None:
-    restored = _marked(text)
+def _restore(text: str) -> MdtError | None:
+    restored = _parse_marked(text)
     if restored is not None:
         return restored
-    lacking = _LACKING.search(text)
+    lacking = _MISSING_PACKAGE.search(text)
     if lacking is None:
         return None
     return Unsupported(

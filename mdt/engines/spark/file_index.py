@@ -82,8 +82,8 @@ _INLINE_BYTES_MAX = 1 << 16
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
 _IN_PROCESS = "read in process: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 _UNITS = ("", "bytes")  # of figures, in the JVM's numbering
-_FILES_KEPT_MIN = 2
-_FILES_KEPT = 4  # recent versions; the JVM's follow-up requests come soon after a listing
+_FILE_LISTS_MIN = 2
+_FILE_LISTS_MAX = 4  # recent versions; the JVM's follow-up requests come soon after a listing
 _VERSION_NUMBERS_MAX = 4096  # more versions than are committed while a query is planned
 
 
@@ -127,7 +127,7 @@ def relation(
     does: Collection[str] = (),
     footer_bytes: int = 0,
     vector_bytes: int = 0,
-) -> private.PlannedAnew:
+) -> private.ReplannedFrame:
     """Return a DataFrame over the Parquet files of ``lister``.
 
     ``schema``: the columns in the files, all nullable.
@@ -158,10 +158,10 @@ def relation(
             footer_bytes,
             vector_bytes,
         )
-    return private.PlannedAnew(java, spark, factory.anew)
+    return private.ReplannedFrame(java, spark, factory.anew)
 
 
-def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
+def another_frame(spark: SparkSession, frame: private.ReplannedFrame) -> DataFrame:
     """Return another frame of the relation of ``frame`` in the same session. Both share a lister.
 
     It has its own column ids, so that the two frames can be joined. The JVM reuses the lister's
@@ -169,7 +169,7 @@ def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
     """
     factory = factory_of(spark.sparkContext)
     java = factory.again(private.java_session(spark), frame.analysed)
-    return private.PlannedAnew(java, spark, factory.anew)
+    return private.ReplannedFrame(java, spark, factory.anew)
 
 
 @contextmanager
@@ -223,27 +223,29 @@ class _Planner:
         with in_task():
             return self._answer(json.loads(request))
 
-    def _answer(self, asked: dict[str, Any]) -> bytes:
-        if "dead" in asked:
-            files = self._files_of(asked["version"], asked["query"])
-            return _sent(_dead(files.dead(asked["dead"])))
-        if "each" in asked:
-            return _sent(json.dumps([_told(question) for question in asked["each"]]).encode())
-        if answers.is_question(asked):
-            return _sent(json.dumps(self.told(asked)).encode())
-        _release(asked["gone"])
-        if asked.get("explain"):
-            self.lister.explain(asked["query"], asked["explain"])
-        listing = self._list(asked["query"], asked["filters"], asked.get("rows"))
+    def _answer(self, request: dict[str, Any]) -> bytes:
+        if "dead" in request:
+            files = self._files_of(request["version"], request["query"])
+            return _encode_reply(_encode_dead_rows(files.dead(request["dead"])))
+        if "each" in request:
+            return _encode_reply(
+                json.dumps([_answer_question(question) for question in request["each"]]).encode()
+            )
+        if answers.is_question(request):
+            return _encode_reply(json.dumps(self.answer_question(request)).encode())
+        _release(request["gone"])
+        if request.get("explain"):
+            self.lister.explain(request["query"], request["explain"])
+        listing = self._list(request["query"], request["filters"], request.get("rows"))
         number = self._number(listing.version)
-        is_known = number in asked["known"]
-        changes = None if is_known else self._changes(listing.files, asked["known"])
+        is_known = number in request["known"]
+        changes = None if is_known else self._changes(listing.files, request["known"])
         self._keep(number, listing.files)
         return _reply(number, listing, is_known=is_known, changes=changes)
 
-    def told(self, asked: Mapping[str, Any]) -> Any:
+    def answer_question(self, request: Mapping[str, Any]) -> Any:
         """Return the answer to a question of the optimizer."""
-        return answers.answer(self.lister, asked, self._columns)
+        return answers.answer(self.lister, request, self._columns)
 
     def _list(self, query: str, filters: list[Any], rows: int | None) -> Listing:
         try:
@@ -256,14 +258,14 @@ class _Planner:
             )
         return self.lister.list(query, And(()))
 
-    def _changes(self, files: Files, known: Collection[int]) -> tuple[int, Changes] | None:
+    def _changes(self, files: Files, numbers: Collection[int]) -> tuple[int, Changes] | None:
         """Return (version, changes) for a version that the JVM has, or None if no difference is
         known.
         """
         with self._lock:
             candidates = [
                 (number, self._files[number])
-                for number in sorted(known, reverse=True)
+                for number in sorted(numbers, reverse=True)
                 if number in self._files
             ]
         for number, before in candidates:
@@ -276,7 +278,9 @@ class _Planner:
         with self._lock:
             self._files[number] = files
             self._files.move_to_end(number)
-            most = max(_FILES_KEPT_MIN, min(_FILES_KEPT, LISTED_FILES_MAX // max(1, len(files))))
+            most = max(
+                _FILE_LISTS_MIN, min(_FILE_LISTS_MAX, LISTED_FILES_MAX // max(1, len(files)))
+            )
             while len(self._files) > most:
                 self._files.popitem(last=False)
 
@@ -306,14 +310,14 @@ def _planners() -> Guarded[WeakValueDictionary[int, _Planner]]:
     return Guarded(WeakValueDictionary())
 
 
-def _told(asked: Mapping[str, Any]) -> Any:
+def _answer_question(question: Mapping[str, Any]) -> Any:
     """Forward an optimizer question to its planner. Log any error and return None, because the
     answer only improves the plan.
     """
     try:
         with _planners() as planners:
-            planner = planners[asked["planner"]]
-        return planner.told(asked)
+            planner = planners[question["planner"]]
+        return planner.answer_question(question)
     except Exception as error:  # noqa: BLE001 - the plan is right without the answer
         logs.PLAN.debug(
             "a question of Spark's optimizer has no answer: %s: %s", type(error).__name__, error
@@ -340,7 +344,7 @@ def _reply(
     ``is_known``: True if the JVM has the files. ``changes``: their difference from a version that
     the JVM has, or None to send all files.
     """
-    keep, bitmaps = listing.keep, listing.wanted
+    keep, bitmaps = listing.keep, listing.bitmaps
     count = -1 if keep is None else len(keep)
     with_snapshot = not is_known and changes is None
     flags = (
@@ -353,28 +357,28 @@ def _reply(
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
     if bitmaps is not None:
-        parts.append(_lengths_and(bitmaps))
+        parts.append(_encode_bitmaps(bitmaps))
     if listing.figures:
-        parts.append(_figures(listing.figures))
+        parts.append(_encode_figures(listing.figures))
     if with_snapshot:
-        parts.append(_snapshot(listing.files.native()))
+        parts.append(_encode_snapshot(listing.files.native()))
     elif changes is not None:
-        parts.append(_changed(*changes))
-    return _sent(b"".join(parts))
+        parts.append(_encode_changes(*changes))
+    return _encode_reply(b"".join(parts))
 
 
-def _lengths_and(bitmaps: Sequence[bytes | None]) -> bytes:
+def _encode_bitmaps(bitmaps: Sequence[bytes | None]) -> bytes:
     """Encode bitmaps after their lengths, -1 for none."""
     lengths = np.array([-1 if bitmap is None else len(bitmap) for bitmap in bitmaps], "<i4")
     return b"".join((lengths.tobytes(), *(bitmap for bitmap in bitmaps if bitmap is not None)))
 
 
-def _dead(rows: DeadRows) -> bytes:
+def _encode_dead_rows(rows: DeadRows) -> bytes:
     """Encode the deleted rows of m files in the format of the module's docstring."""
     uris = [uri.encode() for uri, _ in rows.objects]
     return b"".join(
         (
-            _lengths_and(rows.bitmaps),
+            _encode_bitmaps(rows.bitmaps),
             np.asarray(rows.object, "<i4").tobytes(),
             np.asarray(rows.offset, "<i8").tobytes(),
             *(
@@ -383,13 +387,13 @@ def _dead(rows: DeadRows) -> bytes:
             ),
             np.array([len(uris)], "<i4").tobytes(),
             np.array([size for _, size in rows.objects], "<i8").tobytes(),
-            _ends(uris),
+            _encode_ends(uris),
             *uris,
         )
     )
 
 
-def _sent(body: bytes) -> bytes:
+def _encode_reply(body: bytes) -> bytes:
     """Encode a reply with this body."""
     if len(body) <= _INLINE_BYTES_MAX:
         return b"\0" + body
@@ -398,7 +402,7 @@ def _sent(body: bytes) -> bytes:
     return b"\1" + file.name.encode()
 
 
-def _figures(figures: Sequence[Figure]) -> bytes:
+def _encode_figures(figures: Sequence[Figure]) -> bytes:
     """Encode n figures."""
     names = [figure.name.encode() for figure in figures]
     return b"".join(
@@ -406,13 +410,13 @@ def _figures(figures: Sequence[Figure]) -> bytes:
             np.array([len(figures)], "<i4").tobytes(),
             np.array([figure.number for figure in figures], "<i8").tobytes(),
             np.array([_UNITS.index(figure.unit) for figure in figures], "<i4").tobytes(),
-            _ends(names),
+            _encode_ends(names),
             *names,
         )
     )
 
 
-def _snapshot(files: NativeFiles) -> bytes:
+def _encode_snapshot(files: NativeFiles) -> bytes:
     """Encode n files. O(n)."""
     uris = [uri.encode() for uri in files.uris]
     return b"".join(
@@ -426,22 +430,22 @@ def _snapshot(files: NativeFiles) -> bytes:
             np.asarray(files.footer_crcs, "<u4").tobytes(),
             np.asarray(files.versions, "<i4").tobytes(),
             np.asarray(files.has_dead, "<i4").tobytes(),
-            _ends(uris),
+            _encode_ends(uris),
             *uris,
         )
     )
 
 
-def _changed(number: int, changes: Changes) -> bytes:
+def _encode_changes(number: int, changes: Changes) -> bytes:
     """Encode the changes since the version with this number."""
     gone, dead = (np.asarray(at, "<i4") for at in (changes.gone, changes.dead))
     has_dead = np.asarray(changes.has_dead, "<i4")
     heads = [np.array(values, "<i4") for values in ([number, len(gone)], [len(dead)])]
     return b"".join(
         part.tobytes() for part in (heads[0], gone, heads[1], dead, has_dead)
-    ) + _snapshot(changes.more)
+    ) + _encode_snapshot(changes.added)
 
 
-def _ends(texts: Sequence[bytes]) -> bytes:
+def _encode_ends(texts: Sequence[bytes]) -> bytes:
     """Return the end offsets of concatenated ``texts``, as int32 bytes."""
     return np.cumsum([len(text) for text in texts], dtype=np.int64).astype("<i4").tobytes()

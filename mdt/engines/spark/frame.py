@@ -25,8 +25,8 @@ from mdt.engines.index_tasks import IndexTasks
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
-from mdt.engines.spark.failures import named_in_queries
-from mdt.engines.spark.file_index import Lister, again, relation
+from mdt.engines.spark.failures import restore_in_queries
+from mdt.engines.spark.file_index import Lister, another_frame, relation
 from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import spark_schema
@@ -51,17 +51,19 @@ from mdt.session import Recent
 
 View = Callable[[Snapshot], Snapshot]
 
-_VIEWS_KEPT = 8
-_VIEWS_KEPT_MIN = 2
-_PLANS_KEPT = 4
-_DISTINCT_KEPT = 256
+_VIEWS_MAX = 8
+_VIEWS_MIN = 2
+_PLANS_MAX = 4
+_DISTINCT_MAX = 256
 _BEHIND_MIN = 0.1
 """Minimum fraction of files that a top-N bound must exclude. Testing it on every row costs up to
 half of a scan.
 """
 _EVERYTHING = And(())
 _UNPINNED = "call:"
-_ANEW = "create it again with mdt.read(spark, path), or run REFRESH TABLE for a catalog table"
+_CREATE_AGAIN = (
+    "create it again with mdt.read(spark, path), or run REFRESH TABLE for a catalog table"
+)
 
 
 def read(
@@ -82,10 +84,10 @@ def read(
     """
     definition = (pinned or metadata.newest()).definition
 
-    def make_frame() -> private.PlannedAnew:
+    def make_frame() -> private.ReplannedFrame:
         files = _files(spark, metadata, pinned, reads)
-        files.seen = view
-        return _frame(spark, files, definition, shown(definition))
+        files.view_of = view
+        return _frame(spark, files, definition, visible_schema(definition))
 
     if relations is None or pinned is not None:
         return make_frame()
@@ -100,7 +102,7 @@ class Relations:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[TableDefinition, private.PlannedAnew]] = (
+        self._kept: OrderedDict[Hashable, tuple[TableDefinition, private.ReplannedFrame]] = (
             OrderedDict()
         )
         self._lock = Lock()
@@ -113,7 +115,7 @@ class Relations:
         spark: SparkSession,
         how: Hashable,
         definition: TableDefinition,
-        make: Callable[[], private.PlannedAnew],
+        make: Callable[[], private.ReplannedFrame],
     ) -> DataFrame:
         """Return another frame of a cached relation with the same settings, or the frame of
         ``make``. ``definition``: of the table now.
@@ -124,7 +126,7 @@ class Relations:
             if cached is not None:
                 self._kept.move_to_end(key)
         if cached is not None and cached[0] == definition:
-            return again(spark, cached[1])
+            return another_frame(spark, cached[1])
         relation = make()
         with self._lock:
             self._kept[key] = definition, relation
@@ -143,7 +145,7 @@ class Relations:
                 del self._kept[key]
 
 
-def open_files(
+def read_footers(
     spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: SparkSettings
 ) -> int:
     """Read the footers of all files in the tasks of a query; return the number of files, or 0 if
@@ -158,14 +160,14 @@ def open_files(
     return int(snapshot.has_rows.sum())
 
 
-def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
+def failing_frame(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
     """Return a frame with ``columns`` whose every action fails with ``error``."""
     failure = sf.raise_error(sf.lit(f"{type(error).__name__}: {error}")).cast("boolean")
     nothing = [sf.lit(None).cast(field.dataType).alias(field.name) for field in columns]
     return classic(spark).range(1).where(failure).select(*nothing)
 
 
-def shown(definition: TableDefinition) -> pa.Schema:
+def visible_schema(definition: TableDefinition) -> pa.Schema:
     """Return the data columns as Spark shows them: the stored types, but without a time zone unless
     one was declared.
     """
@@ -195,9 +197,9 @@ def scan(
 
     ``reads``: as for :func:`read`.
     """
-    schema = with_meta(shown(snapshot.definition))
+    schema = with_meta(visible_schema(snapshot.definition))
     files = _files(spark, metadata, snapshot, reads)
-    files.hidden = _with_calls(predicate)
+    files.hidden_filter = _with_calls(predicate)
     frame: DataFrame = _frame(spark, files, snapshot.definition, schema)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
@@ -208,21 +210,21 @@ def scan(
 
 def _files(
     spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: SparkSettings | None
-) -> _Files:
-    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
+) -> _TableLister:
+    files = _TableLister(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
     files.log = lambda line: private.log(spark, "mdt.plan")(line)
     return files
 
 
 def _frame(
-    spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema
-) -> private.PlannedAnew:
+    spark: SparkSession, files: _TableLister, definition: TableDefinition, schema: pa.Schema
+) -> private.ReplannedFrame:
     """Return a frame of all rows of ``files`` with the columns ``schema``. The caller filters
     them.
     """
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")
-    named_in_queries(root)
+    restore_in_queries(root)
     columns = spark_schema(schema)
     has_affinity = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
     does = [
@@ -275,7 +277,7 @@ class _Query:
     lock: Lock = field(default_factory=Lock)
 
 
-class _Files(Lister):
+class _TableLister(Lister):
     """The lister of a frame: pinned snapshots of running queries, their files and plans.
 
     ``hidden``: a filter on all queries that Spark does not pass on.
@@ -299,15 +301,15 @@ class _Files(Lister):
         self.footer_bytes = self.reads.footers_bytes if self.is_far else 0
         self._tasks = tasks
         self._pinned = pinned
-        self.hidden: Predicate | None = None
-        self.seen: View | None = None
+        self.hidden_filter: Predicate | None = None
+        self.view_of: View | None = None
         self.definition: TableDefinition | None = None
         self.log: Callable[[str], object] | None = None
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
-        self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
-        self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_PLANS_KEPT)
-        self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
+        self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_MAX)
+        self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_PLANS_MAX)
+        self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_MAX)
         self._samples = Samples(metadata)
         self._lock = Lock()
 
@@ -321,7 +323,7 @@ class _Files(Lister):
         pinned = self.query(query)
         view = self.view(pinned.snapshot)
         if (predicate == _EVERYTHING and rows is None) or not len(view.numbers):
-            figures = () if query.startswith(_UNPINNED) else self._everything(pinned)
+            figures = () if query.startswith(_UNPINNED) else self._explain_everything(pinned)
             return Listing(view.version, view, figures=figures)
         files = None
         if rows is not None:
@@ -353,10 +355,10 @@ class _Files(Lister):
             tuple(keys),
         )
         return self._estimates.made(
-            key, lambda: self._estimated(snapshot, predicate, columns, histograms, keys)
+            key, lambda: self._make_estimate(snapshot, predicate, columns, histograms, keys)
         )
 
-    def _estimated(
+    def _make_estimate(
         self,
         snapshot: Snapshot,
         predicate: Predicate,
@@ -367,7 +369,7 @@ class _Files(Lister):
         filters, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
         if filters == _EVERYTHING:
             return estimate(snapshot, columns, distinct, histograms=histograms, keys=keys)
-        planned = self._planned(snapshot, filters)
+        planned = self._cached_plan(snapshot, filters)
         return estimate(planned, columns, distinct, histograms=histograms, keys=keys)
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
@@ -412,9 +414,9 @@ class _Files(Lister):
     def _kept(self, snapshot: Snapshot, predicate: Predicate) -> QueryFiles:
         if predicate == _EVERYTHING:
             return QueryFiles.all_files(snapshot)
-        return QueryFiles.from_plan(self._planned(snapshot, predicate))
+        return QueryFiles.from_plan(self._cached_plan(snapshot, predicate))
 
-    def _planned(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
+    def _cached_plan(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
         """Return the plan of a snapshot for ``predicate``, cached because the optimizer and the
         query both need it.
         """
@@ -426,9 +428,9 @@ class _Files(Lister):
         return made_plan
 
     def _with_hidden(self, predicate: Predicate) -> Predicate:
-        if self.hidden is None:
+        if self.hidden_filter is None:
             return predicate
-        return And((self.hidden, predicate))
+        return And((self.hidden_filter, predicate))
 
     def release(self, key: str) -> None:
         """Forget the query ``key`` and its pinned snapshot."""
@@ -454,9 +456,9 @@ class _Files(Lister):
         except MdtError as error:
             self._require_same_table(error)
             raise
-        if self.seen is None:
+        if self.view_of is None:
             return newest
-        return self.seen(newest)
+        return self.view_of(newest)
 
     def _require_same_table(self, met: MdtError) -> None:
         """Raise Invalid if the frame's table was replaced by another table. ``met``: the error that
@@ -469,7 +471,7 @@ class _Files(Lister):
             raise Invalid(
                 f"the table at {self.metadata.storage.url} was replaced after this DataFrame was"
                 " created",
-                hint=_ANEW,
+                hint=_CREATE_AGAIN,
             ) from met
 
     def _require_same(self, now: TableDefinition) -> None:
@@ -481,7 +483,8 @@ class _Files(Lister):
             and (now.version.ids, now.declared) != (original.version.ids, original.declared)
         ):
             raise Invalid(
-                "the table's columns were altered after this DataFrame was created", hint=_ANEW
+                "the table's columns were altered after this DataFrame was created",
+                hint=_CREATE_AGAIN,
             )
 
     def view(self, snapshot: Snapshot) -> SnapshotFiles:
@@ -498,9 +501,7 @@ class _Files(Lister):
                     refers=refers,
                 )
             self._views.move_to_end(key)
-            most = max(
-                _VIEWS_KEPT_MIN, min(_VIEWS_KEPT, LISTED_FILES_MAX // max(1, len(view.numbers)))
-            )
+            most = max(_VIEWS_MIN, min(_VIEWS_MAX, LISTED_FILES_MAX // max(1, len(view.numbers))))
             while len(self._views) > most:
                 self._views.popitem(last=False)
             return view
@@ -511,21 +512,21 @@ class _Files(Lister):
             made_plan = query.plans.get(predicate)
             if made_plan is None:
                 before = self._cache_counts(query)
-                made_plan = self._planned(query.snapshot, predicate)
+                made_plan = self._cached_plan(query.snapshot, predicate)
                 if (
                     not query.plans
                     and self.metadata.options(query.snapshot.definition).usage_counts
                 ):
                     self.metadata.usage.record(counts_of(self.metadata, made_plan))
                 query.plans[predicate] = made_plan
-                self._tell(query, predicate, made_plan, before)
+                self._explain_plan(query, predicate, made_plan, before)
             return made_plan
 
-    def _everything(self, query: _Query) -> Sequence[Figure]:
+    def _explain_everything(self, query: _Query) -> Sequence[Figure]:
         """Explain once, if requested, that a query reads everything; return its figures."""
         with query.lock:
             if query.explains and _EVERYTHING not in query.figures:
-                self._tell(
+                self._explain_plan(
                     query,
                     _EVERYTHING,
                     plan(self.metadata, query.snapshot, None),
@@ -533,15 +534,15 @@ class _Files(Lister):
                 )
             return query.figures.get(_EVERYTHING, ())
 
-    def _tell(
-        self, query: _Query, predicate: Predicate, found: ScanPlan, before: tuple[int, int]
+    def _explain_plan(
+        self, query: _Query, predicate: Predicate, made_plan: ScanPlan, before: tuple[int, int]
     ) -> None:
         """Log a plan and store its figures. ``before``: cache hits and misses before it was
         made.
         """
         if not query.explains:
             return
-        explained = explain(found, caches=hit_rates(self.metadata))
+        explained = explain(made_plan, caches=hit_rates(self.metadata))
         if "log" in query.explains and self.log is not None:
             self.log(f"{self.metadata.storage.url}: {explained.line()}")
         hits, misses = self._cache_counts(query)

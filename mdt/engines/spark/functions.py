@@ -98,14 +98,14 @@ def call(name: str, *given: Any) -> Column:
         arguments = function.convert_arguments(literals)
     except ValueError as error:
         raise Invalid(f"{function.name}: {error}") from error
-    return evaluated(
+    return evaluate_as_udf(
         function,
         [sf.col(column) if isinstance(column, str) else column for column in columns],
         arguments,
     )
 
 
-def evaluated(
+def evaluate_as_udf(
     function: functions.Function,
     columns: Sequence[Column],
     arguments: Sequence[object],
@@ -122,7 +122,7 @@ def evaluated(
     def run(*arrays: pa.Array) -> pa.Array:
         if types is not None:
             arrays = tuple(array.cast(type) for array, type in zip(arrays, types, strict=True))
-        return _told(function, arrays, arguments)
+        return _evaluate(function, arrays, arguments)
 
     if not hasattr(sf, "arrow_udf"):
         raise Unsupported(
@@ -133,7 +133,7 @@ def evaluated(
     return column
 
 
-def _told(
+def _evaluate(
     function: functions.Function, arrays: Sequence[pa.Array], arguments: Sequence[object]
 ) -> pa.Array:
     try:

@@ -24,7 +24,7 @@ from mdt.limits import JARS_MAX
 from mdt.session import Guarded, for_life
 from mdt.stores.trusted_cache import OwnFiles
 
-KEPT = OwnFiles("jars-1", JARS_MAX)
+JAR_CACHE = OwnFiles("jars-1", JARS_MAX)
 _FIRST = "mdt/spark/Jar.class"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 
@@ -55,7 +55,7 @@ def factory_of(context: SparkContext) -> Any:
     gateway = private.gateway(context)
     with _factories() as factories:
         if gateway not in factories:
-            factories[gateway] = _made(context)
+            factories[gateway] = _create_factory(context)
         return factories[gateway]
 
 
@@ -70,7 +70,7 @@ def jar_name(sources: Mapping[str, str], platform: str) -> str:
     return f"{digest.hexdigest()}.jar"
 
 
-def packed(classes: Mapping[str, bytes]) -> bytes:
+def pack_jar(classes: Mapping[str, bytes]) -> bytes:
     """Return a JAR of classes (file name -> bytes). Equal classes give equal bytes."""
     jar = BytesIO()
     with ZipFile(jar, "w", ZIP_DEFLATED) as archive:
@@ -79,29 +79,29 @@ def packed(classes: Mapping[str, bytes]) -> bytes:
     return jar.getvalue()
 
 
-def _loaded(context: SparkContext, jar: bytes) -> Any:
+def _load(context: SparkContext, jar: bytes) -> Any:
     """Return the Factory of a JAR. Raises Unsupported, or KeyError or BadZipFile if the bytes are
     not such a JAR.
     """
     with ZipFile(BytesIO(jar)) as archive:
         first = archive.read(_FIRST)
-    return private.loaded(context, jar, first)
+    return private.load_jar(context, jar, first)
 
 
-def _made(context: SparkContext) -> Any:
+def _create_factory(context: SparkContext) -> Any:
     """Return a Factory from the cached JAR. Compiles if there is none or if it cannot be used."""
     sources, platform = java_sources(), private.platform(context)
     name = jar_name(sources, platform)
-    cached = KEPT.get(name) if platform else None
+    cached = JAR_CACHE.get(name) if platform else None
     if cached is not None:
         try:
-            return _loaded(context, cached)
+            return _load(context, cached)
         except (Unsupported, BadZipFile, KeyError):
             # This session may still find the dropped classes first, the next one will not.
-            KEPT.drop(name)
-    _, classes = private.compiled(context, sources)
-    jar = packed({str(file): classes[file] for file in classes})
-    factory = _loaded(context, jar)
+            JAR_CACHE.drop(name)
+    _, classes = private.compile_java(context, sources)
+    jar = pack_jar({str(file): classes[file] for file in classes})
+    factory = _load(context, jar)
     if platform:
-        KEPT.put(name, jar)
+        JAR_CACHE.put(name, jar)
     return factory

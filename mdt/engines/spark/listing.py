@@ -32,7 +32,7 @@ class DeadRows:
     rows: npt.NDArray[np.int64]
 
     @classmethod
-    def here(cls, bitmaps: Sequence[bytes | None]) -> DeadRows:
+    def inline(cls, bitmaps: Sequence[bytes | None]) -> DeadRows:
         """Return deleted rows whose bitmaps are all given directly."""
         none = np.zeros((5, len(bitmaps)), np.int64)
         none[0] = -1
@@ -79,7 +79,7 @@ class Changes:
     gone: npt.NDArray[np.int32]
     dead: npt.NDArray[np.int32]
     has_dead: npt.NDArray[np.bool_]
-    more: NativeFiles
+    added: NativeFiles
 
 
 class Files(Protocol):
@@ -103,7 +103,7 @@ class Listing:
     """The answer to a call: ``files`` of a ``version``, and the subset that the query must read.
 
     Equal versions have equal ``files``, so the JVM may reuse them. ``keep``: distinct positions in
-    ``files``, int32[k], or None for all. ``wanted``: for each of ``keep`` a serialized bitmap of
+    ``files``, int32[k], or None for all. ``bitmaps``: for each of ``keep`` a serialized bitmap of
     the positions that may match, None for all positions; or None. ``figures``: plan metrics for
     Spark's UI, with the same names for every plan of a query.
     """
@@ -111,5 +111,5 @@ class Listing:
     version: Hashable
     files: Files
     keep: npt.NDArray[np.int32] | None = None
-    wanted: Sequence[bytes | None] | None = None
+    bitmaps: Sequence[bytes | None] | None = None
     figures: Sequence[Figure] = ()

@@ -27,11 +27,11 @@ from mdt.schema.names import in_files
 from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
 
-WANTED_RATIO_MIN = 4
+CANDIDATE_RATIO_MIN = 4
 """Minimum rows of a file per candidate row. With more candidates Spark reads row groups faster than
 runs of rows.
 """
-WANTED_BYTES_MAX = 64 << 20
+CANDIDATE_BYTES_MAX = 64 << 20
 """Limit of the candidate bitmaps that one query ships to its tasks. Further files are read
 completely, with the same result.
 """
@@ -87,7 +87,7 @@ class SnapshotFiles:
         New files have higher numbers than existing files, unless an existing file has rows again.
         O(files + changes), without work per unchanged file.
         """
-        if not isinstance(before, SnapshotFiles) or not self._goes_on_from(before):
+        if not isinstance(before, SnapshotFiles) or not self._extends(before):
             return None
         stays = np.isin(before.numbers, self.numbers, assume_unique=True)
         added = self.numbers[~np.isin(self.numbers, before.numbers, assume_unique=True)]
@@ -108,7 +108,7 @@ class SnapshotFiles:
             self._native(added),
         )
 
-    def _goes_on_from(self, before: SnapshotFiles) -> bool:
+    def _extends(self, before: SnapshotFiles) -> bool:
         """Return True if both have the same checkpoint and describe files alike, so that common
         files differ only in deleted rows.
         """
@@ -149,7 +149,7 @@ class SnapshotFiles:
         ]
 
     def _folder(self, partition: str) -> str:
-        return _encoded(self._storage.uri(paths.partition_file(partition, "x")))[:-1]
+        return _percent_encode(self._storage.uri(paths.partition_file(partition, "x")))[:-1]
 
     def dead(self, at: Sequence[int]) -> DeadRows:
         """Return the deleted rows of files that have any. ``at``: sorted positions in ``numbers``.
@@ -161,14 +161,14 @@ class SnapshotFiles:
         old = old[columns.numpy("dead")[numbers[old]] > 0] if len(old) else old
         stored = columns.vectors(numbers[old]) if self._refers else None
         if stored is None:
-            return DeadRows.here(
-                [_serialized(snapshot.vector(number)) for number in numbers.tolist()]
+            return DeadRows.inline(
+                [_serialize(snapshot.vector(number)) for number in numbers.tolist()]
             )
         is_small = (stored.length <= INLINE_VECTOR_BYTES_MAX) & (
             stored.page_bytes <= INLINE_VECTORS_PAGE_BYTES_MAX
         )
-        rows = DeadRows.here(
-            [_serialized(snapshot.vectors_since.get(number)) for number in numbers.tolist()]
+        rows = DeadRows.inline(
+            [_serialize(snapshot.vectors_since.get(number)) for number in numbers.tolist()]
         )
         far, near = old[~is_small], old[is_small]
         rows.rows[far] = columns.numpy("dead")[numbers[far]]
@@ -177,9 +177,11 @@ class SnapshotFiles:
         bitmaps = list(rows.bitmaps)
         for i, data in zip(near.tolist(), columns.vector_bytes(numbers[near]), strict=True):
             bitmaps[i] = (
-                data if bitmaps[i] is None else _serialized(snapshot.vector(int(numbers[i])))
+                data if bitmaps[i] is None else _serialize(snapshot.vector(int(numbers[i])))
             )
-        objects = [(_encoded(self._storage.uri(path)), size) for path, size in stored.objects]
+        objects = [
+            (_percent_encode(self._storage.uri(path)), size) for path, size in stored.objects
+        ]
         return replace(rows, bitmaps=bitmaps, objects=objects)
 
     def keep(
@@ -196,21 +198,24 @@ class SnapshotFiles:
             scan for scan, is_known in zip(scans, is_listed.tolist(), strict=True) if is_known
         ]
         bitmaps: list[bytes | None] = []
-        bytes_left = WANTED_BYTES_MAX
+        bytes_left = CANDIDATE_BYTES_MAX
         for scan in listed:
-            rows = self._wanted(scan) if bytes_left > 0 else None
+            rows = self._candidates(scan) if bytes_left > 0 else None
             bytes_left -= 0 if rows is None else len(rows)
             bitmaps.append(rows)
         return at[is_listed].astype(np.int32), None if all(
             rows is None for rows in bitmaps
         ) else bitmaps
 
-    def _wanted(self, scan: SegmentScan) -> bytes | None:
+    def _candidates(self, scan: SegmentScan) -> bytes | None:
         """Return the bitmap of the candidate positions, or None if reading the whole file is
         faster.
         """
         positions = scan.positions
-        if positions is None or WANTED_RATIO_MIN * len(positions) > self.snapshot.rows[scan.file]:
+        if (
+            positions is None
+            or CANDIDATE_RATIO_MIN * len(positions) > self.snapshot.rows[scan.file]
+        ):
             row_groups = scan.row_groups
             if row_groups is None:
                 return None
@@ -223,13 +228,13 @@ class SnapshotFiles:
         return bitmap.serialize()
 
 
-def _encoded(uri: str) -> str:
+def _percent_encode(uri: str) -> str:
     """Percent-encode a URI of the storage."""
     scheme, _, path = uri.partition("://")
     return f"{scheme}://{quote(path, safe='/=')}"
 
 
-def _serialized(vector: BitMap | None) -> bytes | None:
+def _serialize(vector: BitMap | None) -> bytes | None:
     if vector is None:
         return None
     return vector.serialize()

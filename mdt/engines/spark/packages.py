@@ -29,7 +29,7 @@ _HINT = (
 
 
 @for_life
-def _verified() -> Guarded[WeakKeyDictionary[SparkContext, set[tuple[str, ...]]]]:
+def _verified_packages() -> Guarded[WeakKeyDictionary[SparkContext, set[tuple[str, ...]]]]:
     """Return the verified packages of each context."""
     return Guarded(WeakKeyDictionary())
 
@@ -42,7 +42,7 @@ def require(spark: SparkSession, packages: Sequence[str]) -> None:
     Unsupported if an executor lacks it, has another version, or cannot load it.
     """
     names = tuple(sorted(set(packages)))
-    with _verified() as verified:
+    with _verified_packages() as verified:
         if not names or names in verified.get(spark.sparkContext, ()):
             return
         versions = _versions_here(names)
@@ -58,14 +58,14 @@ def _versions_here(names: Sequence[str]) -> Mapping[str, str]:
     versions = {}
     for name in names:
         try:
-            versions[name] = _loaded(name)
+            versions[name] = _load(name)
         except PackageNotFoundError:
             hint = "spark.mdt.indexes.packages takes names of pip packages, separated by commas"
             raise Invalid(f"the package {name!r} is not installed", hint=hint) from None
     return versions
 
 
-def _loaded(name: str) -> str:
+def _load(name: str) -> str:
     """Load the indexes of a distribution; return its version. Raises PackageNotFoundError, Invalid,
     and errors of the loaded code.
     """
@@ -86,7 +86,7 @@ def _compare(expected: Mapping[str, str], share: int, attempt: int) -> None:
     place = f"the Python of an executor on {socket.gethostname()}"
     for name, version in expected.items():
         try:
-            installed = _loaded(name)
+            installed = _load(name)
         except PackageNotFoundError:
             raise Unsupported(f"{place} lacks the package {name!r}", hint=_HINT) from None
         except Exception as error:  # any error of third-party code

@@ -3,7 +3,7 @@ SLF001 and TID251).
 
 PySpark may change them in any release, and a test reports which of them changed. Private classes of
 Spark in the JVM, mostly of Catalyst, are used in the ``java`` folder. If a release changed a class,
-that folder does not compile and :func:`compiled` reports it.
+that folder does not compile and :func:`compile_java` reports it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
     return RDD(java_frame(frame).toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer()), schema
 
 
-def collected_batches(frame: DataFrame) -> list[pa.RecordBatch]:
+def collect_batches(frame: DataFrame) -> list[pa.RecordBatch]:
     """Return the rows of a frame as Spark's Arrow batches, with times in the session's zone.
 
     ``DataFrame.toArrow`` also casts them, which fails in pyarrow for a null struct with a required
@@ -143,7 +143,7 @@ def collected_batches(frame: DataFrame) -> list[pa.RecordBatch]:
     return frame._collect_as_arrow()
 
 
-def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:
+def map_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:
     """Map each partition with ``function``. The result is an RDD of plain bytes in the JVM, without
     pickle's framing.
     """
@@ -152,7 +152,7 @@ def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]
     return RDD(mapped._jrdd, rows.ctx, NoOpSerializer())
 
 
-def dealt_bytes(
+def shuffle_bytes(
     rows: RDD[T], function: Callable[[Iterable[T]], Iterable[tuple[int, bytes]]], parts: int
 ) -> RDD[bytes]:
     """Map each partition with ``function`` and move each value to the partition given by its number
@@ -160,7 +160,7 @@ def dealt_bytes(
 
     Equivalent to ``RDD.partitionBy``, which buffers several hundred values in memory.
     """
-    numbered = mapped_bytes(rows, partial(_numbered, function, parts))
+    numbered = map_bytes(rows, partial(_numbered, function, parts))
     classes = gateway(rows.ctx).jvm
     pairs = classes.PairwiseRDD(numbered._jrdd.rdd()).asJavaPairRDD()
     dealt = pairs.partitionBy(classes.PythonPartitioner(parts, 0))
@@ -175,14 +175,14 @@ def _numbered(
         yield data
 
 
-def of_java(rows: RDD[bytes], function: Callable[[Any], Any]) -> RDD[bytes]:
+def map_in_java(rows: RDD[bytes], function: Callable[[Any], Any]) -> RDD[bytes]:
     """Map an RDD of bytes with a ``function`` of the JVM that takes and returns a JavaRDD of
     bytes.
     """
     return RDD(function(rows._jrdd), rows.ctx, NoOpSerializer())
 
 
-class PlannedAnew(ClassicDataFrame):
+class ReplannedFrame(ClassicDataFrame):
     """A frame that is planned again for every action, and so reads the newest files.
 
     A Dataset of the JVM keeps its plan, and therefore its files, after it was executed: a second
@@ -236,7 +236,7 @@ def java_error(error: Exception) -> Any | None:
     return getattr(error, "_origin", None)
 
 
-def on_java_errors(made: Callable[[str], Exception | None]) -> None:
+def on_java_errors(restore: Callable[[str], Exception | None]) -> None:
     """Make PySpark raise ``made(text)`` for an error of the JVM, unless it is None. The text
     includes the causes.
 
@@ -248,7 +248,7 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
         return
 
     def convert_exception(e: Any) -> Any:
-        error = None if e is None else made(_whole_text(e))
+        error = None if e is None else restore(_whole_text(e))
         if error is None:
             return convert(e)
         return error
@@ -273,8 +273,8 @@ def session_of_java(java: Any) -> SparkSession:
 
 
 def platform(context: SparkContext) -> str:
-    """Return a text that identifies, with the sources, the result of :func:`compiled`: the versions
-    of Spark and Java, and the names of all JARs of Spark.
+    """Return a text that identifies, with the sources, the result of :func:`compile_java`: the
+    versions of Spark and Java, and the names of all JARs of Spark.
 
     Empty if Spark's classes are not on Java's class path, so that their names are unknown.
     """
@@ -302,7 +302,7 @@ def _loader_of_spark(classes: Any) -> Any:
     ).getClassLoader()
 
 
-def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
+def load_jar(context: SparkContext, jar: bytes, first: bytes) -> Any:
     """Load a JAR of mdt's classes into the JVM, enable calls to Python, and return the JAR's
     ``Factory``. ``first``: its class ``mdt.spark.Jar``.
 
@@ -326,13 +326,13 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
         raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
 
 
-def _loader_of(classes: Any, made: Any, parent: Any) -> Any:
-    """Return a JVM class loader for the classes ``made``, a map from class file name to bytes."""
+def _loader_of(classes: Any, class_files: Any, parent: Any) -> Any:
+    """Return a JVM class loader for ``class_files``, a map from class file name to bytes."""
     util = classes.org.codehaus.commons.compiler.util
-    return util.ResourceFinderClassLoader(util.resource.MapResourceFinder(made), parent)
+    return util.ResourceFinderClassLoader(util.resource.MapResourceFinder(class_files), parent)
 
 
-def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
+def compile_java(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
     """Compile Java ``sources`` (file name -> text) in the JVM.
 
     Returns two objects of the JVM: a class loader with the classes, and a map from class file name

@@ -36,14 +36,14 @@ _SEPARATOR = "\x1e"
 class Request:
     """A request of the JVM in a session.
 
-    ``options``: of the table. ``text``, ``more``: arguments that depend on the request, documented
+    ``options``: of the table. ``text``, ``extra``: arguments that depend on the request, documented
     in ``Python.java`` and its callers.
     """
 
     spark: SparkSession
     options: Mapping[str, str]
     text: Any
-    more: Any
+    extra: Any
 
     @property
     def columns(self) -> StructType | None:
@@ -55,7 +55,7 @@ class Request:
     @property
     def rows(self) -> DataFrame:
         """The frame that is passed with the request."""
-        return frame(self.more)
+        return frame(self.extra)
 
 
 Answers = Mapping[str, Callable[[Request], Any]]
@@ -126,7 +126,7 @@ def enable(spark: SparkSession, answers: Answers) -> bool:
         if classic(spark) in enabled:
             return True
         factory = factory_of(spark.sparkContext)
-        function = _Function({**answers, "match": lambda asked: patterns_of(*asked.more)})
+        function = _Function({**answers, "match": lambda request: patterns_of(*request.extra)})
         with refusals():
             is_enabled = bool(factory.enable(private.java_session(spark), function))
         if is_enabled:

@@ -78,7 +78,7 @@ def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[obje
     known = np.where(before.has_dead, np.arange(len(before)), -1)
     has_dead = before.has_dead.copy()
     known[changes.dead], has_dead[changes.dead] = -1, changes.has_dead
-    more = changes.more
+    more = changes.added
     columns: dict[str, list[object]] = {
         field.name: [
             *np.array(getattr(before, field.name))[stays].tolist(),
@@ -109,7 +109,7 @@ def require_follows(before: SnapshotFiles, now: SnapshotFiles) -> Counter[str]:
         assert now.dead(at).bitmaps == before.dead(old).bitmaps, (
             "rows of a file are dead that is not said to have others"
         )
-    return Counter(gone=len(changes.gone), dead=len(changes.dead), more=len(changes.more), lists=1)
+    return Counter(gone=len(changes.gone), dead=len(changes.dead), more=len(changes.added), lists=1)
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])

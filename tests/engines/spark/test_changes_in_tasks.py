@@ -39,7 +39,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CountingStorage]]:
 
 def forget() -> None:
     tasks._metadata.cache_clear()
-    changes._opened.cache_clear()
+    changes._open_range.cache_clear()
 
 
 def table_at(path: Path, *values: int, **options: Any) -> Table:
@@ -59,9 +59,9 @@ class Query:
 
     def __init__(self, table: Table, since: int, mode: str = "all") -> None:
         self.stream = table.changes(since, mode=mode)
-        self.of = changes._Asked(self.stream._rows())
-        self.pieces = self.of._found([])
-        self.place = changes._Place.of(self.of._changes)
+        self.of = changes._ChangesRelation(self.stream._rows())
+        self.pieces = self.of._find_pieces([])
+        self.place = changes._ChangesSource.from_changes(self.of._changes)
 
     def run(self, task: int = 0) -> pa.Table:
         """Return what a task reads."""

@@ -296,7 +296,7 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(
 ) -> None:
     table = new_table(tmp_path / "t")
     fresh(table)
-    lister = frames._Files(table.metadata, None)
+    lister = frames._TableLister(table.metadata, None)
 
     class FailsFirst(Lister):
         calls = 0

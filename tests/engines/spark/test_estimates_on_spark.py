@@ -121,9 +121,9 @@ def test_a_subquery_that_is_one_row_is_not_measured(
     measured: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[object]()
-    before = frames._Files.estimate
+    before = frames._TableLister.estimate
     monkeypatch.setattr(
-        frames._Files,
+        frames._TableLister,
         "estimate",
         lambda *told, **named: asked.append(told) or before(*told, **named),
     )
@@ -157,7 +157,7 @@ def test_estimates_that_fail_cost_nothing_but_themselves(
         raise RuntimeError("no estimate")
 
     for name in ("estimate", "threshold", "totals"):
-        monkeypatch.setattr(frames._Files, name, fails)
+        monkeypatch.setattr(frames._TableLister, name, fails)
     with settings(measured, COSTS):
         assert sorted(measured.sql(f"{JOIN} where f.day = 1").collect()) == sorted(expected)
     assert measured.sql("select count(*) from facts").collect()[0][0] == FILES * ROWS
@@ -231,7 +231,7 @@ class Calls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls, self.relations = 0, 0
-        asked, told = file_index._Planner.apply, file_index._Planner.told
+        asked, told = file_index._Planner.apply, file_index._Planner.answer_question
 
         def apply(planner: file_index._Planner, request: str) -> bytes:
             self.calls += '"each":' in request
@@ -242,7 +242,7 @@ class Calls:
             return told(planner, question)
 
         monkeypatch.setattr(file_index._Planner, "apply", apply)
-        monkeypatch.setattr(file_index._Planner, "told", tell)
+        monkeypatch.setattr(file_index._Planner, "answer_question", tell)
 
 
 def test_all_relations_of_a_query_are_asked_for_at_once(
@@ -262,13 +262,13 @@ def test_a_relation_that_cannot_be_estimated_leaves_the_others_theirs(
     measured: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people = sizes(measured.sql(JOIN))[1]
-    estimated = frames._Files.estimate
+    estimated = frames._TableLister.estimate
 
-    def estimate(files: frames._Files, *asked: Any, **more: Any) -> Any:
+    def estimate(files: frames._TableLister, *asked: Any, **more: Any) -> Any:
         if "day" in files.metadata.newest().definition.schema.names:
             raise OSError("no")
         return estimated(files, *asked, **more)
 
-    monkeypatch.setattr(frames._Files, "estimate", estimate)
+    monkeypatch.setattr(frames._TableLister, "estimate", estimate)
     frame = measured.sql(f"{JOIN} where f.day < 3")
     assert sizes(frame)[1] == people and len(frame.collect()) == 3 * ROWS

@@ -480,7 +480,7 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(
 
 def test_a_question_of_the_optimizer_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="mdt.plan"):
-        assert file_index._told({"planner": -1}) is None
+        assert file_index._answer_question({"planner": -1}) is None
     assert "a question of Spark's optimizer has no answer: KeyError: -1" in caplog.text
 
 

@@ -28,23 +28,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """One number for each time that something was compiled."""
     times: Counted = []
-    real = private.compiled
+    real = private.compile_java
 
     def counted(context: Any, sources: Any) -> Any:
         times.append(len(sources))
         return real(context, sources)
 
-    monkeypatch.setattr(private, "compiled", counted)
+    monkeypatch.setattr(private, "compile_java", counted)
     return times
 
 
 def test_the_second_jvm_of_a_user_compiles_nothing(
     spark: SparkSession, folder: Path, compiled: Counted
 ) -> None:
-    first = java_half._made(spark.sparkContext)
+    first = java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 1
     (file,) = folder.iterdir()
-    second = java_half._made(spark.sparkContext)
+    second = java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 1
     assert first.getClass().equals(second.getClass())
     assert list(folder.iterdir()) == [file]
@@ -75,11 +75,11 @@ def test_a_jar_that_cannot_be_used_is_compiled_anew(
 ) -> None:
     sources = java_half.java_sources()
     name = java_half.jar_name(sources, private.platform(spark.sparkContext))
-    java_half.KEPT.put(name, foreign)
-    assert java_half.KEPT.get(name) == foreign, "as its digest says"
-    assert java_half._made(spark.sparkContext).getClass().getName() == "mdt.spark.Factory"
+    java_half.JAR_CACHE.put(name, foreign)
+    assert java_half.JAR_CACHE.get(name) == foreign, "as its digest says"
+    assert java_half._create_factory(spark.sparkContext).getClass().getName() == "mdt.spark.Factory"
     assert compiled == [len(sources)]
-    kept = java_half.KEPT.get(name)
+    kept = java_half.JAR_CACHE.get(name)
     assert kept is not None
     assert "mdt/spark/Factory.class" in ZipFile(BytesIO(kept)).namelist()
 
@@ -87,11 +87,11 @@ def test_a_jar_that_cannot_be_used_is_compiled_anew(
 def test_a_damaged_jar_is_compiled_anew(
     spark: SparkSession, folder: Path, compiled: Counted
 ) -> None:
-    java_half._made(spark.sparkContext)
+    java_half._create_factory(spark.sparkContext)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    java_half._made(spark.sparkContext)
+    java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 2
     assert file.read_bytes() == whole, "equal classes make equal bytes"
 
@@ -101,7 +101,7 @@ def test_without_a_cache_directory_it_is_compiled_each_time(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     for _ in range(2):
-        java_half._made(spark.sparkContext)
+        java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 2
 
 
@@ -109,7 +109,7 @@ def test_where_spark_comes_from_elsewhere_than_the_class_path_nothing_is_kept(
     spark: SparkSession, folder: Path, compiled: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(private, "platform", lambda context: "")
-    java_half._made(spark.sparkContext)
+    java_half._create_factory(spark.sparkContext)
     assert not folder.exists()
 
 

@@ -57,12 +57,12 @@ def path(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made anew and sent to the JVM: relations, and lists of files."""
     found: list[str] = []
-    relation, snapshot = frames.relation, file_index._snapshot
+    relation, snapshot = frames.relation, file_index._encode_snapshot
     monkeypatch.setattr(
         frames, "relation", lambda *a, **k: (found.append("relation"), relation(*a, **k))[1]
     )
     monkeypatch.setattr(
-        file_index, "_snapshot", lambda files: (found.append("list"), snapshot(files))[1]
+        file_index, "_encode_snapshot", lambda files: (found.append("list"), snapshot(files))[1]
     )
     return found
 
@@ -262,17 +262,17 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(
         assert sorted(row[0] for row in joined.select(a["id"]).collect()) == list(range(1, 10))
         assert a.join(b, "id").count() == 10
     a, b = load(spark, path), load(spark, path)
-    query = frames._Files.query
+    query = frames._TableLister.query
     begun = list[str]()
 
-    def interrupted(self: frames._Files, key: str) -> frames._Query:
+    def interrupted(self: frames._TableLister, key: str) -> frames._Query:
         found = query(self, key)
         if key.startswith("plan:") and not begun:
             begun.append(key)
             table.insert(rows(range(10, 20)))
         return found
 
-    monkeypatch.setattr(frames._Files, "query", interrupted)
+    monkeypatch.setattr(frames._TableLister, "query", interrupted)
     assert a.where("id >= 0").union(b.where("id > -1")).count() == 20 and begun
     assert a.where("id >= 0").union(b.where("id > -1")).count() == 40
 
@@ -348,7 +348,8 @@ def test_few_versions_of_a_long_list_are_remembered(
     lister = next(
         p.lister
         for p in file_index._planners().value.values()
-        if isinstance(p.lister, frames._Files) and p.lister.metadata is open_shared(path).metadata
+        if isinstance(p.lister, frames._TableLister)
+        and p.lister.metadata is open_shared(path).metadata
     )
     planner = next(p for p in file_index._planners().value.values() if p.lister is lister)
     assert len(lister._views) == len(planner._files) == 2  # type: ignore[attr-defined]

@@ -139,7 +139,7 @@ def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
     with pytest.raises(
         Unsupported, match=rf"pyspark {release} is not supported: .*A\.java.*Line 4.*gone"
     ):
-        private.compiled(
+        private.compile_java(
             spark.sparkContext, {"B.java": "package mdt.spark; final class B {}", "A.java": text}
         )
 
@@ -147,7 +147,7 @@ def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
 def test_classes_of_several_files_are_of_one_package_and_loader(spark: SparkSession) -> None:
     one = "package mdt.spark; public class One { public String told() { return new Two().text; } }"
     two = 'package mdt.spark; final class Two { final String text = "of Two"; }'
-    loader, _ = private.compiled(spark.sparkContext, {"One.java": one, "Two.java": two})
+    loader, _ = private.compile_java(spark.sparkContext, {"One.java": one, "Two.java": two})
     assert loader.loadClass("mdt.spark.One").newInstance().told() == "of Two"
 
 

@@ -117,7 +117,7 @@ def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_dri
 ) -> None:
     configured.conf.set("spark.mdt.indexes.packages", "example-index")
     save(configured.createDataFrame(ROWS), tmp_path / "t", key="id", indexes="length(city)")
-    monkeypatch.setattr(packages, "_loaded", lambda name: "7.0")
+    monkeypatch.setattr(packages, "_load", lambda name: "7.0")
     configured.conf.set("spark.mdt.indexes.packages", "example-index, example_index")
     told = "an executor on .* has 'example-index' .*, but the driver has 7.0"
     with pytest.raises(PySparkException, match=told):

@@ -14,8 +14,7 @@ from reader import bag
 from sql_tables import BEFORE, TABLE, counts, kept, path, settings
 
 import mdt
-from mdt.engines.spark import frame
-from mdt.engines.spark import given as given_frames
+from mdt.engines.spark import frame, frame_input
 
 EACH_COLUMN = {
     "id": "7L",
@@ -40,13 +39,13 @@ def test_a_small_source_is_made_once_and_reads_what_it_may_match(
     sql: SparkSession, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
     asked: list[str] = []
-    listed = frame._Files.list
+    listed = frame._TableLister.list
 
     def noted(files: Any, query: str, where: Any) -> Any:
         asked.append(str(where))
         return listed(files, query, where)
 
-    monkeypatch.setattr(frame._Files, "list", noted)
+    monkeypatch.setattr(frame._TableLister, "list", noted)
     kept(sql)
     given = sql.sql(
         f"""select distinct {column} c, rand() r from {BEFORE} where id % 5 = 2 union
@@ -114,14 +113,14 @@ def test_edits_of_a_size_that_nobody_knows_are_looked_at_once(
     whole = type(sql.range(1)).limit
 
     def limit(self: DataFrame, count: int) -> DataFrame:
-        looked.append(given_frames.estimated_bytes(self))
+        looked.append(frame_input.estimated_bytes(self))
         return whole(self, count)
 
-    monkeypatch.setattr(given_frames, "_PROBE_ROWS", 100)
+    monkeypatch.setattr(frame_input, "_PROBE_ROWS", 100)
     monkeypatch.setattr(type(sql.range(1)), "limit", limit)
     given = sql.sparkContext.parallelize([(n, "Oslo", n, 5) for n in range(1_000, 1_000 + rows)])
     columns = "id long, city string, n long, ts long"
     sql.createDataFrame(given, columns).createOrReplaceTempView("given")
     said = f"{BY_KEY} when matched then update set n = s.n {INSERT}"
     assert counts(sql, said) == (rows, 0, 0, rows)
-    assert len(looked) == 1 and looked[0] >= given_frames._UNKNOWN_BYTES
+    assert len(looked) == 1 and looked[0] >= frame_input._UNKNOWN_BYTES

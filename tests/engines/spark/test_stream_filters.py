@@ -36,14 +36,14 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files each scan has been given that was planned, the newest last."""
     found: list[int] = []
-    whole = frame._Files.list
+    whole = frame._TableLister.list
 
-    def listing(self: frame._Files, *asked: Any) -> Any:
+    def listing(self: frame._TableLister, *asked: Any) -> Any:
         answer = whole(self, *asked)
         found.append(len(answer.files if answer.keep is None else answer.keep))
         return answer
 
-    monkeypatch.setattr(frame._Files, "list", listing)
+    monkeypatch.setattr(frame._TableLister, "list", listing)
     return found
 
 
@@ -107,9 +107,9 @@ def test_a_filter_leaves_out_changes(
     for n in (0, 150, 290):
         table.upsert([row(f"k{n}", f"city {n // 100}", n + 1000)])
     told: list[int] = []
-    whole = changes._encoded
+    whole = changes._encode
     monkeypatch.setattr(
-        changes, "_encoded", lambda changed, ids: told.append(len(changed)) or whole(changed, ids)
+        changes, "_encode", lambda changed, ids: told.append(len(changed)) or whole(changed, ids)
     )
 
     def read(

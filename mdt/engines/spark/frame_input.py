@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from mdt.config import Options
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.engine import SparkEngine, estimated_bytes
-from mdt.engines.spark.private import collected_batches, spark_schema
+from mdt.engines.spark.private import collect_batches, spark_schema
 from mdt.engines.spark.schema import of_new_columns, to_arrow
 from mdt.engines.spark.session import classic, classic_frame, is_case_sensitive
 from mdt.errors import Invalid
@@ -31,13 +31,13 @@ _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 
 
-def given(data: Any, known: Sequence[str]) -> GivenFrame | None:
+def engine_input(data: Any, table_columns: Sequence[str]) -> FrameInput | None:
     """Return a DataFrame with its columns renamed to matching table columns, or None for other
     objects.
 
     Raises Invalid and Unsupported as :func:`in_own_names` does.
     """
-    return GivenFrame(in_own_names(data, known)) if isinstance(data, DataFrame) else None
+    return FrameInput(in_own_names(data, table_columns)) if isinstance(data, DataFrame) else None
 
 
 def engine_of(session: Any) -> SparkEngine:
@@ -52,7 +52,7 @@ def schema(schema: Any) -> Any:
     return of_new_columns(schema) if isinstance(schema, StructType) else schema
 
 
-def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
+def in_own_names(frame: DataFrame, table_columns: Sequence[str]) -> DataFrame:
     """Rename columns of ``frame`` to table columns that match by the session's
     ``spark.sql.caseSensitive``.
 
@@ -62,7 +62,7 @@ def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
     classic_frame(frame)
     if len(set(frame.columns)) < len(frame.columns):
         return frame  # refused later
-    names = own_names(frame.columns, known)
+    names = own_names(frame.columns, table_columns)
     if names == frame.columns:
         return frame
     if is_case_sensitive(frame.sparkSession):
@@ -85,8 +85,8 @@ def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenFrame:
-    """A :class:`mdt.engines.engine.Given` whose ``rows`` are a DataFrame."""
+class FrameInput:
+    """A :class:`mdt.engines.engine.EngineInput` whose ``rows`` are a DataFrame."""
 
     rows: DataFrame
 
@@ -119,7 +119,7 @@ class GivenFrame:
 
     def _collected(self, frame: DataFrame) -> pa.Table:
         """Return the rows of ``frame``, with timestamps in UTC."""
-        schema, batches = self.schema, collected_batches(frame)
+        schema, batches = self.schema, collect_batches(frame)
         columns = [
             pa.chunked_array(
                 [convert(batch.column(i), field.type) for batch in batches], field.type
@@ -130,7 +130,7 @@ class GivenFrame:
             return pa.Table.from_batches(batches, schema)
         return pa.table(columns, schema=schema)
 
-    def narrowed(self, names: Sequence[str]) -> GivenFrame:
+    def select_columns(self, names: Sequence[str]) -> FrameInput:
         """Return the frame with only the columns in ``names``. Frames with duplicate names are
         returned unchanged and fail later.
         """
@@ -141,15 +141,15 @@ class GivenFrame:
             self, rows=frame.select(*(quoted(name) for name in frame.columns if name in names))
         )
 
-    def evolved_schema(self, known: pa.Schema) -> pa.Schema:
-        """Return the columns. Also raises Invalid for columns that are not in ``known`` and that a
-        new table could not have.
+    def evolved_schema(self, table_schema: pa.Schema) -> pa.Schema:
+        """Return the columns. Also raises Invalid for columns that are not in ``table_schema`` and
+        that a new table could not have.
         """
-        new = [field for field in self.rows.schema if field.name not in known.names]
+        new = [field for field in self.rows.schema if field.name not in table_schema.names]
         of_new_columns(StructType(new))
         return self.schema
 
-    def completed(self, definition: TableDefinition) -> DataFrame:
+    def add_missing_columns(self, definition: TableDefinition) -> DataFrame:
         """Return the frame with null columns and struct fields added for those that only the table
         has. New columns without a type are dropped.
         """
