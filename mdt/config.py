@@ -67,7 +67,7 @@ first rows are read. "totals": Count, min and max come from the metadata table w
 
 The last two do not apply to batches of a stream, because Spark aggregates over all batches.
 """
-_OF_STREAMS = ("joins", "statistics")
+_STREAM_SETTINGS = ("joins", "statistics")
 
 _MEBI = 1 << 20
 _TEBI = 1 << 40
@@ -553,7 +553,9 @@ class SparkSettings:
 
     def of_stream(self) -> Self:
         """Return the same settings for the batches of a stream."""
-        return replace(self, optimize=tuple(use for use in _OF_STREAMS if use in self.optimize))
+        return replace(
+            self, optimize=tuple(use for use in _STREAM_SETTINGS if use in self.optimize)
+        )
 
 
 OPTIONS = OptionTable(Options, "mdt.")

@@ -25,7 +25,7 @@ data in a table must not choose.
 ALL_COLUMNS = "*"
 """Text form of None in a list of columns."""
 
-_OF_OTHER_SYSTEMS = {
+_NAMES_IN_OTHER_SYSTEMS = {
     **dict.fromkeys(("as_of", "versionasof", "timestampasof"), "as_of"),
     **dict.fromkeys(("snapshot-id", "as-of-timestamp"), "as_of"),
     **dict.fromkeys(("readchangefeed", "readchangedata"), "changes"),
@@ -327,7 +327,7 @@ def suggestion(name: str, options: Iterable[str]) -> str:
     ('did you mean as_of?', 'did you mean since?')
     """
     names = list(options)
-    equivalent = _OF_OTHER_SYSTEMS.get(name.casefold(), "")
+    equivalent = _NAMES_IN_OTHER_SYSTEMS.get(name.casefold(), "")
     if equivalent in names:
         return f"did you mean {equivalent}?"
     if equivalent == "as_of":

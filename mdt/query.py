@@ -327,7 +327,7 @@ class Scan(ArrowStream):
                     batch.select([]) for batch in table.to_batches(max_chunksize=BATCH_ROWS_MAX)
                 )
             return
-        for table in self._declared():
+        for table in self._with_declared_types():
             yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
 
     def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
@@ -344,7 +344,7 @@ class Scan(ArrowStream):
             # Arrow's concat_tables drops the number of rows of tables without columns
             return pa.table({"": pa.nulls(rows)}).select([])
         with progress_callback(progress, "scan") as callback:
-            tables = list(self._declared(callback))
+            tables = list(self._with_declared_types(callback))
         return pa.concat_tables(tables) if tables else without_rows(self.schema)
 
     def count(self, *, progress: ProgressOption = None) -> int:
@@ -398,7 +398,7 @@ class Scan(ArrowStream):
         """The metadata table that the scan reads."""
         return self._metadata
 
-    def _declared(self, progress: Progress | None = None) -> Iterator[pa.Table]:
+    def _with_declared_types(self, progress: Progress | None = None) -> Iterator[pa.Table]:
         """Yield the rows with their declared types."""
         return map(self._restoration.restored, self._tables(self.columns, progress=progress))
 

@@ -135,7 +135,7 @@ class Recent(Generic[K, V]):
     def __init__(self, size_max: int, budget: Budget | None = None) -> None:
         self._size_max = size_max
         self._budget = budget
-        self._found: OrderedDict[K, _Entry] = OrderedDict()
+        self._entries_by_key: OrderedDict[K, _Entry] = OrderedDict()
         self._size = 0
         self._lock = OwnLock() if budget is None else budget.lock
         self._self = weakref.ref(self)
@@ -143,20 +143,20 @@ class Recent(Generic[K, V]):
         self.misses = 0
         self.dropped = 0
         if budget is not None:
-            weakref.finalize(self, budget._release, self._found.values()).atexit = False
+            weakref.finalize(self, budget._release, self._entries_by_key.values()).atexit = False
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._entries_by_key)
 
     def get(self, key: K) -> V | None:
         """Return the value of ``key`` and mark it as most recent, or return None."""
         with self._lock:
-            entry = self._found.get(key)
+            entry = self._entries_by_key.get(key)
             self.hits += entry is not None
             self.misses += entry is None
             if entry is None:
                 return None
-            self._found.move_to_end(key)
+            self._entries_by_key.move_to_end(key)
             if self._budget is not None:
                 self._budget._use(entry)
             value: V = entry.value
@@ -164,12 +164,12 @@ class Recent(Generic[K, V]):
 
     def has(self, key: K) -> bool:
         """Return True if ``key`` has a value, without counting it as a use."""
-        return key in self._found
+        return key in self._entries_by_key
 
     def values(self) -> list[V]:
         """Return all values, least recent first."""
         with self._lock:
-            return [entry.value for entry in self._found.values()]
+            return [entry.value for entry in self._entries_by_key.values()]
 
     def put(self, key: K, value: V, size: int = 1) -> V:
         """Cache ``value`` unless ``key`` has a value, and return the cached value.
@@ -177,14 +177,14 @@ class Recent(Generic[K, V]):
         The newest value stays even if it is larger than the limit.
         """
         with self._lock:
-            entry = self._found.get(key)
+            entry = self._entries_by_key.get(key)
             if entry is None:
-                entry = self._found[key] = _Entry(key, value, size, self._self)
+                entry = self._entries_by_key[key] = _Entry(key, value, size, self._self)
                 self._size += size
                 if self._budget is not None:
                     self._budget._add(entry)
-            while self._size > self._size_max and len(self._found) > 1:
-                oldest = next(iter(self._found.values()))
+            while self._size > self._size_max and len(self._entries_by_key) > 1:
+                oldest = next(iter(self._entries_by_key.values()))
                 self._forget(oldest)
                 if self._budget is not None:
                     self._budget._remove(oldest)
@@ -201,7 +201,7 @@ class Recent(Generic[K, V]):
 
     def _forget(self, entry: _Entry) -> None:
         """Drop an entry. The caller holds the lock."""
-        del self._found[entry.key]
+        del self._entries_by_key[entry.key]
         self._size -= entry.size
         self.dropped += 1
 
@@ -310,9 +310,9 @@ def memo(entries: int) -> Callable[[Callable[..., V]], _lru_cache_wrapper[V]]:
     (9, 9, 1)
     """
 
-    def remembered(function: Callable[..., V]) -> _lru_cache_wrapper[V]:
+    def decorate(function: Callable[..., V]) -> _lru_cache_wrapper[V]:
         cached = lru_cache(maxsize=entries)(function)
         _SESSION.memos.append(cached)
         return cached
 
-    return remembered
+    return decorate

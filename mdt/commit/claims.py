@@ -83,8 +83,8 @@ _FIELDS = {
 }
 
 
-def _invalid(path: str, expected: str, got: str) -> Corrupt:
-    return Corrupt("invalid claim", path=path, offset=0, expected=expected, got=got, hint=_HINT)
+def _invalid(path: str, expected: str, actual: str) -> Corrupt:
+    return Corrupt("invalid claim", path=path, offset=0, expected=expected, got=actual, hint=_HINT)
 
 
 def put(storage: Storage, claim: PendingClaim) -> bool:

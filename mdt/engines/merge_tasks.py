@@ -75,7 +75,7 @@ def _tag_merged(
     yield _read_files(schema, files, snapshot.file_groups.of_files(files))
     yield without_data(schema, READ, __mdt_group=[-1], __mdt_n=[len(merge.source)])
     if keeps_pairs:
-        unchanged = decided.found.take(~np.isin(decided.found.places, decided.acted.pairs.places))
+        unchanged = decided.pairs.take(~np.isin(decided.pairs.places, decided.actions.pairs.places))
         groups = snapshot.file_groups.of_files(unchanged.file)
         yield without_data(
             schema,
@@ -150,9 +150,9 @@ def _changed_rows(
     merge: MergedRows, snapshot: Snapshot, decided: MergeOutcome
 ) -> Iterator[pa.Table]:
     """Yield the rows of the table that are updated in place, end, or move."""
-    stays, falls = decided.updates & ~decided.acted.moved, decided.falls
+    stays, falls = decided.updates & ~decided.actions.moved, decided.falls
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
-        pairs = decided.acted.take(which)
+        pairs = decided.actions.take(which)
         if len(pairs):
             yield _at_old_places(
                 snapshot,
@@ -160,10 +160,10 @@ def _changed_rows(
                 pairs,
                 kind,
             )
-    gone = decided.acted.take(~decided.updates)
+    gone = decided.actions.take(~decided.updates)
     if len(gone):
         yield _at_old_places(snapshot, _ended_rows(merge, snapshot, gone), gone, FURTHER)
-    moved = decided.acted.take(decided.acted.moved)
+    moved = decided.actions.take(decided.actions.moved)
     if len(moved) and decided.batch is not None:
         yield _at_old_places(
             snapshot,
@@ -185,15 +185,15 @@ def _ended_rows(merge: MergedRows, snapshot: Snapshot, gone: MatchedActions) -> 
 
 
 def _at_old_places(
-    snapshot: Snapshot, rows: KeyedRows, acted: MatchedActions, kind: int
+    snapshot: Snapshot, rows: KeyedRows, actions: MatchedActions, kind: int
 ) -> pa.Table:
     """Return rows with the locations of the rows that they replace or end."""
-    groups = snapshot.file_groups.of_files(acted.pairs.file)
-    places = Located(acted.pairs.file, acted.pairs.position, groups, np.empty(0, np.uint64))
+    groups = snapshot.file_groups.of_files(actions.pairs.file)
+    places = Located(actions.pairs.file, actions.pairs.position, groups, np.empty(0, np.uint64))
     return tagged_rows(
         rows,
         places,
-        np.arange(len(acted)),
+        np.arange(len(actions)),
         kind,
         np.asarray(snapshot.file_groups.partitions(groups)),
     )

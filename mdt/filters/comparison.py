@@ -21,7 +21,7 @@ from mdt.filters.expression_tree import Expression, Field
 
 
 @dataclass(frozen=True, slots=True)
-class Compared(Unknown):
+class Comparison(Unknown):
     """``left op right`` of two expressions, or its negation. ``op`` is = != < <= > >= or <=>."""
 
     op: str
@@ -50,9 +50,9 @@ class Compared(Unknown):
         )
         return left, right
 
-    def negated(self) -> Compared:
+    def negated(self) -> Comparison:
         """Return the negation."""
-        return Compared(self.text, self.op, self.left, self.right, not self.is_negated)
+        return Comparison(self.text, self.op, self.left, self.right, not self.is_negated)
 
     def bound(self, schema: pa.Schema) -> Test:
         """Return the test for rows with the columns of ``schema``. It raises Invalid for rows

@@ -23,7 +23,7 @@ from indexes.predicate import Predicate
 from mdt.errors import Invalid
 from mdt.filters import arithmetic, dates, literals
 from mdt.filters.arithmetic import Value
-from mdt.filters.comparison import Compared
+from mdt.filters.comparison import Comparison
 from mdt.filters.comparison_kernels import COMPARISONS
 from mdt.filters.expression_tree import (
     Among,
@@ -85,7 +85,7 @@ def parse_with_columns(
     parameters = Parameters(params, hint=_NO_PARAMETERS)
     _require_text(text)
     value = _read(text, schema, parameters, Expressions.whole)
-    return _Guarded(text, value), top_levels(schema, value.paths())
+    return _GuardedExpression(text, value), top_levels(schema, value.paths())
 
 
 def parse_condition(
@@ -203,7 +203,7 @@ def _read(
 
 
 @dataclass(frozen=True, slots=True)
-class _Guarded:
+class _GuardedExpression:
     """An expression as a function from tables to columns. Its errors contain its text."""
 
     text: str
@@ -224,7 +224,7 @@ class _Guarded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Computed(Column):
+class _ComputedColumn(Column):
     """An expression in the place of a column. It has no name."""
 
     value: Expression
@@ -332,7 +332,7 @@ class Expressions(Conditions):
 
     def _value(self, operand: Predicate | Operand, offset: int) -> Expression:
         """Return an operand as an expression."""
-        if isinstance(operand, _Computed):
+        if isinstance(operand, _ComputedColumn):
             return operand.value
         if isinstance(operand, Column):
             return Field(operand.name)
@@ -421,17 +421,17 @@ class Expressions(Conditions):
         offset = self.token.offset
         value: Predicate | Operand
         if self._begins_a_value():
-            value = _Computed("", offset, self._signed_value())
+            value = _ComputedColumn("", offset, self._signed_value())
         else:
             value = super().operand(negated)
         if self.token.kind == "sign" and self.token.text in _SUMS + _PRODUCTS:
             product = self._chain(_PRODUCTS, self._signed_value, self._value(value, offset))
-            value = _Computed("", offset, self._chain(_SUMS, self._product, product))
-        if isinstance(value, _Computed):
-            return self._folded(value)
+            value = _ComputedColumn("", offset, self._chain(_SUMS, self._product, product))
+        if isinstance(value, _ComputedColumn):
+            return self._fold_constants(value)
         return value
 
-    def _folded(self, computed: _Computed) -> Column | Literal:
+    def _fold_constants(self, computed: _ComputedColumn) -> Column | Literal:
         """Return an expression without columns as a literal, which indexes support."""
         if next(computed.value.paths(), None) is not None:
             return computed
@@ -479,7 +479,7 @@ class Expressions(Conditions):
 
     def condition(self, operand: Predicate | Operand, negated: bool) -> Predicate:
         """Return an operand that is not compared as a condition."""
-        if not isinstance(operand, _Computed):
+        if not isinstance(operand, _ComputedColumn):
             return super().condition(operand, negated)
         if not self.ends():
             self.unexpected()
@@ -490,23 +490,23 @@ class Expressions(Conditions):
         return test
 
     def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
-        computed = isinstance(left, _Computed) or isinstance(right, _Computed)
+        computed = isinstance(left, _ComputedColumn) or isinstance(right, _ComputedColumn)
         if computed or (isinstance(left, Column) and isinstance(right, Column)):
-            return self._compared(left, op, right)
+            return self._compare(left, op, right)
         return super()._comparison(left, op, right)
 
     def _leaf(self, column: Column, op: str, value: Literal) -> Predicate:  # type: ignore[override]
-        if not isinstance(column, _Computed):
+        if not isinstance(column, _ComputedColumn):
             return super()._leaf(column, op, value)
         if op == "is null":
-            return self._compared(column, "<=>", value)
+            return self._compare(column, "<=>", value)
         if op == "in" and isinstance(value.value, tuple):
             return self._in_list(column, value)
         if op == "like":
             return self._text_test("like", column, value)
         if op not in COMPARISONS:
             self.unsupported(f"{op.upper()} after an expression", column.offset)
-        return self._compared(column, op, value)
+        return self._compare(column, op, value)
 
     def _in_list(self, column: Column, several: Literal) -> Predicate:
         """Return the test of an expression against a list of literals."""
@@ -516,27 +516,27 @@ class Expressions(Conditions):
             self.unsupported(f"a list of {len(items):,} values after an expression", several.offset)
         value, type = self._value(column, column.offset), self._type_of(column)
         constants = (
-            Constant(self._converted(Literal(item, several.offset), type)) for item in items
+            Constant(self._convert_literal(Literal(item, several.offset), type)) for item in items
         )
         test = Among(value, tuple(constants))
         return self._checked_comparison(column.offset, "=", test, Constant(pa.scalar(True)))
 
-    def _word_test(self, left: Operand, negated: bool) -> Predicate | None:
+    def _word_test(self, operand: Operand, negated: bool) -> Predicate | None:
         """Parse the test that follows, including [NOT] ILIKE and RLIKE. Return None if there is
         none.
         """
         inverted = self.is_word("not")
         word = (self.after if inverted else self.token).text.lower()
         if word not in _TEXT_TESTS or self.token.kind != "word":
-            return super()._word_test(left, negated)
+            return super()._word_test(operand, negated)
         for _ in range(1 + inverted):
             self.next()
-        test = self._text_test(_TEXT_TESTS[word], left, self._plain_operand())
+        test = self._text_test(_TEXT_TESTS[word], operand, self._plain_operand())
         if negated != inverted:
             return test.negated()
         return test
 
-    def _text_test(self, function: str, text: Operand, pattern: Operand) -> Compared:
+    def _text_test(self, function: str, text: Operand, pattern: Operand) -> Comparison:
         """Return the test of a text against a pattern."""
         values = self._value(text, text.offset), self._value(pattern, pattern.offset)
         return self._checked_comparison(
@@ -544,16 +544,16 @@ class Expressions(Conditions):
         )
 
     def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
-        if isinstance(argument, _Computed):
+        if isinstance(argument, _ComputedColumn):
             self.unsupported("a function of an expression", start)
         return super()._column_of(argument, start)
 
-    def _compared(self, left: Operand, op: str, right: Operand) -> Compared:
+    def _compare(self, left: Operand, op: str, right: Operand) -> Comparison:
         values = []
         for side, opposite in ((left, right), (right, left)):
             value = self._value(side, side.offset)
             if isinstance(side, Literal) and isinstance(side.value, str):
-                value = Constant(self._converted(side, self._type_of(opposite)))
+                value = Constant(self._convert_literal(side, self._type_of(opposite)))
             values.append(value)
         return self._checked_comparison(left.offset, op, *values)
 
@@ -567,7 +567,7 @@ class Expressions(Conditions):
         except arithmetic.FAILURES as error:
             self.invalid(f"this has no value: {error}", operand.offset)
 
-    def _converted(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
+    def _convert_literal(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
         """Return a literal as a scalar. A text compared with numbers, dates or timestamps is
         parsed, as in Spark.
         """
@@ -584,9 +584,9 @@ class Expressions(Conditions):
 
     def _checked_comparison(
         self, offset: int, op: str, left: Expression, right: Expression
-    ) -> Compared:
+    ) -> Comparison:
         """Return a comparison. Raises Invalid if its types cannot be compared."""
-        test = Compared(self.text[offset : self.token.offset].strip(), op, left, right)
+        test = Comparison(self.text[offset : self.token.offset].strip(), op, left, right)
         rows = self._columns(test.columns).empty_table()
         try:
             test.bound(rows.schema)(rows)

@@ -89,14 +89,14 @@ def suffix_type(text: str) -> str:
     return _SUFFIXES.get(text[-1].upper(), "")
 
 
-def negated(value: float | Decimal) -> float | Decimal:
+def negate(value: float | Decimal) -> float | Decimal:
     """Return the exact negation of a number."""
     if isinstance(value, Decimal):
         return value.copy_negate()
     return -value
 
 
-def typed(name: str, text: str) -> Value:
+def typed_literal(name: str, text: str) -> Value:
     r"""Return the value of DATE '…', TIMESTAMP '…' or X'…'. Raises NoSuchCast for other names.
 
     >>> typed("date", "2024-02-29"), typed("x", "0aff")

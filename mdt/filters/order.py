@@ -102,7 +102,7 @@ def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
 def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
     """Yield (column, direction, place of nulls) of each item, "" where it is not given."""
     if isinstance(order_by, str):
-        yield from _parsed(order_by)
+        yield from _parse(order_by)
         return
     if not isinstance(order_by, (list, tuple)):
         raise Invalid(
@@ -111,7 +111,7 @@ def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
         )
     for item in order_by:
         if isinstance(item, str):
-            yield from _parsed(item)
+            yield from _parse(item)
         elif (
             isinstance(item, (list, tuple))
             and 1 <= len(item) <= 3
@@ -125,18 +125,18 @@ def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
             )
 
 
-def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
+def _parse(text: str) -> Iterator[tuple[str, str, str]]:
     at, is_more = 0, True
     while is_more:
         match = _ITEM.match(text, at)
         if match is None:
             raise Invalid(f"order_by cannot be parsed at {_excerpt(text[at:])!r}", hint=_HINT)
-        name = ".".join(_unquoted(part) for part in _PART.findall(match["name"]))
+        name = ".".join(_unquote(part) for part in _PART.findall(match["name"]))
         yield name, (match["way"] or "").lower(), (match["nulls"] or "").lower()
         at, is_more = match.end(), match[0].endswith(",")
 
 
-def _unquoted(part: str) -> str:
+def _unquote(part: str) -> str:
     if part.startswith("`"):
         return part[1:-1].replace("``", "`")
     return part

@@ -25,7 +25,7 @@ from mdt.limits import LITERAL_DIGITS_MAX, LITERALS_MAX
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes, date, datetime))
 _NAME = re.compile(r"\w+")
 _INTEGER_BITS_MAX = int(LITERAL_DIGITS_MAX / math.log10(2))
-_KNOWN = (
+_TYPES_HINT = (
     "use None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or their equivalents in"
     " NumPy, pandas and Arrow"
 )
@@ -44,20 +44,20 @@ class Parameters:
                 f"params must be a dict, not a {_kind(params)}",
                 hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"",
             )
-        self._given = {} if params is None else dict(params)
-        wrong = [name for name in self._given if not isinstance(name, str)]
+        self._values = {} if params is None else dict(params)
+        wrong = [name for name in self._values if not isinstance(name, str)]
         if wrong:
             raise Invalid(
                 f"the name of a parameter must be text, not a {_kind(wrong[0])}",
                 hint="write names as text, without the colon",
             )
-        wrong = [name for name in self._given if not _NAME.fullmatch(name)]
+        wrong = [name for name in self._values if not _NAME.fullmatch(name)]
         if wrong:
             raise Invalid(
                 f"{wrong[0]!a} cannot be the name of a parameter",
                 hint="use letters, digits and underscores, as in :id_2",
             )
-        self._unused = set(self._given)
+        self._unused = set(self._values)
 
     def value(self, name: str) -> object:
         """Return a value, as a tuple if it is a list. Raises Invalid for an unknown name.
@@ -70,8 +70,8 @@ class Parameters:
         mdt.errors.Invalid: the parameter :sinse has no value
           hint: did you mean :since?
         """
-        if name not in self._given:
-            matches = difflib.get_close_matches(name, self._given, n=1)
+        if name not in self._values:
+            matches = difflib.get_close_matches(name, self._values, n=1)
             hint = (
                 f"did you mean :{matches[0]}?"
                 if matches
@@ -79,13 +79,15 @@ class Parameters:
             )
             raise Invalid(f"the parameter :{name} has no value", hint=hint)
         self._unused.discard(name)
-        raw = self._given[name]
+        raw = self._values[name]
         try:
             if is_list(raw):
                 return tuple(native_values(raw))
             return native(raw)
         except ValueError as error:
-            raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
+            raise Invalid(
+                f"the parameter :{name} cannot be used: {error}", hint=_TYPES_HINT
+            ) from None
 
     def require_all_used(self) -> None:
         """Raise Invalid if the text does not use a parameter, which indicates a misspelled name."""

@@ -79,7 +79,7 @@ def cast(data: Datum, target: pa.DataType) -> Datum:
     if pa.types.is_string(target):
         return _as_text(data)
     if pa.types.is_integer(target):
-        return pc.cast(_truncated(data), target)
+        return pc.cast(_truncate(data), target)
     # Decimals are rounded. A double becomes the decimal of its shortest text, as in Spark.
     step = Decimal(1).scaleb(-target.scale)
     return _in_python(lambda one: _decimal(one).quantize(step, ROUND_HALF_UP, _WIDE), target, data)
@@ -91,7 +91,7 @@ def _decimal(number: float | Decimal) -> Decimal:
     return Decimal(repr(number))
 
 
-def _truncated(number: Datum) -> Datum:
+def _truncate(number: Datum) -> Datum:
     """Truncate numbers to integers."""
     if not pa.types.is_decimal(number.type):
         if pa.types.is_floating(number.type):
@@ -126,13 +126,15 @@ def _from_text(texts: Datum, target: pa.DataType) -> Datum:
     return _in_python(value, target, texts)
 
 
-def _typed(kernel: Callable[[Datum], Datum], type: pa.DataType) -> Callable[[Datum], Datum]:
+def _with_null_type(
+    kernel: Callable[[Datum], Datum], type: pa.DataType
+) -> Callable[[Datum], Datum]:
     """Return a kernel of one argument that treats an untyped null as a null of ``type``."""
 
-    def function(one: Datum) -> Datum:
-        if pa.types.is_null(one.type):
-            one = pc.cast(one, type)
-        return kernel(one)
+    def function(argument: Datum) -> Datum:
+        if pa.types.is_null(argument.type):
+            argument = pc.cast(argument, type)
+        return kernel(argument)
 
     return function
 
@@ -199,11 +201,11 @@ def replace(text: Datum, search: Datum, replacement: Datum | None = None) -> Dat
     by = pa.scalar("") if replacement is None else replacement
     _require_text("replace", text, search, by)
 
-    def replaced(one: str, old: str, new: str) -> str:
+    def replaced(value: str, old: str, new: str) -> str:
         if not old:
-            return one
-        arithmetic.require_short(len(one) + one.count(old) * max(len(new) - len(old), 0))
-        return one.replace(old, new)
+            return value
+        arithmetic.require_short(len(value) + value.count(old) * max(len(new) - len(old), 0))
+        return value.replace(old, new)
 
     return _in_python(replaced, pa.string(), text, search, by)
 
@@ -251,7 +253,7 @@ def like(text: Datum, pattern: Datum) -> Datum:
 def ilike(text: Datum, pattern: Datum) -> Datum:
     """Return True if the text matches a LIKE pattern, ignoring case."""
     _require_text("ilike", text, pattern)
-    small = _typed(pc.utf8_lower, pa.string())
+    small = _with_null_type(pc.utf8_lower, pa.string())
     return like(small(text), small(pattern))
 
 
@@ -374,30 +376,32 @@ def names_hint(name: str, more_names: Iterable[str] = ()) -> str:
     >>> names_hint("lenght")
     'did you mean length?'
     """
-    names = sorted({*FUNCTIONS, *_OF_THE_PARSER, *more_names}.difference(_OPERATORS))
+    names = sorted({*FUNCTIONS, *_PARSER_FUNCTIONS, *more_names}.difference(_OPERATORS))
     return nearest(name, names) or f"functions are {', '.join(names)}"
 
 
-_OF_THE_PARSER = ("cast", "coalesce", "current_date", "current_timestamp", "if")
+_PARSER_FUNCTIONS = ("cast", "coalesce", "current_date", "current_timestamp", "if")
 _OPERATORS = ("like", "negative")
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
-OF_TIMES = frozenset((*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp"))
+TIME_FUNCTIONS = frozenset(
+    (*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp")
+)
 """Functions of dates and timestamps."""
 FUNCTIONS: Mapping[str, Function] = {
     "negative": Function(1, 1, arithmetic.negate),
     "nullif": Function(2, 2, nullif),
     "concat": Function(1, MANY, arithmetic.concatenate),
-    "lower": Function(1, 1, _typed(pc.utf8_lower, pa.string())),
-    "upper": Function(1, 1, _typed(pc.utf8_upper, pa.string())),
-    "trim": Function(1, 1, _typed(_trim, pa.string())),
-    "length": Function(1, 1, _typed(pc.utf8_length, pa.string())),
+    "lower": Function(1, 1, _with_null_type(pc.utf8_lower, pa.string())),
+    "upper": Function(1, 1, _with_null_type(pc.utf8_upper, pa.string())),
+    "trim": Function(1, 1, _with_null_type(_trim, pa.string())),
+    "length": Function(1, 1, _with_null_type(pc.utf8_length, pa.string())),
     "substr": Function(2, 3, substr),
     "substring": Function(2, 3, substr),
     "replace": Function(2, 3, replace),
     "regexp_like": Function(2, 2, regexp_like),
     "like": Function(2, 2, like),
     "ilike": Function(2, 2, ilike),
-    "abs": Function(1, 1, _typed(pc.abs_checked, pa.int32())),
+    "abs": Function(1, 1, _with_null_type(pc.abs_checked, pa.int32())),
     "round": Function(1, 2, round_half_up),
     "floor": Function(1, 1, _whole("floor", pc.floor)),
     "ceil": Function(1, 1, _whole("ceil", pc.ceil)),

@@ -73,9 +73,9 @@ _TYPES = {
     "timestamp_ntz": "timestamp_ntz",
 }
 """Maps names of types to the names in ``literals.cast``."""
-_TYPED = frozenset(("x", "date", "timestamp", "timestamp_ltz", "timestamp_ntz"))
+_TYPED_LITERALS = frozenset(("x", "date", "timestamp", "timestamp_ltz", "timestamp_ntz"))
 _CONSTANTS = {"null": None, "true": True, "false": False}
-_OF_FILTERS = ("contains", "endswith", "match", "startswith")
+_FILTER_FUNCTIONS = ("contains", "endswith", "match", "startswith")
 """Functions that only filters have, because indexes understand them."""
 
 
@@ -125,12 +125,12 @@ class Conditions(Cursor):
 
     def disjunction(self, negated: bool) -> Predicate | Operand:
         """Parse a condition, or an operand that is not compared."""
-        return self._combined("or", self._conjunction, negated)
+        return self._combine("or", self._conjunction, negated)
 
     def _conjunction(self, negated: bool) -> Predicate | Operand:
-        return self._combined("and", self._negation, negated)
+        return self._combine("and", self._negation, negated)
 
-    def _combined(
+    def _combine(
         self, word: str, part: Callable[[bool], Predicate | Operand], negated: bool
     ) -> Predicate | Operand:
         first = part(negated)
@@ -212,12 +212,12 @@ class Conditions(Cursor):
                 self.invalid(f"{name!r} is text here, not a column", side.offset, hint)
         self.unsupported("a comparison of two literals", left.offset)
 
-    def _word_test(self, left: Operand, negated: bool) -> Predicate | None:
+    def _word_test(self, operand: Operand, negated: bool) -> Predicate | None:
         """Parse [NOT] BETWEEN, IN, LIKE or IS. Return None if none of them follows."""
         if self.token.kind != "word":
             return None
         if self.take_word("is"):
-            return self._is(left, negated)
+            return self._is(operand, negated)
         inverted = self.take_word("not")
         for word, test in (
             ("between", self._between),
@@ -225,44 +225,47 @@ class Conditions(Cursor):
             ("like", self._like),
         ):
             if self.take_word(word):
-                if isinstance(left, Literal):
-                    self.unsupported(f"a literal before {word.upper()}", left.offset)
+                if isinstance(operand, Literal):
+                    self.unsupported(f"a literal before {word.upper()}", operand.offset)
                 if negated != inverted:
-                    return predicate.negate(test(left))
-                return test(left)
+                    return predicate.negate(test(operand))
+                return test(operand)
         if inverted:
             self.unexpected()
         return None
 
-    def _is(self, left: Operand, negated: bool) -> Predicate:
-        if isinstance(left, Literal):
-            self.unsupported("a literal before IS", left.offset)
+    def _is(self, operand: Operand, negated: bool) -> Predicate:
+        if isinstance(operand, Literal):
+            self.unsupported("a literal before IS", operand.offset)
         negated ^= self.take_word("not")
         if self.take_word("distinct"):
             self.expect_word("from")
-            test, negated = self._comparison(left, "<=>", self._plain_operand()), not negated
+            test, negated = self._comparison(operand, "<=>", self._plain_operand()), not negated
         elif self.is_word("null"):
-            test = self._leaf(left, "is null", Literal(None, self.next().offset))
+            test = self._leaf(operand, "is null", Literal(None, self.next().offset))
         elif self.is_word("true") or self.is_word("false"):
             token = self.next()
-            test = self._leaf(left, "<=>", Literal(token.text.lower() == "true", token.offset))
+            test = self._leaf(operand, "<=>", Literal(token.text.lower() == "true", token.offset))
         else:
             self.unexpected()
         if negated:
             return predicate.negate(test)
         return test
 
-    def _between(self, left: Column) -> Predicate:
+    def _between(self, column: Column) -> Predicate:
         low = self._plain_operand()
         self.expect_word("and")
         return And(
-            (self._comparison(left, ">=", low), self._comparison(left, "<=", self._plain_operand()))
+            (
+                self._comparison(column, ">=", low),
+                self._comparison(column, "<=", self._plain_operand()),
+            )
         )
 
-    def _like(self, left: Column) -> Predicate:
-        return self._leaf(left, "like", self._literal())
+    def _like(self, column: Column) -> Predicate:
+        return self._leaf(column, "like", self._literal())
 
-    def _membership(self, left: Column) -> Predicate:
+    def _membership(self, column: Column) -> Predicate:
         start, items = self.token.offset, list[object]()
         if self.token.kind == "list":
             items = [*list_items(self.next())]
@@ -282,7 +285,7 @@ class Conditions(Cursor):
                 start,
                 f"the limit is {LITERALS_MAX}; use a join",
             )
-        return self._leaf(left, "in", Literal(tuple(items), start, True))
+        return self._leaf(column, "in", Literal(tuple(items), start, True))
 
     def _values_of_list(self, operand: Operand) -> tuple[object, ...]:
         if not isinstance(operand, Literal):
@@ -340,9 +343,9 @@ class Conditions(Cursor):
         elif token.kind == "number":
             result = self._number(False)
         elif token.text == "(":
-            result = self._bracketed(negated)
+            result = self._brackets(negated)
         elif token.text in ("-", "+"):
-            result = self._signed()
+            result = self._signed_number()
         elif token.text == ":":
             result = self._parameter()
         else:
@@ -352,7 +355,7 @@ class Conditions(Cursor):
             result = self._cast(result, token.offset)
         return result
 
-    def _bracketed(self, negated: bool) -> Predicate | Operand:
+    def _brackets(self, negated: bool) -> Predicate | Operand:
         with self.nested(self.next().offset):
             inner = self.disjunction(negated)
             self.expect_sign(")")
@@ -375,9 +378,11 @@ class Conditions(Cursor):
         if word in _CONSTANTS:
             self.next()
             return Literal(_CONSTANTS[word], token.offset)
-        if after.kind == "string" and word in _TYPED:
+        if after.kind == "string" and word in _TYPED_LITERALS:
             self.next()
-            return self._parsed_literal(lambda: literals.typed(word, self._string()), token.offset)
+            return self._parsed_literal(
+                lambda: literals.typed_literal(word, self._string()), token.offset
+            )
         if after.kind == "sign" and after.text == "(":
             result = self._call(word)
             if negated and isinstance(result, _PREDICATES):
@@ -453,7 +458,7 @@ class Conditions(Cursor):
         literal = self._parsed_literal(lambda: literals.number(token.text, negative), token.offset)
         return replace(literal, type=literals.suffix_type(token.text))
 
-    def _signed(self) -> Literal:
+    def _signed_number(self) -> Literal:
         """Parse a number with signs. The last sign is part of the number, so -128Y is a tinyint."""
         start, negative = self.token.offset, False
         while self.is_sign("-") or self.is_sign("+"):
@@ -465,7 +470,7 @@ class Conditions(Cursor):
         if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
             self.unsupported("a sign before anything but a number", start)
         if negative:
-            value = literals.negated(value)
+            value = literals.negate(value)
         return Literal(value, start)
 
     def _parameter(self) -> Literal:
@@ -540,7 +545,7 @@ class Conditions(Cursor):
         """
         function = functions.find(word)
         if isinstance(function, functions.Unknown):
-            hint = names_hint(word, _OF_FILTERS)
+            hint = names_hint(word, _FILTER_FUNCTIONS)
             raise Unsupported(function.reason + caret(self.text, start), hint=hint)
         names = [
             self._column_of(argument, start).name for argument in arguments[: function.columns]

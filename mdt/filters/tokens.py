@@ -101,7 +101,7 @@ def tokenize(text: str) -> list[Token]:
     while token := match(text, at):
         kind = token.lastgroup
         if kind == "string":
-            tokens.append(Token(kind, _unescaped(token[0], at), at))
+            tokens.append(Token(kind, _unescape(token[0], at), at))
         elif kind == "raw":
             tokens.append(Token("string", token[0][2:-1], at))
         elif kind == "quoted":
@@ -155,7 +155,7 @@ def _comment_end(text: str, start: int) -> int:
     raise NotSql("a comment is not closed", start)
 
 
-def _unescaped(token: str, offset: int) -> str:
+def _unescape(token: str, offset: int) -> str:
     quote, text = token[0], token[1:-1]
     if "\\" not in text and quote not in text:
         return text

@@ -76,7 +76,7 @@ def _test_of(item: object, schema: pa.Schema) -> Leaf:
         or not isinstance(item[0], str)
     ):
         raise Invalid(
-            f"{_shown(item)} is not a test",
+            f"{_display(item)} is not a test",
             hint="write [(column, operator, value)], e.g. [('fare', '>', 10)]",
         )
     try:
@@ -88,7 +88,7 @@ def _test_of(item: object, schema: pa.Schema) -> Leaf:
     except MdtError:
         raise
     except ValueError as error:
-        raise Invalid(f"the test {_shown(item)} is not valid: {error}") from error
+        raise Invalid(f"the test {_display(item)} is not valid: {error}") from error
 
 
 def _checked(test: Predicate, schema: pa.Schema) -> Predicate:
@@ -96,7 +96,7 @@ def _checked(test: Predicate, schema: pa.Schema) -> Predicate:
     if isinstance(test, (And, Or)):
         return type(test)(tuple(_checked(child, schema) for child in test.children))
     if isinstance(test, Unknown):
-        raise Unsupported(f"{_shown(test.text)} is not a test of a column")
+        raise Unsupported(f"{_display(test.text)} is not a test of a column")
     if isinstance(test, Call):
         predicate.check(test, schema)
         return test
@@ -132,7 +132,7 @@ def _refuse(where: Any, schema: pa.Schema) -> NoReturn:
             "Spark columns are not supported as filters",
             hint=f"{_FORMS}; or mdt.read(spark, path).where(column)",
         )
-    raise Invalid(f"where does not take a {kind}: {_shown(where)}", hint=_FORMS)
+    raise Invalid(f"where does not take a {kind}: {_display(where)}", hint=_FORMS)
 
 
 def _in_sql(expression: Any, schema: pa.Schema) -> str:
@@ -145,7 +145,7 @@ def _in_sql(expression: Any, schema: pa.Schema) -> str:
     return f"write where={text!r}"
 
 
-def _shown(value: object) -> str:
+def _display(value: object) -> str:
     try:
         text = ascii(value)
     except Exception:  # noqa: BLE001 - a user's object may fail in any way

@@ -107,7 +107,7 @@ def _sum(
         if is_null.all():
             sums[column] = None
         elif np.asarray(pc.is_valid(bounds))[~is_null].all():
-            order = _sorted(bounds, first)
+            order = _sort_order(bounds, first)
             best = bounds[int(order[0])].as_py()
             is_best = np.asarray(
                 pc.equal(bounds, best).fill_null(False).to_numpy(zero_copy_only=False)
@@ -134,7 +134,7 @@ def threshold(selection: QueryFiles, key: SortKey, count: int) -> bytes | None:
         side, direction = "min", "descending"
     bounds = stats[side]
     certain = np.where(np.asarray(pc.is_valid(bounds)), certain, 0)
-    order = _sorted(bounds, direction)
+    order = _sort_order(bounds, direction)
     at = int(np.searchsorted(np.cumsum(certain[order]), count))
     return None if at == len(order) else bounds[int(order[at])].as_py()
 
@@ -196,7 +196,7 @@ def _may_be_null(test: Leaf) -> bool:
     )
 
 
-def _sorted(bounds: pa.ChunkedArray, direction: str) -> Int64Array:
+def _sort_order(bounds: pa.ChunkedArray, direction: str) -> Int64Array:
     """Return the order of the bounds, with nulls last."""
     return np.asarray(
         pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", direction)])

@@ -63,7 +63,7 @@ class ShardRows:
         """
         starts = self.start.tolist()
         if not positions:
-            return [_of_ranges(ranges) for ranges in self.ranges]
+            return [_in_ranges(ranges) for ranges in self.ranges]
         files = self.files.tolist()
         return [
             self._within(files[start:stop], ranges, positions)
@@ -74,7 +74,7 @@ class ShardRows:
         self, files: list[int], ranges: list[tuple[int, int]], known_positions: Mapping[int, BitMap]
     ) -> BitMap | None:
         if not any(file in known_positions for file in files):
-            return _of_ranges(ranges)
+            return _in_ranges(ranges)
         positions = BitMap()
         for file, (low, high) in zip(files, ranges, strict=True):
             rows = known_positions.get(file)
@@ -120,7 +120,7 @@ def _check_positions(first: Int64Array, rows: Int64Array, start: Int64Array, pat
         raise Corrupt("files have impossible positions in their shard", path=path)
 
 
-def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
+def _in_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
     """Return the positions in ascending ranges, or None for a single file at the beginning of a
     shard.
     """

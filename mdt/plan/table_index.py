@@ -156,10 +156,10 @@ class TableIndex:
         positions: Rows = [None] * len(shards)
         covered = np.flatnonzero(self.state.snapshot.covered_shards(self.spec)[shards])
 
-        def question(asked: Sequence[tuple[Summary, int]]) -> Rows:
-            among = [within[covered[at]] for _, at in asked]
+        def question(summaries: Sequence[tuple[Summary, int]]) -> Rows:
+            among = [within[covered[at]] for _, at in summaries]
             return self.index.rows_within(
-                [summary for summary, _ in asked], tests, self._type(), among
+                [summary for summary, _ in summaries], tests, self._type(), among
             )
 
         for at, rows in zip(

@@ -110,7 +110,7 @@ class ChangedRows:
 
     def _changes_of(self, commits: Sequence[CommitRows], maybe: Maybe) -> Iterator[Changes]:
         events = Events.from_commits(commits)
-        changed = self._changed(events, self._keys(events, self._unknown(commits, events)))
+        changed = self._find_changes(events, self._keys(events, self._unknown(commits, events)))
         changed = changed if maybe is None else changed.rows(_within(changed, maybe))
         for start in range(0, len(changed), _BATCH_ROWS):
             yield changed.rows(slice(start, start + _BATCH_ROWS))
@@ -157,7 +157,7 @@ class ChangedRows:
             all(commit.is_known for commit in commits) and not (self.is_net and len(commits) > 1)
         )
 
-    def _changed(self, events: Events, key: Int64Array) -> Changes:
+    def _find_changes(self, events: Events, key: Int64Array) -> Changes:
         """Return the changes for ``events``.
 
         Args:
@@ -172,7 +172,7 @@ class ChangedRows:
             if self.before:
                 return net_changes(events, key)
             return net_post_images(events, key)
-        changed = _as_recorded(events)
+        changed = _recorded_changes(events)
         if self.before:
             return changed
         return changed.rows(kind != UPDATE_BEFORE)
@@ -187,10 +187,10 @@ class ChangedRows:
         table = self._rows_of(events, columns_to_read)
         key = np.full(len(events), -1)
         if len(unknown):
-            key[unknown] = self._numbered(
+            key[unknown] = self._key_numbers(
                 events.rows(unknown), take_rows(table.select([self._identity]), unknown)[0]
             )
-        changed = self._changed(events, key)
+        changed = self._find_changes(events, key)
         if self.is_net and len(unknown):
             table = take_rows(table, changed.event)
         return changed, table.select(self.names)
@@ -233,7 +233,7 @@ class ChangedRows:
         if len(unknown):
             selected = events.rows(unknown)
             table = self._rows_of(selected, (self._identity,))
-            key[unknown] = self._numbered(selected, table[self._identity])
+            key[unknown] = self._key_numbers(selected, table[self._identity])
         return key
 
     @property
@@ -246,7 +246,7 @@ class ChangedRows:
             return COMMIT_SEQNO
         return RECORD_KEY
 
-    def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
+    def _key_numbers(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
         """Return a number per event, int64[n], equal for equal record keys in a scope."""
         view, key = self.history.view, _codes(keys)
         if view.definition.is_global:
@@ -295,7 +295,7 @@ def _batches(commits: Sequence[CommitRows]) -> Iterator[Sequence[CommitRows]]:
         yield batch
 
 
-def _as_recorded(events: Events) -> Changes:
+def _recorded_changes(events: Events) -> Changes:
     """Return every event with its own kind as a change."""
     return Changes(events.kind, events.seq, events.file, events.position, np.arange(len(events)))
 
@@ -314,7 +314,7 @@ def changes_per_commit(events: Events, key: Int64Array) -> Changes:
     deleted, inserted = np.flatnonzero(events.is_deleted), np.flatnonzero(~events.is_deleted)
     kind[deleted[np.isin(place[deleted], place[inserted])]] = UPDATE_BEFORE
     kind[inserted[np.isin(place[inserted], place[deleted])]] = UPDATE_AFTER
-    return _as_recorded(events.of_kinds(kind))
+    return _recorded_changes(events.of_kinds(kind))
 
 
 def net_changes(events: Events, key: Int64Array) -> Changes:

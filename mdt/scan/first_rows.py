@@ -96,9 +96,9 @@ def first_matches(
         _report(progress, plan, completed)
 
 
-def _report(progress: Progress | None, plan: ScanPlan, done: int) -> None:
+def _report(progress: Progress | None, plan: ScanPlan, completed: int) -> None:
     if progress is not None:
-        progress(done, len(plan.segments))
+        progress(completed, len(plan.segments))
 
 
 def sorted_matches(
@@ -166,21 +166,21 @@ class _RowGroups:
     """Row groups of segments, int64[n] each.
 
     Attributes:
-        of: Index of the segment in ``scans``.
+        segment: Index of the segment in ``scans``.
         row_group: Number in the segment.
         rows: Row count.
     """
 
     scans: Sequence[SegmentScan]
-    of: Int64Array
+    segment: Int64Array
     row_group: Int64Array
     rows: Int64Array
 
     def __len__(self) -> int:
-        return len(self.of)
+        return len(self.segment)
 
     @classmethod
-    def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _RowGroups:
+    def from_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _RowGroups:
         """Return the row groups that a plan reads of the segments ``numbers``, in this order."""
         scans = [plan.segments[n] for n in numbers.tolist()]
         files = np.array([scan.file for scan in scans], np.int64)
@@ -198,8 +198,8 @@ class _RowGroups:
 
     def plan(self, plan: ScanPlan, picked: Int64Array) -> ScanPlan:
         """Restrict ``plan`` to the row groups ``picked``."""
-        order = picked[np.lexsort((self.row_group[picked], self.of[picked]))]
-        numbers, starts = np.unique(self.of[order], return_index=True)
+        order = picked[np.lexsort((self.row_group[picked], self.segment[picked]))]
+        numbers, starts = np.unique(self.segment[order], return_index=True)
         parts = np.split(self.row_group[order], starts[1:])
         segments = (
             replace(self.scans[n], row_groups=tuple(row_groups.tolist()))
@@ -213,8 +213,8 @@ class _RowGroups:
         """
         rows = np.array([scan.file for scan in self.scans], np.int64)
         parts = [_file_stats(snapshot, column, rows)]
-        at, first = self.of.copy(), len(rows)
-        starts = np.searchsorted(self.of, np.arange(len(rows) + 1)).tolist()
+        at, first = self.segment.copy(), len(rows)
+        starts = np.searchsorted(self.segment, np.arange(len(rows) + 1)).tolist()
         for row, start, end in zip(rows.tolist(), starts, starts[1:], strict=False):
             if end - start < 2:
                 continue
@@ -251,7 +251,7 @@ def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_RowGroups]:
     """
     at, size = 0, _FILES_FIRST
     while at < len(numbers):
-        yield _RowGroups.of_segments(plan, numbers[at : at + size])
+        yield _RowGroups.from_segments(plan, numbers[at : at + size])
         at, size = at + size, min(2 * size, _FILES_MAX)
 
 
@@ -299,7 +299,7 @@ class _Search:
             max(self._limit, _ROWS_FIRST),
         )
         while len(remaining := remaining[self._may_hold(stats)[remaining]]):
-            row_groups = _RowGroups.of_segments(self._plan, remaining[:size])
+            row_groups = _RowGroups.from_segments(self._plan, remaining[:size])
             remaining, size = remaining[size:], min(2 * size, _FILES_MAX)
             bounds = row_groups.stats(snapshot, first.column)
             order = _best_first(bounds, first)
@@ -343,8 +343,8 @@ class _Search:
     def _tables(self, plan: ScanPlan, names: Sequence[str]) -> Iterator[pa.Table]:
         return read(self._metadata, plan, names, threads=self._threads)
 
-    def _best_of(self, tables: Iterator[pa.Table], found: pa.Table) -> pa.Table:
-        waiting, rows = [found], len(found)
+    def _best_of(self, tables: Iterator[pa.Table], best: pa.Table) -> pa.Table:
+        waiting, rows = [best], len(best)
         for table in tables:
             waiting.append(table)
             rows += len(table)
@@ -355,16 +355,16 @@ class _Search:
             return waiting[0]
         return sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
 
-    def _threshold_of(self, found: pa.Table, *, strict: bool) -> Predicate | None:
+    def _threshold_of(self, rows: pa.Table, *, strict: bool) -> Predicate | None:
         """Return the test for rows that can still be among the best, or None if any row can.
 
         Args:
             strict: True if a row equal to the last one cannot.
         """
-        if len(found) < self._limit:
+        if len(rows) < self._limit:
             return None
         first = self._keys[0]
-        return first.not_behind(first.values(found)[-1], strict=strict)
+        return first.not_behind(first.values(rows)[-1], strict=strict)
 
 
 def _with_filter(plan: ScanPlan, test: Predicate | None) -> ScanPlan:

@@ -69,18 +69,20 @@ def parse_keys(keys: Any, definition: TableDefinition) -> ParsedKeys:
             for value in keys.values()
         ]
         if any(several):
-            return ParsedKeys(_of_table(to_table(_table_of(keys)), definition), False)
-        return ParsedKeys(_of_dicts([keys], definition), True)
+            return ParsedKeys(_keys_from_table(to_table(_table_of(keys)), definition), False)
+        return ParsedKeys(_keys_from_dicts([keys], definition), True)
     column = column_of(keys)
     if column is not None:
-        return ParsedKeys(_of_table(_of_column(column, definition), definition), False)
+        return ParsedKeys(
+            _keys_from_table(_keys_from_column(column, definition), definition), False
+        )
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
-        return ParsedKeys(_of_table(to_table(keys), definition), False)
+        return ParsedKeys(_keys_from_table(to_table(keys), definition), False)
     if isinstance(keys, list | set | frozenset) or (
         isinstance(keys, tuple) and len(definition.key) == 1
     ):
-        return ParsedKeys(_of_rows(list(keys), definition), False)
-    return ParsedKeys(_of_rows([keys], definition), True)
+        return ParsedKeys(_keys_from_rows(list(keys), definition), False)
+    return ParsedKeys(_keys_from_rows([keys], definition), True)
 
 
 def as_key_table(keys: Any, definition: TableDefinition) -> Any:
@@ -96,13 +98,13 @@ def as_key_table(keys: Any, definition: TableDefinition) -> Any:
         return keys
     column = column_of(keys)
     if column is not None:
-        return _of_column(column, definition)
+        return _keys_from_column(column, definition)
     if _is_value(keys) or (
         isinstance(keys, tuple) and len(definition.key) > 1 and all(map(_is_value, keys))
     ):
-        return _of_values([keys], definition)
+        return _keys_from_values([keys], definition)
     if isinstance(keys, list | tuple | set | frozenset) and keys and all(map(_is_key, keys)):
-        return _of_values(list(keys), definition)
+        return _keys_from_values(list(keys), definition)
     return keys
 
 
@@ -127,7 +129,7 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
         raise Invalid(f"the keys cannot be converted to a table: {error}") from error
 
 
-def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
+def _keys_from_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
     table = in_own_names(table, definition.declared)
     names = list(definition.key)
     if definition.partition_by and all(
@@ -142,10 +144,10 @@ def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
         raise Invalid(
             f"the table of keys has repeated columns: {', '.join(repeated)}", hint=_hint(definition)
         )
-    return _stored(table.select(names), definition)
+    return _to_stored_types(table.select(names), definition)
 
 
-def _stored(table: pa.Table, definition: TableDefinition) -> pa.Table:
+def _to_stored_types(table: pa.Table, definition: TableDefinition) -> pa.Table:
     declared, stored = (
         pa.schema([schema.field(name) for name in table.column_names])
         for schema in (definition.declared, definition.schema)
@@ -153,32 +155,32 @@ def _stored(table: pa.Table, definition: TableDefinition) -> pa.Table:
     return conform(table, declared, stored, definition.key)
 
 
-def _of_column(values: pa.Array | pa.ChunkedArray, definition: TableDefinition) -> pa.Table:
+def _keys_from_column(values: pa.Array | pa.ChunkedArray, definition: TableDefinition) -> pa.Table:
     if len(definition.key) != 1:
         raise Invalid("one array was given for several key columns", hint=_hint(definition))
     return pa.table({definition.key[0]: values})
 
 
-def _of_rows(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
+def _keys_from_rows(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
     """Return keys given as values, tuples or dicts, in the stored types."""
     if values and all(isinstance(value, Mapping) for value in values):
-        return _of_dicts(values, definition)
-    return _stored(_of_values(values, definition), definition)
+        return _keys_from_dicts(values, definition)
+    return _to_stored_types(_keys_from_values(values, definition), definition)
 
 
-def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
+def _keys_from_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
     """Return keys given as values or tuples."""
     key = definition.key
     if len(key) == 1:
-        return _typed({key[0]: values}, definition)
+        return _to_declared_types({key[0]: values}, definition)
     if not all(isinstance(value, _ONE_OF_SEVERAL) and len(value) == len(key) for value in values):
         raise Invalid(f"the table has {len(key)} key columns", hint=_hint(definition))
-    return _typed(
+    return _to_declared_types(
         {name: [value[place] for value in values] for place, name in enumerate(key)}, definition
     )
 
 
-def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
+def _keys_from_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
     names_given = list(dict.fromkeys(name for row in rows for name in row))
     odd = [name for name in names_given if not isinstance(name, str)]
     if odd:
@@ -204,10 +206,12 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) ->
         )
     if not all(has_partition):
         columns = {name: columns[name] for name in definition.key}
-    return _stored(_typed(columns, definition), definition)
+    return _to_stored_types(_to_declared_types(columns, definition), definition)
 
 
-def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) -> pa.Table:
+def _to_declared_types(
+    columns: Mapping[str, Sequence[Any]], definition: TableDefinition
+) -> pa.Table:
     arrays = []
     for name, values in columns.items():
         type = plain(definition.declared.field(name).type)

@@ -26,7 +26,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.key_columns import parse_keys
 from mdt.scan.reader import read_places
 
-_NAMED = 10
+_KEYS_SHOWN = 10
 """Maximum number of keys in an error message."""
 
 
@@ -78,7 +78,8 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
             scope = "partitions"
             hint = f"give the partition columns, too ({columns}), in a dict or table"
         raise Invalid(
-            f"{len(repeated)} keys exist in several {scope}: {_named(keys, repeated)}", hint=hint
+            f"{len(repeated)} keys exist in several {scope}: {_display_keys(keys, repeated)}",
+            hint=hint,
         )
     return KeyRows(file, position)
 
@@ -168,11 +169,11 @@ def require_all(snapshot: Snapshot, table: pa.Table, places: KeyRows) -> None:
     absent = np.flatnonzero(places.file < 0)
     if len(absent):
         keys = record_keys(table, snapshot.definition.key)
-        raise Invalid(f"{len(absent)} keys are not in the table: {_named(keys, absent)}")
+        raise Invalid(f"{len(absent)} keys are not in the table: {_display_keys(keys, absent)}")
 
 
-def _named(keys: pa.Array, rows: Int64Array) -> str:
-    return ", ".join(repr(key.as_py()) for key in keys.take(pa.array(rows[:_NAMED])))
+def _display_keys(keys: pa.Array, rows: Int64Array) -> str:
+    return ", ".join(repr(key.as_py()) for key in keys.take(pa.array(rows[:_KEYS_SHOWN])))
 
 
 def rows_at(

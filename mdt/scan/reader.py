@@ -134,10 +134,10 @@ def read_places(
     if np.array_equal(places_read, requested):
         return table
     order = np.argsort(places_read, kind="stable")  # it consists of a few sorted runs
-    return _runs_taken(table, order[np.searchsorted(places_read, requested, sorter=order)])
+    return _take_runs(table, order[np.searchsorted(places_read, requested, sorter=order)])
 
 
-def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
+def _take_runs(table: pa.Table, rows: Int64Array) -> pa.Table:
     """Return ``rows`` of a table in this order, as slices if they form long runs."""
     starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     if len(starts) * _RUN_ROWS > len(rows):
@@ -229,12 +229,12 @@ class _Reader:
     def run(self, task: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of a task."""
         if isinstance(task, Rows):
-            return self._filtered(self._pages(task.selections, self._schema))
+            return self._filter_rows(self._pages(task.selections, self._schema))
         if self._is_late(task):
             return self._late(task)
-        return self._filtered(self._groups(task, self._schema, self._mask(task)))
+        return self._filter_rows(self._groups(task, self._schema, self._mask(task)))
 
-    def _filtered(self, table: pa.Table) -> pa.Table:
+    def _filter_rows(self, table: pa.Table) -> pa.Table:
         if self._test is not None and len(table):
             table = table.filter(self._test(table.select(self._tested.names)))
         return table.select(self._names)

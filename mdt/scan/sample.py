@@ -20,7 +20,7 @@ from mdt.scan.reader import read
 from mdt.session import Recent
 
 FILES = 3
-_KEPT = 512
+_SAMPLES_MAX = 512
 
 
 class Samples:
@@ -28,7 +28,9 @@ class Samples:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._distinct: Recent[tuple[tuple[int, ...], str], tuple[int, int, int]] = Recent(_KEPT)
+        self._distinct: Recent[tuple[tuple[int, ...], str], tuple[int, int, int]] = Recent(
+            _SAMPLES_MAX
+        )
 
     def distinct(self, snapshot: Snapshot, column: str) -> int:
         """Return the approximate number of distinct non-null values of ``column``.

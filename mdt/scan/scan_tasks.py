@@ -206,7 +206,7 @@ def _block_rows(page_map: PageMap) -> int:
     return max(_BLOCK_ROWS_MIN, page_map.rows * len(page_map.columns) // page_map.count)
 
 
-def _decoded(positions: Int64Array, block: int) -> int:
+def _decoded_rows(positions: Int64Array, block: int) -> int:
     """Return the number of rows decoded to read ascending ``positions`` from pages of ``block``
     rows.
     """
@@ -220,12 +220,12 @@ def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
     """Return True if reading pages for ``positions`` is cheaper than opening the file and decoding
     ``rows`` rows.
     """
-    return 5 * _decoded(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
+    return 5 * _decoded_rows(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
 
 
 def _batches(requests: Sequence[RowSelection], threads: int) -> Iterator[Rows]:
     """Yield ``requests`` as tasks of limited size, if possible enough for ``threads`` threads."""
-    sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in requests]
+    sizes = [_decoded_rows(w.positions, _block_rows(w.page_map)) for w in requests]
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
     batch: list[RowSelection] = []
     filled = 0

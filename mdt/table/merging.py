@@ -244,7 +244,7 @@ class Merging:
         """Raise Invalid for source columns that the table lacks, if "*" omits them and nothing else
         uses them.
         """
-        if all(clause.given != ALL for clause in self._said.clauses):
+        if all(clause.values != ALL for clause in self._said.clauses):
             return
         reads = [self._on.rest.names, *(clause.condition.names for clause in self._clauses)]
         reads += [clause.reads() for clause in self._clauses]

@@ -26,8 +26,8 @@ from mdt.scan.key_columns import as_key_table
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import to_table
 from mdt.write.by_name import DELETE, operation_of, rule_of
-from mdt.write.normalize import Batch, as_altered, concat_batches, normalize, normalize_keys
-from mdt.write.operations import RowsHere
+from mdt.write.normalize import Batch, concat_batches, convert_to_current, normalize, normalize_keys
+from mdt.write.operations import RowsInProcess
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -289,8 +289,8 @@ class Writer:
         begun = self._table._prepare_row_write()
         self._definition = definition = begun.definition
         if kind != DELETE:
-            batches = [as_altered(batch, definition) for batch in batches]
-        rows = RowsHere(concat_batches(batches, definition), rule_of(kind, definition, ()))
+            batches = [convert_to_current(batch, definition) for batch in batches]
+        rows = RowsInProcess(concat_batches(batches, definition), rule_of(kind, definition, ()))
         table = self._table
         operation = operation_of(table.metadata, table.options, rows, kind, definition)
         return table._commit_write(operation, len(rows.batch), begun)

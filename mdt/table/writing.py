@@ -576,7 +576,7 @@ class Writing(Handle):
                     )
                 return self._after_write(WriteResult.of(committed))
         data = to_table(data, definition.declared)
-        operation = late.by_name.write_here(
+        operation = late.by_name.write_in_process(
             self._metadata, self.options, data, name, definition, progress, blend, ends
         )
         return self._commit_write(operation, len(data), begun)

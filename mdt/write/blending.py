@@ -38,12 +38,12 @@ from mdt.write.normalize import (
     conform_data,
     definition_paths,
     key_order,
-    rehashed,
+    rehash,
     stored_batch,
     unique,
 )
-from mdt.write.rules import Outcome, Rule, decide, locate_batch, upserted
-from mdt.write.setting import fitted
+from mdt.write.rules import Outcome, Rule, decide, locate_batch, upsert_outcome
+from mdt.write.setting import fit_columns
 
 Merger = Callable[[Any, Any], Any]
 """Combines arrays of older and newer values, [n] of the column's stored type, into [n]. It must be
@@ -131,7 +131,7 @@ class Blend:
                 f"column {name!r}: the merger returned {len(merged)} values for {len(older)}"
             )
         column = merged if isinstance(merged, pa.ChunkedArray) else pa.chunked_array([merged])
-        return fitted(pa.table({name: column}), self.definition)[name]
+        return fit_columns(pa.table({name: column}), self.definition)[name]
 
     def rows(self, older: pa.Table, batch: Batch, exists: BoolArray, late: BoolArray) -> pa.Table:
         """Return the rows to write.
@@ -163,15 +163,17 @@ class Blending(Rule):
     """An upsert rule whose new rows keep or merge values of older rows.
 
     Attributes:
-        given: Columns of the data.
+        data_columns: Columns of the data.
     """
 
-    kept: BlendOptions
-    given: tuple[str, ...]
+    blend: BlendOptions
+    data_columns: tuple[str, ...]
 
     def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
         """Return ``data`` as a batch, with nulls in missing columns."""
-        return blend_batch(data, parse_blend(definition, self.given, self.kept), numbered=numbered)
+        return blend_batch(
+            data, parse_blend(definition, self.data_columns, self.blend), numbered=numbered
+        )
 
     def outcome(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
@@ -185,12 +187,12 @@ class Blending(Rule):
                 "the table's columns were altered concurrently", hint="write the rows again"
             )
         older = _OlderRows(
-            metadata, options, snapshot, parse_blend(definition, self.given, self.kept)
+            metadata, options, snapshot, parse_blend(definition, self.data_columns, self.blend)
         )
-        batch = older.add_partitions(rehashed(batch, definition))
+        batch = older.add_partitions(rehash(batch, definition))
         located = locate_batch(metadata, snapshot, batch)
         batch = keep_partition(snapshot, batch, located)
-        return upserted(snapshot, *older.merge_rows(batch, located))
+        return upsert_outcome(snapshot, *older.merge_rows(batch, located))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.write.blind_insert import INSERT_UNCHECKED, InsertUnchecked, require_repeats
-from mdt.write.operations import CHECKED, RowOperation, Rows, RowsHere
+from mdt.write.operations import CHECKED, RowOperation, Rows, RowsInProcess
 from mdt.write.overwriting import ACTION, WITH_ROWS, InsertAll, Overwrite
 from mdt.write.rules import Deleting, Rule, Upserting
 
@@ -46,7 +46,7 @@ def rule_of(
     return Upserting(name in CHECKED)
 
 
-def write_here(
+def write_in_process(
     metadata: Metadata,
     options: Options,
     data: pa.Table,
@@ -64,7 +64,7 @@ def write_here(
             :func:`mdt.write.overwriting.replaced_partitions`.
     """
     rule = rule_of(name, definition, data.column_names, blend)
-    rows = RowsHere(rule.batch(data, definition), rule)
+    rows = RowsInProcess(rule.batch(data, definition), rule)
     return operation_of(metadata, options, rows, name, definition, progress, ends)
 
 

@@ -23,7 +23,7 @@ from mdt.filters.leaves import column_name
 from mdt.filters.named_column import Col
 from mdt.schema.definition import TableDefinition
 from mdt.write.merge_source import GIVEN, SOURCE, Source, as_target
-from mdt.write.setting import constant, fitted
+from mdt.write.setting import constant, fit_columns
 
 ALL = "*"
 """Sets every column from the source column with the same name."""
@@ -98,7 +98,7 @@ class Clause:
         a value that does not fit.
         """
         targets = [name for name in self.values if names is None or name in names]
-        return fitted(
+        return fit_columns(
             pa.table({name: self.values[name][0](rows) for name in targets}), self.definition
         )
 
@@ -108,7 +108,7 @@ class Clause:
         columns = {name: pa.nulls(len(rows)) for name in definition.schema.names}
         for name, (value, _) in self.values.items():
             columns[name] = value(rows)
-        return fitted(pa.table(columns), definition, definition.key)
+        return fit_columns(pa.table(columns), definition, definition.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +197,14 @@ class Clauses:
         types are Python values.
         """
         if isinstance(value, Col):
-            return _copied(column_name(value.name, schema), schema)
+            return _copy_column(column_name(value.name, schema), schema)
         if not isinstance(value, str):
             return constant(self.definition, name, value), frozenset()
         try:
             column = column_name(value.strip(), schema)
         except MdtError:  # not a single column name
             return parse_with_columns(value, schema)
-        return _copied(column, schema)
+        return _copy_column(column, schema)
 
     def _require_settable(
         self, values: Mapping[str, tuple[Value, frozenset[str]]], assignments: Any
@@ -235,7 +235,7 @@ class Clauses:
         clause.compute(self.source.nothing(clause.reads()))
 
 
-def _copied(name: str, schema: pa.Schema) -> tuple[Value, frozenset[str]]:
+def _copy_column(name: str, schema: pa.Schema) -> tuple[Value, frozenset[str]]:
     """Return a source column as given, so that it is cast as in an upsert."""
     top = top_level(schema, name)
     if not top.startswith(SOURCE):

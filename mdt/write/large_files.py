@@ -38,7 +38,7 @@ from mdt.stores.malloc_trim import release_memory
 from mdt.stores.scratch import Scratch, Sink
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import filling
-from mdt.write.rewrite_rows import moved_schema, taken, with_constants
+from mdt.write.rewrite_rows import moved_schema, take_distinct, with_constants
 from mdt.write.summarize import RowGroupSummaries
 
 _FILE_SHARE = 32
@@ -236,11 +236,11 @@ def _merge_rows(
         # the same key, which come first.
         end = start + _below(keys.slice(start), piece_keys[-1])
         place = sort_permutation(pa.concat_arrays([piece_keys, keys.slice(start, end - start)]))
-        combined = base_file.stack([piece, taken(additions, order[start:end])])
+        combined = base_file.stack([piece, take_distinct(additions, order[start:end])])
         at, start = np.concatenate([at, order[start:end]]), end
-        yield (combined, at) if place is None else (taken(combined, place), at[place])
+        yield (combined, at) if place is None else (take_distinct(combined, place), at[place])
     if start < len(additions):
-        yield taken(additions, order[start:]), order[start:]
+        yield take_distinct(additions, order[start:]), order[start:]
 
 
 def _below(keys: pa.Array, bound: Any) -> int:

@@ -18,7 +18,7 @@ from indexes.predicate import And, Leaf, Or, Predicate, Unknown, columns, simpli
 from mdt.arguments import named_column, own_spelling, shown, texts
 from mdt.commit.conflicts import TABLE
 from mdt.errors import Invalid, Unsupported
-from mdt.filters.comparison import Compared
+from mdt.filters.comparison import Comparison
 from mdt.filters.expression import parse_condition
 from mdt.filters.expression_tree import Field
 from mdt.filters.leaves import leaf
@@ -157,7 +157,7 @@ def parse_on(on: Any, source: Source, definition: TableDefinition) -> JoinCondit
     )
     equal, conditions = dict[str, str](), list[Predicate]()
     for part in _conjuncts(simplify(predicate)):
-        sides = _equated(part, source, definition)
+        sides = _parse_equality(part, source, definition)
         if sides is None or sides[1] in equal:
             conditions.append(part)
         else:
@@ -180,11 +180,11 @@ def _conjuncts(predicate: Predicate) -> Sequence[Predicate]:
     return predicate.children if isinstance(predicate, And) else (predicate,)
 
 
-def _equated(
+def _parse_equality(
     part: Predicate, source: Source, definition: TableDefinition
 ) -> tuple[str, str] | None:
     """Return (source column, table column) if ``part`` is an equality of the two, else None."""
-    if not isinstance(part, Compared) or part.op != "=" or part.is_negated:
+    if not isinstance(part, Comparison) or part.op != "=" or part.is_negated:
         return None
     for left, right in (part.names, part.names[::-1]):
         source_name, target_name = left.removeprefix(SOURCE), right.removeprefix(TARGET)
@@ -218,9 +218,9 @@ def _plan_join(
     return JoinCondition(equal, Condition(And(tuple(conditions)), names), tuple(key))
 
 
-def _equality(source: str, target: str) -> Compared:
+def _equality(source: str, target: str) -> Comparison:
     a, b = SOURCE + source, TARGET + target
-    return Compared(f"{a} = {b}", "=", Field(a), Field(b))
+    return Comparison(f"{a} = {b}", "=", Field(a), Field(b))
 
 
 def pairs(
@@ -342,11 +342,11 @@ def without_prefix(predicate: Predicate) -> Predicate:
     if isinstance(predicate, Unknown):
         return And(())
     if isinstance(predicate, Leaf):
-        return _renamed(predicate)
+        return _rename_columns(predicate)
     return simplify(type(predicate)(tuple(map(without_prefix, predicate.children))))
 
 
-def _renamed(test: Leaf) -> Leaf:
+def _rename_columns(test: Leaf) -> Leaf:
     bare = [name.removeprefix(TARGET) for name in test.columns]
     renamed: Leaf = type(test)(
         bare[0], test.op, test.value, *([tuple(bare[1:])] if len(bare) > 1 else [])

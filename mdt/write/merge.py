@@ -145,20 +145,20 @@ class MergedRows(Rows):
         alone = any(clause.when is ClauseKind.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
         return alone or not self.on.is_by_key
 
-    def updates(self, acted: MatchedActions) -> npt.NDArray[np.bool_]:
+    def updates(self, actions: MatchedActions) -> npt.NDArray[np.bool_]:
         """Return the rows that are updated -> bool[n]."""
         return np.array([clause.action is Action.UPDATE for clause in self.clauses], np.bool_)[
-            acted.clause
+            actions.clause
         ]
 
     def updated(
-        self, snapshot: Snapshot, acted: MatchedActions, names: Sequence[str] | None = None
+        self, snapshot: Snapshot, actions: MatchedActions, names: Sequence[str] | None = None
     ) -> pa.Table:
         """Return the updated rows with the columns ``names``, by default all."""
         selected = list(snapshot.definition.schema.names if names is None else names)
         parts, order = list[pa.Table](), list[Int64Array]()
-        for number, rows in by_value(np.arange(len(acted)), acted.clause).items():
-            clause, pairs_of_clause = self.clauses[number], acted.pairs.take(rows)
+        for number, rows in by_value(np.arange(len(actions)), actions.clause).items():
+            clause, pairs_of_clause = self.clauses[number], actions.pairs.take(rows)
             reads = clause.reads(selected)
             unchanged = [name for name in selected if name not in clause.values]
             target = self.target(
@@ -194,19 +194,19 @@ class MergeOutcome:
     """The result of a merge before rows are assigned to file groups.
 
     Attributes:
-        found: All pairs.
-        acted: The n table rows that change.
+        pairs: All pairs.
+        actions: The n table rows that change.
         updates: bool[n], True for updated rows, False for deleted rows.
         falls: bool[n], True if the ordering value of a row that stays in place decreases.
         batch: m rows that get a new location, or None. The first ``inserted`` are new, the rest are
-            the ``moved`` rows of ``acted``.
+            the ``moved`` rows of ``actions``.
         located: Locations of their keys.
         late: bool[m], True for rows that are skipped as late.
         scanned: Numbers of the files read.
     """
 
-    found: Pairs
-    acted: MatchedActions
+    pairs: Pairs
+    actions: MatchedActions
     updates: npt.NDArray[np.bool_]
     falls: npt.NDArray[np.bool_]
     batch: Batch | None
@@ -217,7 +217,7 @@ class MergeOutcome:
 
     def absent(self, is_global: bool) -> dict[str, KeyHashes]:
         """Return the keys that were found absent, in the form of a footprint."""
-        parts = [self.found.absent]
+        parts = [self.pairs.absent]
         if self.batch is not None:
             parts.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
         return _union_by_partition(parts)
@@ -247,7 +247,7 @@ class DecidedMerge(DecidedRows):
     """A merge with its rows grouped by file group.
 
     Attributes:
-        rows: File group -> numbers of its changed rows in ``outcome.acted``.
+        rows: File group -> numbers of its changed rows in ``outcome.actions``.
         inserts: Place -> rows of ``outcome.batch``.
         returns: File group -> re-inserted rows of ``outcome.batch``.
     """
@@ -263,14 +263,17 @@ class DecidedMerge(DecidedRows):
         self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
     ) -> Changes:
         """Write the next file of each file group."""
-        merge, acted = self.merge, self.outcome.acted
+        merge, actions = self.merge, self.outcome.actions
         shared = WriteJob.for_claim(merge.metadata, snapshot, merge.options, claim)
         new_partitions(merge.metadata, snapshot, claim, plan.partitions)
         read = [assignment.group for assignment in plan.work if assignment.group >= 0]
         changes = write_slices(
             shared, plan.work, partial(self._slice, snapshot), operation.progress, read=read
         )
-        deleted, threads = acted.pairs.take(~self.outcome.updates), merge.options.threads("reader")
+        deleted, threads = (
+            actions.pairs.take(~self.outcome.updates),
+            merge.options.threads("reader"),
+        )
         tombstones = tombstones_of_rows(
             merge.metadata, snapshot, deleted.file, deleted.position, threads=threads
         )
@@ -278,11 +281,11 @@ class DecidedMerge(DecidedRows):
 
     def _slice(self, snapshot: Snapshot, assignment: Assignment) -> Slice:
         merge, batch = self.merge, self.outcome.batch
-        acted = self.outcome.acted.take(self.rows.get(assignment.group, _NO_ROWS))
-        in_place = merge.updates(acted) & ~acted.moved
+        actions = self.outcome.actions.take(self.rows.get(assignment.group, _NO_ROWS))
+        in_place = merge.updates(actions) & ~actions.moved
         parts: list[KeyedRows] = []
         if in_place.any():
-            updated = merge.updated(snapshot, acted.take(in_place))
+            updated = merge.updated(snapshot, actions.take(in_place))
             parts.append(keyed_rows(updated, snapshot.definition))
         if batch is not None:
             new = self.inserts.get(assignment.place, _NO_ROWS)[
@@ -291,9 +294,9 @@ class DecidedMerge(DecidedRows):
             new = np.concatenate([new, self.returns.get(assignment.group, _NO_ROWS)])
             if len(new):
                 parts.append(batch.rows(new))
-        removed = acted.take(~in_place)
+        removed = actions.take(~in_place)
         keys = self._keys(snapshot, removed) if assignment.is_log and len(removed) else None
-        file, position = acted.pairs.file, acted.pairs.position
+        file, position = actions.pairs.file, actions.pairs.position
         dead = {
             number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()
         }
@@ -336,8 +339,8 @@ class Decision:
             returns = by_value(returning, decided.located.dead_in[returning])
             inserts = inserts_of(decided.batch, fresh, decided.located.home)
         of_files = snapshot.file_groups.of_files
-        rows = by_value(np.arange(len(decided.acted)), of_files(decided.acted.pairs.file))
-        files = [decided.found.file, decided.found.refused >> 32, decided.acted.pairs.file]
+        rows = by_value(np.arange(len(decided.actions)), of_files(decided.actions.pairs.file))
+        files = [decided.pairs.file, decided.pairs.refused >> 32, decided.actions.pairs.file]
         groups = np.append(decided.located.group, of_files(np.concatenate(files)))
         microseconds = merge.metadata.storage.now_us() - since
         findings = Findings(
@@ -345,12 +348,12 @@ class Decision:
             sizes(rows),
             {},
             sizes(returns),
-            set(of_files(decided.acted.pairs.file[decided.falls]).tolist()),
+            set(of_files(decided.actions.pairs.file[decided.falls]).tolist()),
             np.unique(groups[groups >= 0]).tolist(),
             decided.counts(),
             0.0 if decided.batch is None else decided.batch.row_bytes,
             decided.absent(snapshot.definition.is_global),
-            self._left(decided),
+            self._rows_read(decided),
             scan_statistics=ScanStatistics(
                 len(merge.source), len(decided.scanned), len(snapshot), microseconds
             ),
@@ -372,7 +375,7 @@ class Decision:
             refuse_two_rows_for_one(
                 merge.metadata, snapshot, matches, snapshot.definition.key, _NAMED_KEYS
             )
-        return self._outcome(matches, self._acted(matches))
+        return self._outcome(matches, self._matched_actions(matches))
 
     def decide_unmatched(self, matched: Mapping[int, BitMap]) -> MergeOutcome:
         """Return the effect on unmatched table rows in given files.
@@ -397,20 +400,20 @@ class Decision:
         plans = [plan(self._merge.metadata, self._snapshot, predicate) for predicate in predicates]
         return {scan.file for scan_plan in plans for scan in scan_plan.segments}
 
-    def _outcome(self, matches: Pairs, acted: MatchedActions) -> MergeOutcome:
+    def _outcome(self, matches: Pairs, actions: MatchedActions) -> MergeOutcome:
         merge = self._merge
-        updates = merge.updates(acted)
-        acted = self._moved(acted, updates)
-        batch, inserted = self._new_rows(matches, acted)
+        updates = merge.updates(actions)
+        actions = self._mark_moved(actions, updates)
+        batch, inserted = self._new_rows(matches, actions)
         located = (
             Located.empty()
             if batch is None
             else locate_batch(merge.metadata, self._snapshot, batch)
         )
-        self._refuse_known(batch, located, inserted)
-        late, falls = self._late(batch, located), self._falls(acted, updates)
+        self._refuse_existing_keys(batch, located, inserted)
+        late, falls = self._late(batch, located), self._falls(actions, updates)
         return MergeOutcome(
-            matches, acted, updates, falls, batch, inserted, located, late, self._scanned
+            matches, actions, updates, falls, batch, inserted, located, late, self._scanned
         )
 
     def _numbers(self, when: ClauseKind) -> list[int]:
@@ -418,7 +421,7 @@ class Decision:
 
     # Selection of clauses
 
-    def _acted(self, matches: Pairs) -> MatchedActions:
+    def _matched_actions(self, matches: Pairs) -> MatchedActions:
         """Return the table rows changed by clauses."""
         clause = self._first(ClauseKind.MATCHED, matches)
         return _concat(matches.take(clause >= 0), clause[clause >= 0], self._alone(matches.places))
@@ -489,18 +492,20 @@ class Decision:
 
     # Effects on rows
 
-    def _moved(self, acted: MatchedActions, updates: npt.NDArray[np.bool_]) -> MatchedActions:
+    def _mark_moved(
+        self, actions: MatchedActions, updates: npt.NDArray[np.bool_]
+    ) -> MatchedActions:
         """Mark updated rows that move to another partition. Rows only move under table scope."""
         definition = self._snapshot.definition
-        rows = np.flatnonzero(updates & self._sets(acted, definition.partition_by))
+        rows = np.flatnonzero(updates & self._sets(actions, definition.partition_by))
         if not len(rows) or not definition.is_global:
-            return acted
-        candidates = acted.take(rows)
+            return actions
+        candidates = actions.take(rows)
         table = self._merge.updated(self._snapshot, candidates, definition.partition_by)
         codes, names = definition_paths(table, definition)
         groups = self._snapshot.file_groups
         current = groups.partitions(groups.of_files(candidates.pairs.file))
-        moved = np.zeros(len(acted), np.bool_)
+        moved = np.zeros(len(actions), np.bool_)
         moved[rows] = np.asarray(current != np.array(names, np.object_)[codes])
         if definition.keys_repeat and moved.any():
             raise Unsupported(
@@ -508,14 +513,14 @@ class Decision:
                 " keys may exist there",
                 hint="do not set the partition columns, or upsert the rows",
             )
-        return MatchedActions(acted.pairs, acted.clause, moved)
+        return MatchedActions(actions.pairs, actions.clause, moved)
 
-    def _sets(self, acted: MatchedActions, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def _sets(self, actions: MatchedActions, names: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return the rows whose clause sets any of the columns ``names`` -> bool[n]."""
         sets = [not clause.values.keys().isdisjoint(names) for clause in self._merge.clauses]
-        return np.array(sets, np.bool_)[acted.clause]
+        return np.array(sets, np.bool_)[actions.clause]
 
-    def _new_rows(self, matches: Pairs, acted: MatchedActions) -> tuple[Batch | None, int]:
+    def _new_rows(self, matches: Pairs, actions: MatchedActions) -> tuple[Batch | None, int]:
         """Return (rows that get a new location, number of inserts). Inserts are first."""
         merge, definition = self._merge, self._snapshot.definition
         alone = np.ones(len(merge.source), np.bool_)
@@ -530,8 +535,8 @@ class Decision:
                 insert.new_rows(merge.source.beside(insert.reads(), rows_of_clause, pa.table({})))
             )
         inserted = sum(map(len, parts))
-        if acted.moved.any():
-            parts.append(merge.updated(self._snapshot, acted.take(acted.moved)))
+        if actions.moved.any():
+            parts.append(merge.updated(self._snapshot, actions.take(actions.moved)))
         if not parts:
             return None, 0
         batch = stored_batch(pa.concat_tables(parts), definition)
@@ -546,7 +551,7 @@ class Decision:
             )
         return batch, inserted
 
-    def _refuse_known(self, batch: Batch | None, located: Located, inserted: int) -> None:
+    def _refuse_existing_keys(self, batch: Batch | None, located: Located, inserted: int) -> None:
         existing_rows = np.flatnonzero(located.is_live[:inserted])
         if batch is not None and len(existing_rows):
             shown_keys = batch.keys.take(pa.array(existing_rows[:_NAMED_KEYS])).to_pylist()
@@ -566,16 +571,16 @@ class Decision:
         )
 
     def _falls(
-        self, acted: MatchedActions, updates: npt.NDArray[np.bool_]
+        self, actions: MatchedActions, updates: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
         """Return the rows whose ordering value decreases in place -> bool[n]."""
-        definition, falls = self._snapshot.definition, np.zeros(len(acted), np.bool_)
+        definition, falls = self._snapshot.definition, np.zeros(len(actions), np.bool_)
         if definition.ordering is None or not definition.is_mor:
             return falls
-        rows = np.flatnonzero(updates & ~acted.moved & self._sets(acted, [definition.ordering]))
+        rows = np.flatnonzero(updates & ~actions.moved & self._sets(actions, [definition.ordering]))
         if not len(rows):
             return falls
-        candidates, names = acted.take(rows), [definition.ordering]
+        candidates, names = actions.take(rows), [definition.ordering]
         values = self._merge.updated(self._snapshot, candidates, names)[definition.ordering]
         old = candidates.pairs.ordering
         if old is not None and has_whole_words(values.type):
@@ -590,7 +595,7 @@ class Decision:
             falls[rows] = is_below(values, target)
         return falls
 
-    def _left(self, outcome: MergeOutcome) -> dict[int, BitMap] | None:
+    def _rows_read(self, outcome: MergeOutcome) -> dict[int, BitMap] | None:
         """Return segment id -> positions of all table rows that were read. None if other rows may
         have been read.
 
@@ -600,7 +605,7 @@ class Decision:
         """
         if self._merge.chooses or not self._merge.on.names_one_row(self._snapshot.definition):
             return None
-        places = np.unique(np.concatenate([outcome.found.places, outcome.found.refused]))
+        places = np.unique(np.concatenate([outcome.pairs.places, outcome.pairs.refused]))
         segments = self._snapshot.segment_ids[places >> 32] if len(places) else places
         return {
             segment: BitMap(rows.astype(np.uint32))

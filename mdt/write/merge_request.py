@@ -25,21 +25,21 @@ class ClauseText:
 
     Attributes:
         condition: SQL with ``params``. None always holds.
-        given: Column -> value, "*" for every column, None for a delete.
+        values: Column -> value, "*" for every column, None for a delete.
     """
 
     when: ClauseKind
     action: Action
     condition: str | None
     params: Mapping[str, object] | None
-    given: Any
+    values: Any
 
     def with_fixed_time(self) -> ClauseText:
         """Replace ``current_timestamp()`` by a literal, so that all tasks use the same value."""
-        values, now = self.given, now_us()
+        values, now = self.values, now_us()
         if isinstance(values, Mapping):
             values = {name: with_fixed_time(value, (), now) for name, value in values.items()}
-        return replace(self, condition=with_fixed_time(self.condition, (), now), given=values)
+        return replace(self, condition=with_fixed_time(self.condition, (), now), values=values)
 
     def with_delete_marks(self) -> tuple[ClauseText, ...]:
         """Return the clauses for a source that marks deletes. Marked rows delete their matches and
@@ -48,7 +48,7 @@ class ClauseText:
         condition = "" if self.condition is None else f"({self.condition}\n) and "
         if self.action is Action.UPDATE and self.when is ClauseKind.MATCHED:
             marked = f"{condition}{SOURCE}{IS_DELETED} = true"
-            return replace(self, action=Action.DELETE, condition=marked, given=None), self
+            return replace(self, action=Action.DELETE, condition=marked, values=None), self
         if self.action is Action.INSERT:
             unmarked = f"{condition}({SOURCE}{IS_DELETED} is null or {SOURCE}{IS_DELETED} = false)"
             return (replace(self, condition=unmarked),)
@@ -57,7 +57,7 @@ class ClauseText:
     def parse(self, clauses: Clauses) -> Clause:
         """Parse the clause. Raises Invalid if it is not valid."""
         condition = clauses.condition(self.when, self.condition, self.params)
-        return clauses.clause(self.when, self.action, condition, self.given)
+        return clauses.clause(self.when, self.action, condition, self.values)
 
 
 @dataclass(frozen=True, slots=True)

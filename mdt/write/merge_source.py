@@ -49,7 +49,7 @@ class Source:
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column in its stored type -> [n]. Raises Invalid if a value does not fit."""
         if name not in self._columns:
-            self._columns[name] = self._converted(name)
+            self._columns[name] = self._convert(name)
         return self._columns[name]
 
     def stored_as(self, name: str, target: str) -> pa.ChunkedArray:
@@ -77,7 +77,7 @@ class Source:
         except Invalid:  # the column can only be copied
             return field.type
 
-    def _converted(self, name: str) -> pa.ChunkedArray:
+    def _convert(self, name: str) -> pa.ChunkedArray:
         column, type = self.table[name], self.schema.field(SOURCE + name).type
         if column.type == type:
             return column
@@ -102,10 +102,10 @@ class Source:
             if name.startswith(TARGET):
                 columns[name] = target[name.removeprefix(TARGET)]
             else:
-                columns[name] = take_rows(pa.table({name: self._asked(name)}), rows)[name]
+                columns[name] = take_rows(pa.table({name: self._column(name)}), rows)[name]
         return pa.table(columns)
 
-    def _asked(self, name: str) -> pa.ChunkedArray:
+    def _column(self, name: str) -> pa.ChunkedArray:
         """Return a source column by its name in expressions."""
         if name.startswith(GIVEN):
             return self.table[name.removeprefix(GIVEN)]

@@ -50,7 +50,7 @@ from mdt.write.rewrite_rows import (
     moved_rows,
     moved_schema,
     positions,
-    taken,
+    take_distinct,
     with_constants,
     without_constants,
 )
@@ -117,11 +117,13 @@ class _Content:
             key_map.encode(key_map.build(self.hashes, self.ordering)) if len(self.table) else None
         )
 
-    def taken(self, order: Int64Array) -> _Content:
+    def take(self, order: Int64Array) -> _Content:
         """Return the rows in another order."""
         assert not self.fresh, "rows with marked new positions cannot be reordered"
         ordering = None if self.ordering is None else self.ordering[order]
-        return _Content(taken(self.table, order), self.hashes.take(order), ordering, self.fresh)
+        return _Content(
+            take_distinct(self.table, order), self.hashes.take(order), ordering, self.fresh
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,7 @@ class WriteJob:
             self._members(file_slice),
             NO_PREVIOUS,
             file_slice.inserts,
-            self._gained(file_slice),
+            self._new_keys(file_slice),
         )
         if members:
             previous = self.snapshot.segment(members[0]).base_instant
@@ -303,7 +305,7 @@ class WriteJob:
             fresh=fresh,
             previous_instant=previous,
         )
-        return self._written(
+        return self._result(
             file_slice, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist()
         )
 
@@ -333,8 +335,8 @@ class WriteJob:
         """
         definition = self.snapshot.definition
         parts = [
-            taken(table, positions([(table, live)]))
-            for table, live in self._moved(
+            take_distinct(table, positions([(table, live)]))
+            for table, live in self._member_rows(
                 file_slice, [i for i in self._members(file_slice) if i != base.number]
             )
         ]
@@ -361,7 +363,7 @@ class WriteJob:
         at the end.
         """
         definition, new = self.snapshot.definition, file_slice.new
-        parts = list(self._carried(file_slice))
+        parts = list(self._rows_to_carry(file_slice))
         if not parts:
             if new is None:  # all rows of the group are deleted
                 new = keyed_rows(definition.schema.empty_table(), definition)
@@ -373,22 +375,22 @@ class WriteJob:
                 (without_constants(self._fresh(task, new, file_slice.partition, name)), None)
             )
         table, at = base_file.stack([table for table, _ in parts]), positions(parts)
-        at = self._ordered(table, at, settled)
-        table = with_constants(taken(table, at), definition, (file_slice.partition, name))
+        at = self._sort_by_key(table, at, settled)
+        table = with_constants(take_distinct(table, at), definition, (file_slice.partition, name))
         return self._in_place(table, np.flatnonzero(at >= old))
 
     def _new_content(self, task: int, new: KeyedRows, partition: str, name: str) -> _Content:
         return _Content(self._fresh(task, new, partition, name), new.hashes, new.ordering)
 
-    def _carried(self, file_slice: Slice) -> Sequence[Moved]:
+    def _rows_to_carry(self, file_slice: Slice) -> Sequence[Moved]:
         """Return the rows to carry over, by default the live rows of the group. Oldest segment
         first.
         """
         if file_slice.carried is not None:
             return [(table, None) for table in file_slice.carried()]
-        return self._moved(file_slice, self._members(file_slice))
+        return self._member_rows(file_slice, self._members(file_slice))
 
-    def _moved(self, file_slice: Slice, members: Sequence[int]) -> Sequence[Moved]:
+    def _member_rows(self, file_slice: Slice, members: Sequence[int]) -> Sequence[Moved]:
         """Return the rows of the non-empty ``members``."""
         with_rows = [i for i in members if self.snapshot.rows[i]]
         return [
@@ -408,14 +410,14 @@ class WriteJob:
         hashes = definition.key_hash.hash(plain(table[RECORD_KEY]))
         return _Content(table, hashes, ordering, BitMap(fresh.astype(np.uint32)))
 
-    def _ordered(self, table: pa.Table, at: Int64Array, settled: int) -> Int64Array:
+    def _sort_by_key(self, table: pa.Table, at: Int64Array, settled: int) -> Int64Array:
         """Return the positions ``at`` sorted by key, if the first ``settled`` of them are sorted by
         key. Otherwise return them unchanged.
         """
         if not settled or len(at) == settled:
             return at
         key = self.snapshot.definition.key
-        keys = sort_keys(taken(table.select(key), at), key)
+        keys = sort_keys(take_distinct(table.select(key), at), key)
         if not is_sorted(keys.slice(0, settled)):
             return at
         order = sort_permutation(keys)
@@ -467,12 +469,12 @@ class WriteJob:
             base_name=next((m.name for m in members if m.kind == BASE), ""),
             log_names=(*older, name),
         )
-        return self._written(file_slice, file, parquet, self._gained(file_slice), removed=replaced)
+        return self._result(file_slice, file, parquet, self._new_keys(file_slice), removed=replaced)
 
     def _keys(self, texts: pa.Array, ordered: pa.Array) -> pa.Array:
         return key_indexes.keys_for(self.snapshot.definition.key_index, texts, ordered)
 
-    def _gained(self, file_slice: Slice) -> tuple[pa.Array, KeyHashes]:
+    def _new_keys(self, file_slice: Slice) -> tuple[pa.Array, KeyHashes]:
         """Return (key index keys, hashes) of the new rows whose keys are new to the group."""
         if file_slice.new is None:
             return pa.array([], pa.string()), KeyHashes.none()
@@ -502,9 +504,7 @@ class WriteJob:
         position = self._base_positions(file_slice.group, content.hashes)
         if position is None:
             return content, None
-        return content.taken(np.argsort(position, kind="stable")), BitMap(
-            position.astype(np.uint32)
-        )
+        return content.take(np.argsort(position, kind="stable")), BitMap(position.astype(np.uint32))
 
     def _by_position(self, group: int, rows: R | None) -> tuple[R | None, BitMap | None]:
         """Return ``rows`` sorted by their positions in the base file, and these positions. None as
@@ -567,7 +567,7 @@ class WriteJob:
             **kind_fields,
         )
 
-    def _written(
+    def _result(
         self,
         file_slice: Slice,
         file: NewFile,

@@ -180,19 +180,19 @@ def stored_batch(
     return Batch(*fields, codes, tuple(paths), definition.key_hash)
 
 
-def rehashed(batch: Batch, definition: TableDefinition) -> Batch:
+def rehash(batch: Batch, definition: TableDefinition) -> Batch:
     """Return the batch with the current key hash of the table, which a rekey may have changed."""
     if batch.key_hash == definition.key_hash:
         return batch
     return replace(batch, hashes=definition.key_hash.hash(batch.keys), key_hash=definition.key_hash)
 
 
-def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
+def convert_to_current(batch: Batch, definition: TableDefinition) -> Batch:
     """Return a batch of an older schema version or key hash as the table stores its rows now.
 
     Raises Conflict if the columns match no version, because a column was added and dropped.
     """
-    batch = rehashed(batch, definition)
+    batch = rehash(batch, definition)
     table = batch.table
     if not definition.versions or table.schema.equals(definition.schema):
         return batch
@@ -278,7 +278,7 @@ def concat_batches(batches: Sequence[Batch], definition: TableDefinition) -> Bat
     """Concatenate batches of the same schema version, at least one. Repeated keys are removed as in
     :func:`unique`.
     """
-    batches = [rehashed(batch, definition) for batch in batches]
+    batches = [rehash(batch, definition) for batch in batches]
     if len(batches) == 1:
         return batches[0]
     numbers = {

@@ -1,8 +1,8 @@
 """The operations upsert, insert, bulk_insert and delete, for rows in this process or on an engine.
 
 An operation assigns rows to file groups and commits. It only sees row counts. The holder of the
-rows (:class:`Rows`) applies the rule and writes them. :class:`RowsHere` does this for a batch in
-the calling thread, :mod:`mdt.engines.write` for rows in engine tasks.
+rows (:class:`Rows`) applies the rule and writes them. :class:`RowsInProcess` does this for a batch
+in the calling thread, :mod:`mdt.engines.write` for rows in engine tasks.
 """
 
 from __future__ import annotations
@@ -228,28 +228,30 @@ def planned(
 
 
 @dataclass(frozen=True, slots=True)
-class RowsHere(Rows):
+class RowsInProcess(Rows):
     """A batch of rows in this process."""
 
     batch: Batch
     rule: Rule
     writers: int = 0
 
-    def decide(self, operation: RowOperation, snapshot: Snapshot) -> DecidedHere:
+    def decide(self, operation: RowOperation, snapshot: Snapshot) -> DecidedInProcess:
         """Return the rows with their outcome."""
         outcome = self.rule.outcome(operation.metadata, operation.options, snapshot, self.batch)
-        return DecidedHere.from_outcome(snapshot, outcome, refuses=operation.name in CHECKED)
+        return DecidedInProcess.from_outcome(snapshot, outcome, refuses=operation.name in CHECKED)
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedHere(DecidedRows):
+class DecidedInProcess(DecidedRows):
     """The rows of a batch, grouped by file group."""
 
     grouped: GroupedRows
     findings: Findings
 
     @classmethod
-    def from_outcome(cls, snapshot: Snapshot, outcome: Outcome, *, refuses: bool) -> DecidedHere:
+    def from_outcome(
+        cls, snapshot: Snapshot, outcome: Outcome, *, refuses: bool
+    ) -> DecidedInProcess:
         """Return the rows of ``outcome`` by file group.
 
         Args:
@@ -275,7 +277,7 @@ class DecidedHere(DecidedRows):
         }
         refused = None
         if refuses:
-            refused = _refused(batch, outcome.updates)
+            refused = _refusal_reason(batch, outcome.updates)
         findings = Findings(
             sizes(rows.inserts),
             sizes(rows.updates),
@@ -300,7 +302,7 @@ class DecidedHere(DecidedRows):
         return write_rows(job, plan.work, self.grouped, operation.progress)
 
 
-def _refused(batch: Batch, existing: Int64Array) -> str | None:
+def _refusal_reason(batch: Batch, existing: Int64Array) -> str | None:
     """Return the reason to refuse an insert, or None.
 
     Args:

@@ -31,7 +31,7 @@ from mdt.metadata.snapshot.live_partitions import live_paths, matching_any, part
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.write.assign import Assignment, assign
-from mdt.write.normalize import Batch, as_altered, normalize, partition_names
+from mdt.write.normalize import Batch, convert_to_current, normalize, partition_names
 from mdt.write.operations import Findings, RowOperation, RowPlan, partitions_of
 from mdt.write.rules import Outcome, Rule, locate_batch
 
@@ -215,7 +215,7 @@ class InsertAll(Rule):
     ) -> Outcome:
         """Return all rows as inserts, and the locations of their keys in other partitions."""
         definition = snapshot.definition
-        batch = as_altered(batch, definition)
+        batch = convert_to_current(batch, definition)
         located, names = Located.absent(len(batch)), partition_names(batch)
         rows = np.arange(len(batch))
         matters = self.name in WITH_ROWS and definition.is_global

@@ -53,33 +53,33 @@ class WriteResult:
     bytes_written: int = 0
 
     @classmethod
-    def of(cls, done: CommitResult[Any], engine: str = "arrow") -> Self:
+    def of(cls, commit: CommitResult[Any], engine: str = "arrow") -> Self:
         """Return the result of a transaction. There is no record if nothing changed, or in a dry
         run.
         """
-        seq, instant, counts = done.snapshot.seq, "", done.plan.counts
-        if done.record is not None:
+        seq, instant, counts = commit.snapshot.seq, "", commit.plan.counts
+        if commit.record is not None:
             seq, instant, counts = (
-                done.record.seq,
-                done.record.instant,
-                done.record.header["counts"],
+                commit.record.seq,
+                commit.record.instant,
+                commit.record.header["counts"],
             )
         row_counts = {
             name: counts.get(name, 0)
             for name in ("inserted", "updated", "deleted", "late", "missing")
         }
         written = (
-            estimate(done.snapshot, done.plan)
-            if done.record is None
-            else count_written(done.record)
+            estimate(commit.snapshot, commit.plan)
+            if commit.record is None
+            else count_written(commit.record)
         )
         return cls(
             seq,
             instant,
             **row_counts,
-            attempts=done.attempts,
+            attempts=commit.attempts,
             engine=engine,
-            warnings=done.warnings,
+            warnings=commit.warnings,
             files_written=written.files,
             files_rewritten=written.rewritten,
             bytes_written=written.bytes,
@@ -133,11 +133,11 @@ class MergeResult(WriteResult):
 
     @classmethod
     def of_merge(
-        cls, done: CommitResult[Any], statistics: ScanStatistics, microseconds: int
+        cls, commit: CommitResult[Any], statistics: ScanStatistics, microseconds: int
     ) -> MergeResult:
         """Return the result of a merge that took ``microseconds``."""
         return replace(
-            cls.of(done, statistics.engine),
+            cls.of(commit, statistics.engine),
             source_rows=statistics.source_rows,
             files_scanned=statistics.scanned,
             files_skipped=statistics.files - statistics.scanned,

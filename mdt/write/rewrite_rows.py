@@ -70,7 +70,7 @@ def positions(parts: Iterable[Moved]) -> Int64Array:
     return np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *masks]))
 
 
-def taken(table: pa.Table, at: Int64Array) -> pa.Table:
+def take_distinct(table: pa.Table, at: Int64Array) -> pa.Table:
     """Return the rows at the distinct positions ``at``. Returns ``table`` itself for all rows in
     order.
 

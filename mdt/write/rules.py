@@ -26,11 +26,11 @@ from mdt.write.deletes import tombstones_of_keys
 from mdt.write.fixed_partition import keep_partition, refuse_null_partition
 from mdt.write.normalize import (
     Batch,
-    as_altered,
+    convert_to_current,
     normalize,
     normalize_keys,
     partition_names,
-    rehashed,
+    rehash,
 )
 from mdt.write.row_groups import by_value
 from mdt.write.text_order import is_late
@@ -133,14 +133,14 @@ class Upserting(Rule):
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
         """Return the outcome for the rows."""
-        batch = as_altered(batch, snapshot.definition)
+        batch = convert_to_current(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
         if self.refuses:
             existing = np.flatnonzero(located.is_live & ~batch.deletes)
             if len(existing) or batch.duplicates:
                 return Outcome(batch, located, updates=existing, repeated=batch.duplicates)
         batch = keep_partition(snapshot, batch, located)
-        return upserted(snapshot, batch, located, *decide(metadata, snapshot, batch, located))
+        return upsert_outcome(snapshot, batch, located, *decide(metadata, snapshot, batch, located))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Deleting(Rule):
         self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
     ) -> Outcome:
         """Return the outcome for the keys."""
-        batch = rehashed(batch, snapshot.definition)
+        batch = rehash(batch, snapshot.definition)
         located = locate_batch(metadata, snapshot, batch)
         late = np.zeros(len(batch), np.bool_)
         if batch.ordering is not None:
@@ -179,7 +179,7 @@ class Deleting(Rule):
         )
 
 
-def upserted(
+def upsert_outcome(
     snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray, moved: BoolArray
 ) -> Outcome:
     """Return the outcome for rows to upsert.
@@ -194,7 +194,7 @@ def upserted(
     )
     missing = deletes & ~is_live
     late &= ~missing
-    fresh, returning = new_here(located, late | deletes, moved)
+    fresh, returning = new_in_partition(located, late | deletes, moved)
     tombstones = NO_TOMBSTONES
     if batch.ends is not None:
         tombstones = tombstones_of_keys(snapshot, batch, located, late, deletes)
@@ -238,7 +238,9 @@ def decide(
     return late, moved
 
 
-def new_here(located: Located, late: BoolArray, moved: BoolArray) -> tuple[Int64Array, Int64Array]:
+def new_in_partition(
+    located: Located, late: BoolArray, moved: BoolArray
+) -> tuple[Int64Array, Int64Array]:
     """Return (rows whose key is new to its partition, rows whose key is re-inserted). Late rows are
     in neither.
     """

@@ -49,7 +49,7 @@ class UpdateAssignments:
         """Return ``rows``, all columns in stored types, with their new values. Raises Invalid for a
         value that does not fit.
         """
-        new_values = fitted(
+        new_values = fit_columns(
             pa.table({name: value(rows) for name, value in self.values.items()}), self.definition
         )
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
@@ -61,7 +61,7 @@ class UpdateAssignments:
         )
 
 
-def fitted(values: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
+def fit_columns(values: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
     """Return columns converted to their stored types. Raises Invalid for a value that does not fit.
 
     The values come from callers or from expressions over stored values. Expressions return UTC

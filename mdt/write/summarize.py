@@ -227,7 +227,7 @@ class RowGroupSummaries:
         self._leaves: dict[str, list[column_stats.Stats]] = {}
         self._sizes: dict[str, int] = {}
         self._parts: dict[str, list[tuple[int, bytes]]] = {}
-        self._held: list[pa.Table] = []
+        self._groups: list[pa.Table] = []
         indexes = {text: index_of(text) for text in definition.indexes}
         self._by_group = [text for text, (_, index) in indexes.items() if _is_by_group(index)]
         self._at_end = [text for text in indexes if text not in self._by_group]
@@ -248,12 +248,12 @@ class RowGroupSummaries:
             self._sizes[name] = self._sizes.get(name, 0) + column.nbytes
         for text, parts in summarize_indexes(self._by_group, group, rows).parts.items():
             self._parts.setdefault(text, []).extend((first + at, summary) for at, summary in parts)
-        self._held.append(group.select(self._columns))
+        self._groups.append(group.select(self._columns))
 
     def finish(self) -> Summaries:
         """Return the summaries of all rows, at least one."""
-        indexed = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
-        self._held.clear()
+        indexed = summarize_indexes(self._at_end, pa.concat_tables(self._groups), self._row_groups)
+        self._groups.clear()
         whole = {
             text: parts
             for text, parts in self._parts.items()

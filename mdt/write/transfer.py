@@ -24,11 +24,11 @@ from mdt.metadata.snapshot.log_tail import segment_rows, summary_of
 from mdt.metadata.snapshot.segments import stored_range
 
 _WHERE = "a task's result"
-_OF_OTHERS = ("segment", "instant", "row_group_rows", "shard")
+_UNSHARED = ("segment", "instant", "row_group_rows", "shard")
 _SAME = [
     name
     for name in FILES.names
-    if name not in _OF_OTHERS and not name.startswith(("key_map", "page_map"))
+    if name not in _UNSHARED and not name.startswith(("key_map", "page_map"))
 ]
 """Columns of FILES that are fields of NewFile with the same name."""
 

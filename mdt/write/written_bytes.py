@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mdt.commit.operation import WritePlan
     from mdt.write.assign import Assignment
 
-_KEPT_BYTES = 12
+_MAP_BYTES = 12
 """Approximate bytes of a row in key maps and page maps."""
 _DELETE_BYTES = 64
 """Approximate bytes of a key in a delete block."""
@@ -84,7 +84,7 @@ def estimate(snapshot: Snapshot, plan: WritePlan) -> Written:
     files = len(assignments) + len(moved)
     guess = (
         new * row_bytes
-        + (new + old + plan.mapped()) * _KEPT_BYTES
+        + (new + old + plan.mapped()) * _MAP_BYTES
         + deleted * _DELETE_BYTES
         + files * _FILE_BYTES
     )

@@ -396,7 +396,7 @@ MUTANTS = {
     ),
     **{
         f"a merge by {how} that forgets rows which it leaves": (
-            (Decision, "_left", lambda self, done: {}),
+            (Decision, "_rows_read", lambda self, done: {}),
             (swapping(1.0, 2.0, how), swapping(2.0, 1.0, how)),
         )
         for how in ("clause", "on")

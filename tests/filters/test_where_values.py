@@ -10,7 +10,7 @@ import pytest
 import mdt
 from indexes.predicate import Leaf, columns, matches, negate
 from mdt.errors import Invalid, Unsupported
-from mdt.filters.comparison import Compared
+from mdt.filters.comparison import Comparison
 from mdt.filters.expression import parse_expression, with_fixed_time
 from mdt.filters.where import parse_where
 
@@ -98,7 +98,7 @@ def test_a_comparison_knows_its_columns_and_its_text_and_travels_to_tasks():
     found = parse_where("i > 0 and (l + s.x) * 2 <= i", ROWS.schema)
     assert columns(found) == {"i", "l", "s.x"}
     compared = found.children[1]
-    assert isinstance(compared, Compared)
+    assert isinstance(compared, Comparison)
     assert compared.text == "(l + s.x) * 2 <= i"
     again = pickle.loads(pickle.dumps(found))
     assert again == found

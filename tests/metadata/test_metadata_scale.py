@@ -158,7 +158,7 @@ def _read_whole(checkpoint):
     """Return the names of the columns that were read whole."""
     return {
         name
-        for name, part in checkpoint._recent._found
+        for name, part in checkpoint._recent._entries_by_key
         if part == -1 and not name.startswith("bounds of")
     }
 

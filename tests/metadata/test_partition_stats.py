@@ -165,7 +165,7 @@ def many(tmp_path):
 def _read(table, name):
     checkpoint = table.snapshot().checkpoint
     assert isinstance(checkpoint, StoredColumns)
-    return (part for column, part in checkpoint._recent._found if column == name)
+    return (part for column, part in checkpoint._recent._entries_by_key if column == name)
 
 
 def test_pages_of_pruned_runs_are_not_read(many):
@@ -290,7 +290,7 @@ def test_little_room_in_memory_costs_time_but_no_rows(tmp_path, monkeypatch):
         assert len(table.scan(f"at = {file * planning.ROWS}").plan.segments) == 1
         assert len(table.scan("device >= 0").plan.segments) == FILES
     checkpoint = table.snapshot().checkpoint
-    assert len(checkpoint._recent._found) <= 3
+    assert len(checkpoint._recent._entries_by_key) <= 3
     assert set(table.scan("at = 5").explain().caches) >= {"pages", "statistics"}
 
 

@@ -23,7 +23,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
-from mdt.write.by_name import write_here
+from mdt.write.by_name import write_in_process
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def paused(table, phase, ids, ts):
     metadata = Metadata(table.storage)
     definition = metadata.newest().definition
     options, data = metadata.options(definition), rows(ids, ts, float(ts))
-    operation = write_here(metadata, options, data, "upsert", definition)
+    operation = write_in_process(metadata, options, data, "upsert", definition)
     driver = steps(metadata, operation, attempts=5)
     while next(driver) != phase:
         pass

@@ -37,7 +37,7 @@ from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.log_compaction import LogCompaction
 from mdt.services.layout.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
-from mdt.write.by_name import write_here
+from mdt.write.by_name import write_in_process
 from mdt.write.conditional import Conditional
 from mdt.write.overwriting import Drop
 from mdt.write.setting import parse_assignments
@@ -150,7 +150,9 @@ def refused(actor, *errors):
 
 def writing(name, data, operation, model=lambda state: state, *, pauses=PAUSES, **how):
     """Return a writer of rows by the name of an operation, or by a rule."""
-    return acting(name, lambda m, d, o: write_here(m, o, data, operation, d, **how), model, pauses)
+    return acting(
+        name, lambda m, d, o: write_in_process(m, o, data, operation, d, **how), model, pauses
+    )
 
 
 def writing_in_tasks(name, data, operation, model=lambda state: state, pauses=PAUSES):

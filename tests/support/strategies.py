@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from indexes.predicate import And, Or, Predicate
 from indexes.testing import predicates
 from mdt.errors import Invalid
-from mdt.filters.comparison import Compared
+from mdt.filters.comparison import Comparison
 from mdt.filters.comparison_kernels import COMPARISONS, compare
 from mdt.filters.expression_tree import Field
 
@@ -289,7 +289,7 @@ def conditions(draw: st.DrawFn, schema: pa.Schema, rows: pa.Table) -> Predicate:
         return asked
     one, other = draw(st.sampled_from(pairs))
     op = draw(st.sampled_from(sorted(COMPARISONS)))
-    test = Compared(f"{one} {op} {other}", op, Field(one), Field(other), draw(st.booleans()))
+    test = Comparison(f"{one} {op} {other}", op, Field(one), Field(other), draw(st.booleans()))
     return draw(st.sampled_from([test, And((asked, test)), Or((asked, test))]))
 
 

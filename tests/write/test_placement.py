@@ -108,7 +108,7 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     table.delete(keys("a"))
     monkeypatch.setattr(
         rules,
-        "new_here",
+        "new_in_partition",
         lambda located, late, moved: ((~located.is_live | moved).nonzero()[0], moved.nonzero()[0]),
     )
     table.upsert(rows("other1", "other2", "other3", "a"))

@@ -24,7 +24,7 @@ from mdt.arguments import backquoted
 from mdt.engines.spark.functions import evaluate_as_udf, match
 from mdt.engines.spark.private import spark_type
 from mdt.errors import Unsupported
-from mdt.filters.comparison import Compared
+from mdt.filters.comparison import Comparison
 from mdt.filters.dates import Interval
 from mdt.filters.expression_tree import (
     Among,
@@ -39,7 +39,7 @@ from mdt.filters.expression_tree import (
     Shift,
 )
 from mdt.filters.order import SortKey
-from mdt.filters.scalar_functions import OF_TIMES
+from mdt.filters.scalar_functions import TIME_FUNCTIONS
 from mdt.schema.nested import is_list
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -132,8 +132,8 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
     """
 
     def test(leaf: Leaf | Unknown) -> Column:
-        if isinstance(leaf, Compared):
-            return _compared(leaf, schema)
+        if isinstance(leaf, Comparison):
+            return _compare_expressions(leaf, schema)
         if isinstance(leaf, Unknown):
             raise Unsupported(f"Spark does not support the filter {leaf.text!r}")
         if isinstance(leaf, Call):
@@ -155,7 +155,7 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
     return evaluate(predicate, test, both, either)
 
 
-def _compared(test: Compared, schema: pa.Schema) -> Column:
+def _compare_expressions(test: Comparison, schema: pa.Schema) -> Column:
     """Convert a comparison of two expressions. Spark evaluates it as mdt does, in ANSI mode and
     UTC.
     """
@@ -181,13 +181,13 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
     return column
 
 
-def _is_about_times(test: Compared, schema: pa.Schema) -> bool:
+def _is_about_times(test: Comparison, schema: pa.Schema) -> bool:
     """Return True if a comparison involves dates or times, which depend on the session's time
     zone.
     """
     types = [paths.type_at(schema, column) for column in test.columns]
     for part in test.parts():
-        if isinstance(part, Shift) or (isinstance(part, Apply) and part.function in OF_TIMES):
+        if isinstance(part, Shift) or (isinstance(part, Apply) and part.function in TIME_FUNCTIONS):
             return True
         if isinstance(part, Constant):
             types.append(part.scalar.type)

@@ -90,7 +90,7 @@ _VERSION_NUMBERS_MAX = 4096  # more versions than are committed while a query is
 class Lister(ABC):
     """Chooses the files of a relation. Called from several threads at a time.
 
-    If its frame ``does`` any of OPTIMIZES, it also implements
+    If its frame has any of OPTIMIZES in its ``features``, it also implements
     :class:`mdt.engines.spark.answers.Optimizing`.
     """
 
@@ -124,7 +124,7 @@ def relation(
     root_uri: str,
     forms: str = "",
     *,
-    does: Collection[str] = (),
+    features: Collection[str] = (),
     footer_bytes: int = 0,
     vector_bytes: int = 0,
 ) -> private.ReplannedFrame:
@@ -133,8 +133,8 @@ def relation(
     ``schema``: the columns in the files, all nullable.
     ``root_uri``: the table's name in plans.
     ``forms``: older versions of the columns for the JVM (``java/scan/Forms.java``), if any.
-    ``does``: "told" explains plans as the session requests; "placed" prefers an executor per file
-        while it is alive; "far" marks a remote store; and enabled entries of OPTIMIZES.
+    ``features``: "told" explains plans as the session requests; "placed" prefers an executor per
+        file while it is alive; "far" marks a remote store; and enabled entries of OPTIMIZES.
     ``footer_bytes``: footer cache of an executor, 0 for none. Cached footers are verified when
         read.
     ``vector_bytes``: likewise for deletion vectors in other objects.
@@ -154,7 +154,7 @@ def relation(
             schema.json(),
             forms,
             root_uri,
-            ",".join(does),
+            ",".join(features),
             footer_bytes,
             vector_bytes,
         )

@@ -102,13 +102,13 @@ class Relations:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[TableDefinition, private.ReplannedFrame]] = (
+        self._frames: OrderedDict[Hashable, tuple[TableDefinition, private.ReplannedFrame]] = (
             OrderedDict()
         )
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._frames)
 
     def frame(
         self,
@@ -122,16 +122,16 @@ class Relations:
         """
         key = name(spark), how
         with self._lock:
-            cached = self._kept.get(key)
+            cached = self._frames.get(key)
             if cached is not None:
-                self._kept.move_to_end(key)
+                self._frames.move_to_end(key)
         if cached is not None and cached[0] == definition:
             return another_frame(spark, cached[1])
         relation = make()
         with self._lock:
-            self._kept[key] = definition, relation
-            while len(self._kept) > RELATIONS_OF_TABLE_MAX:
-                self._kept.popitem(last=False)
+            self._frames[key] = definition, relation
+            while len(self._frames) > RELATIONS_OF_TABLE_MAX:
+                self._frames.popitem(last=False)
         return relation
 
     def forget_stopped(self) -> None:
@@ -139,10 +139,10 @@ class Relations:
         with self._lock:
             for key in [
                 key
-                for key, (_, frame) in self._kept.items()
+                for key, (_, frame) in self._frames.items()
                 if private.is_stopped(frame.sparkSession)
             ]:
-                del self._kept[key]
+                del self._frames[key]
 
 
 def read_footers(
@@ -227,7 +227,7 @@ def _frame(
     restore_in_queries(root)
     columns = spark_schema(schema)
     has_affinity = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
-    does = [
+    features = [
         *files.reads.optimize,
         *(["told"] if files.reads.explain else []),
         *(["placed"] if has_affinity else []),
@@ -239,7 +239,7 @@ def _frame(
         columns,
         root,
         forms_text(definition),
-        does=does,
+        features=features,
         footer_bytes=files.footer_bytes,
         vector_bytes=files.reads.vectors_bytes,
     )
@@ -327,7 +327,7 @@ class _TableLister(Lister):
             return Listing(view.version, view, figures=figures)
         files = None
         if rows is not None:
-            files = proofs.files_with_rows(self._kept(pinned.snapshot, predicate), rows)
+            files = proofs.files_with_rows(self._matching_files(pinned.snapshot, predicate), rows)
         if files is None:
             scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
         else:
@@ -377,14 +377,14 @@ class _TableLister(Lister):
         :class:`mdt.engines.spark.answers.Optimizing`.
         """
         return proofs.totals(
-            self._kept(self.query(query).snapshot, self._with_hidden(predicate)), columns
+            self._matching_files(self.query(query).snapshot, self._with_hidden(predicate)), columns
         )
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return a bound of the first ``count`` rows. See
         :class:`mdt.engines.spark.answers.Optimizing`.
         """
-        retained = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
+        retained = self._matching_files(self.query(query).snapshot, self._with_hidden(predicate))
         bound = proofs.threshold(retained, key, count)
         if bound is not None and proofs.share_behind(retained, key, bound) >= _BEHIND_MIN:
             return bound
@@ -411,7 +411,7 @@ class _TableLister(Lister):
             count = self._distinct_values.put(key, value)
         return count
 
-    def _kept(self, snapshot: Snapshot, predicate: Predicate) -> QueryFiles:
+    def _matching_files(self, snapshot: Snapshot, predicate: Predicate) -> QueryFiles:
         if predicate == _EVERYTHING:
             return QueryFiles.all_files(snapshot)
         return QueryFiles.from_plan(self._cached_plan(snapshot, predicate))

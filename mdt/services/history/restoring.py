@@ -42,8 +42,8 @@ from mdt.schema.versions import SchemaVersion
 from mdt.services.history.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, partition_names, stored_batch
-from mdt.write.operations import DecidedHere, RowPlan, planned, write_rows
-from mdt.write.rules import Outcome, locate_batch, new_here
+from mdt.write.operations import DecidedInProcess, RowPlan, planned, write_rows
+from mdt.write.rules import Outcome, locate_batch, new_in_partition
 
 _KEY = [RECORD_KEY, PARTITION_PATH]
 """Meta columns that identify a row."""
@@ -58,7 +58,7 @@ class RestorePlan(RowPlan):
     ``version`` is None if the columns do not change.
     """
 
-    rows: DecidedHere = field(kw_only=True)
+    rows: DecidedInProcess = field(kw_only=True)
     version: SchemaVersion | None = field(kw_only=True)
     restored: str = field(kw_only=True)
 
@@ -101,7 +101,7 @@ class Restore(Operation[RestorePlan]):
             batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
         outcome = self._outcome(snapshot, batch, came_back)
         tombstones = undo_changes(old, snapshot)
-        rows = DecidedHere.from_outcome(
+        rows = DecidedInProcess.from_outcome(
             snapshot, replace(outcome, tombstones=tombstones), refuses=False
         )
         if snapshot.definition.ordering is not None:
@@ -129,7 +129,7 @@ class Restore(Operation[RestorePlan]):
         if snapshot.definition.is_global and len(snapshot):
             partitions = snapshot.file_groups.partitions(located.group)
             moved = is_back & located.is_live & np.asarray(partitions != partition_names(batch))
-        inserts, returning = new_here(located, ~is_back, moved)
+        inserts, returning = new_in_partition(located, ~is_back, moved)
         return Outcome(
             batch,
             located,

@@ -70,7 +70,7 @@ def main(folder: Path, operation: str) -> None:
         "delete": lambda table: table.delete(more.select("id", "city")),
     }
     phases = Phases(folder)
-    for name in ("mapped_bytes", "dealt_bytes"):
+    for name in ("map_bytes", "shuffle_bytes"):
         setattr(engine, name, phases.counted(getattr(engine, name)))
     expected_table = made(folder / "whole", is_full=operation != "load")
     work[operation](expected_table)

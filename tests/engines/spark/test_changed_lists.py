@@ -164,7 +164,7 @@ def test_an_open_frame_reads_right_after_whatever_was_done(
 ) -> None:
     """Also the rows of files that stay, whose dead rows Spark knows since an older list."""
     replies: Counter[str] = Counter()
-    for name in ("_snapshot", "_changed"):
+    for name in ("_encode_snapshot", "_encode_changes"):
         answer = getattr(file_index, name)
         monkeypatch.setattr(
             file_index, name, lambda *a, n=name, f=answer: (replies.update([n]), f(*a))[1]
@@ -189,5 +189,7 @@ def test_an_open_frame_reads_right_after_whatever_was_done(
                 kind,
                 some,
             )
-    whole = replies["_snapshot"] - replies["_changed"]  # changes hold a short list of their own
-    assert replies["_changed"] > whole > 0, replies
+    whole = (
+        replies["_encode_snapshot"] - replies["_encode_changes"]
+    )  # changes hold a short list of their own
+    assert replies["_encode_changes"] > whole > 0, replies

@@ -370,7 +370,7 @@ def count(spark):
     return spark.read.format("mdt").load(sys.argv[1]).count()
 
 def relations():
-    return [len(one.relations) for one in open_tables.opened().value.values()]
+    return [len(one.relations) for one in open_tables.open_table_cache().value.values()]
 
 spark = session()
 assert count(spark) == count(spark) == 10

@@ -28,7 +28,7 @@ from mdt.engines import tasks, write_tasks
 from mdt.engines.spark import engine, failures
 from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.table import Table
-from mdt.write.operations import RowOperation, RowsHere
+from mdt.write.operations import RowOperation, RowsInProcess
 from mdt.write.rules import Upserting
 
 SCHEMA = pa.schema(
@@ -601,7 +601,7 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
 
     def interrupted(self: RowOperation, *arguments: Any) -> Any:
         changes = write(self, *arguments)
-        if not isinstance(self.rows, RowsHere) and other.snapshot().seq == 1:
+        if not isinstance(self.rows, RowsInProcess) and other.snapshot().seq == 1:
             other.upsert(newer)
         return changes
 
