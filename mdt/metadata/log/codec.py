@@ -393,5 +393,5 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def _corrupt(message: str, path: str, offset: int, expected: str, got: str) -> NoReturn:
-    raise Corrupt(message, path=path, offset=offset, expected=expected, got=got)
+def _corrupt(message: str, path: str, offset: int, expected: str, actual: str) -> NoReturn:
+    raise Corrupt(message, path=path, offset=offset, expected=expected, got=actual)

@@ -358,7 +358,7 @@ def plan(metadata: Metadata, options: Options) -> CleanReport:
 
 
 def _report(
-    done: CleanPlan, before: int, horizon: int, records: int, leftovers: int
+    plan: CleanPlan, before: int, horizon: int, records: int, leftovers: int
 ) -> CleanReport:
     ended = (before, horizon - 1) if horizon > before else None
-    return CleanReport(horizon, len(done.files), records, leftovers, done.bytes, ended)
+    return CleanReport(horizon, len(plan.files), records, leftovers, plan.bytes, ended)
