@@ -145,21 +145,21 @@ def check(
     changed = ours.groups & theirs.changed_groups
     if changed and not _are_compatible(ours, theirs):
         return f"commit {theirs.seq} changed file group {min(changed)}"
-    if ours.overwrites and (into := _written_into(ours.overwrites, files)):
+    if ours.overwrites and (into := _partitions_with_new_files(ours.overwrites, files)):
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
     if ours.opens and (buckets := ours.opens & _buckets(files)):
         return (
             f"commit {theirs.seq} created a file group for bucket {min(buckets)[1]} of partition"
             f" {min(buckets)[0]!r}"
         )
-    if _inserted(ours.absent, files, load):
+    if _inserts_absent_keys(ours.absent, files, load):
         return f"commit {theirs.seq} inserted a key that this transaction found absent"
-    if len(tombstones) and _deleted(ours.absent, tombstones, key_hash):
+    if len(tombstones) and _deletes_absent_keys(ours.absent, tombstones, key_hash):
         return f"commit {theirs.seq} deleted a key that this transaction found absent"
     return None
 
 
-def _inserted(
+def _inserts_absent_keys(
     absent: Mapping[str, KeyHashes], files: pa.Table, load: Callable[[ObjectRange], KeyMap]
 ) -> bool:
     """Return True if ``files`` contain keys of ``absent``."""
@@ -207,7 +207,9 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
     return {(partition, int(name[:8])) for partition, name in names if name[:8].isdecimal()}
 
 
-def _deleted(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
+def _deletes_absent_keys(
+    absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash
+) -> bool:
     """Return True if keys of ``absent`` have got tombstones."""
     deleted = from_table(tombstones, 0)
     for path in absent:
@@ -219,6 +221,6 @@ def _deleted(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: Ke
     return False
 
 
-def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
+def _partitions_with_new_files(partitions: frozenset[str], files: pa.Table) -> set[str]:
     """Return the partitions that got files and match any of the patterns ``partitions``."""
     return matching_any(files["partition"].unique().to_pylist(), partitions)

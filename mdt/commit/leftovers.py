@@ -76,7 +76,7 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
         snapshot = replace(snapshot, retention=retention)
     claimed = {claim.instant for claim in running}
     claimed.update(error.path.rpartition("/")[2] for error in invalid)
-    used = set(references.all_paths(metadata, snapshot).to_pylist()) | _being_cleaned(
+    used = set(references.all_paths(metadata, snapshot).to_pylist()) | _files_of_pending_cleanings(
         metadata, snapshot, running
     )
     files = _unclaimed_tokens(listing, used, claimed, {claim.token for claim in running})
@@ -117,7 +117,7 @@ def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
     return frozenset(waiting)
 
 
-def _being_cleaned(
+def _files_of_pending_cleanings(
     metadata: Metadata, snapshot: Snapshot, running: Sequence[claims.PendingClaim]
 ) -> set[str]:
     """Return the files released by cleanings that still have claims. Their writers, or later

@@ -42,12 +42,12 @@ from mdt.schema.header_fields import present
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
-_CLEANED = "its snapshot was cleaned"
-_UNPUBLISHED = (
+_CLEANED_REASON = "its snapshot was cleaned"
+_UNPUBLISHED_HINT = (
     "Hudi readers do not see this commit yet, and a Hudi writer would remove its files: open the"
     " table with mdt before a Hudi writer uses it"
 )
-_ARCHIVED = "the log has been archived since this transaction began"
+_ARCHIVED_REASON = "the log has been archived since this transaction began"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def steps(
         txn = storage.random_hex(16)
         committed, archived, plan = None, -1, _prepare(metadata, operation, snapshot, txn)
         if plan is None:
-            why = _CLEANED
+            why = _CLEANED_REASON
         else:
             with closing(plan):
                 yield "prepared"
@@ -178,7 +178,7 @@ def _attempt(
             abandon(metadata, snapshot, claim, operation, plan)
         if not _was_cleaned(metadata, snapshot, error):
             raise
-        return None, -1, _CLEANED
+        return None, -1, _CLEANED_REASON
     # From here on an error leaves the outcome open: nothing may be deleted, recovery decides by
     # the log.
     committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, newest)
@@ -191,7 +191,7 @@ def _attempt(
                 _require_unharmed_or_published(metadata, snapshot, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
-        why = _ARCHIVED
+        why = _ARCHIVED_REASON
     abandon(metadata, snapshot, claim, operation, plan)
     return None, -1, why
 
@@ -394,7 +394,7 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
             metadata.compact()
     except MdtError as error:
         warning = f"committed, but post-commit work is left to the next writer: {error}"
-        return (warning,) if is_published else (warning, _UNPUBLISHED)
+        return (warning,) if is_published else (warning, _UNPUBLISHED_HINT)
     return ()
 
 
