@@ -85,7 +85,7 @@ def parse_options(texts: Mapping[str, str]) -> SourceOptions:
     two names with different values, and for invalid values. Raises Unsupported for features of
     Hudi's own writers and readers.
 
-    >>> parsed = words({"path": "trips", "KEY": "id", "mdt.compression": "zstd"})
+    >>> parsed = parse_options({"path": "trips", "KEY": "id", "mdt.compression": "zstd"})
     >>> parsed.path, parsed.table, parsed.options
     ('trips', {'key': ('id',)}, {'mdt.compression': 'zstd'})
     """
