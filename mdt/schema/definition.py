@@ -264,7 +264,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     because older versions wrote them. Raises Unsupported for another format version, and Corrupt
     for malformed values.
     """
-    format = value.get("format", _MURMUR_FORMAT)
+    format = value.get("format")
     if type(format) is not int:
         raise Corrupt(
             "the table definition has no valid format version",

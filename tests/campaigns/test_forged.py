@@ -388,6 +388,7 @@ def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what):
 
     def leave_out(header, tables):
         file = tables["files"].to_pylist()[0]
+        header["operation"] = "log_compact"
         header["left_out"] = [
             f"{file['partition']}/{file['name']}" if what == "name" else file[what]
         ]
@@ -395,6 +396,26 @@ def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what):
     forge(storage, 1, leave_out)
     with pytest.raises(Corrupt, match="leaves out a file that it refers to"):
         mdt.open(storage).scan().to_arrow()
+
+
+def test_a_record_is_refused_that_leaves_out_files_and_is_no_compaction_or_clustering():
+    storage = good()
+
+    def leave_out(header, tables):
+        header["left_out"] = [
+            f"{paths.attachments_of(header['instant'])}/{header['token']}.attached"
+        ]
+
+    forge(storage, 1, leave_out)
+    with pytest.raises(Corrupt, match="only compactions and clusterings leave out files"):
+        mdt.open(storage).scan().to_arrow()
+
+
+def test_a_definition_without_a_format_is_refused():
+    storage = good()
+    forge(storage, 0, lambda header, tables: header["definition"].pop("format"))
+    with pytest.raises(Corrupt, match="no valid format version"):
+        mdt.open(storage)
 
 
 def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused():

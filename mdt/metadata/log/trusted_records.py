@@ -144,6 +144,8 @@ _OF_A_PLAN = frozenset(
     ("baseInstantTime", "deltaFilePaths", "dataFilePath", "fileId", "partitionPath")
 )
 _OF_A_SLICE = _OF_A_PLAN - {"baseInstantTime"}
+_PARTIAL_OPERATIONS = frozenset(("log_compact", "cluster"))
+"""Operations that, like all compactions, may commit a part of the files that they wrote."""
 
 
 def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
@@ -168,6 +170,14 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             f"record {seq}",
         )
     instant, token = header["instant"], header.get("token")
+    is_partial = header["action"] == "compaction" or header["operation"] in _PARTIAL_OPERATIONS
+    if "left_out" in header and not is_partial:
+        corrupt(
+            "only compactions and clusterings leave out files",
+            path,
+            "action compaction, or operation log_compact or cluster",
+            f"{header['action']}, {header['operation']}",
+        )
     for removed in header.get("left_out", ()):
         name, stored = removed.rpartition("/")[2], names.stored_of(removed)
         is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
