@@ -21,6 +21,9 @@ from key_hash_reference import multilinear
 from pyroaring import BitMap
 
 import mdt
+from mdt.commit.transaction import run
+from mdt.services.reclaiming.archiving import archive
+from mdt.services.reclaiming.cleaning import Clean
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
@@ -76,9 +79,10 @@ def private(root, name):
     return (root / ".hoodie" / ".mdt" / name).read_bytes()
 
 
-def unframed(data, kind):
-    magic, found, version, zero, crc, length = struct.unpack_from("<4s4sHHIQ", data)
-    assert (magic, found, version, zero, length) == (b"MDT1", kind, 1, 0, len(data) - 24)
+def unframed(data, kind, version=1):
+    magic, found, stored_version, zero, crc, length = struct.unpack_from("<4s4sHHIQ", data)
+    assert (magic, found, zero, length) == (b"MDT1", kind, 0, len(data) - 24)
+    assert stored_version == version
     assert zlib.crc32(data[24:], zlib.crc32(data[:12] + bytes(4) + data[16:24])) == crc
     return data[24:]
 
@@ -104,9 +108,17 @@ def table_of(stream):
     return pa.ipc.open_stream(stream).read_all().to_pylist()
 
 
-def record(root, seq):
-    header, sections = unpacked(unframed(private(root, f"log/{seq:020}"), b"CMIT"))
-    assert header["seq"] == seq
+def decompressed(section):
+    assert section.startswith(b"MDTLZ4\0\0")
+    size = int.from_bytes(section[8:16], "little")
+    assert size <= 255 * (len(section) - 16)
+    return pa.decompress(section[16:], decompressed_size=size, codec="lz4", asbytes=True)
+
+
+def record(root, seq, version=1):
+    data = private(root, f"log/{seq:020}")
+    header, sections = unpacked(unframed(data, b"CMIT", version))
+    assert header["seq"] == seq and header["txn"].encode() in data[:128]
     return header, {name: table_of(section) for name, section in sections.items()}
 
 
@@ -404,6 +416,54 @@ def test_statistics_are_keys_of_the_smallest_and_largest_value(root):
         high = nans[0] if nans else max(values)
         assert (row["min"], row["max"]) == (key(min(values)), key(high))
         assert row["min_exact"] and row["max_exact"]
+
+
+def test_a_record_with_another_key_hash_has_key_maps_of_older_files(tmp_path):
+    root = tmp_path / "t"
+    table = trees.create(root, SCHEMA, partition_by=["city"], ordering="ts")
+    table.bulk_insert(rows(range(40), 1, 1.5))
+    table.rekey()
+    header, sections = record(root, 2, version=2)
+    assert (header["action"], header["operation"]) == ("index", "rekey")
+    assert_on_page(*header, *sections)
+    assert header["key_hash"]["name"] == "multilinear/1"
+    secret = bytes.fromhex(header["key_hash"]["secret"])
+    assert secret != secret_of(root)
+    maps = {row["segment"]: row for row in sections["maps"]}
+    files = {1 << 20 | file["segment"]: file for file in record(root, 1)[1]["files"]}
+    assert maps.keys() == files.keys()
+    for segment, file in files.items():
+        keys = [row["_hoodie_record_key"].encode() for row in parquet_rows(root, file)]
+        hashes = sorted((*multilinear(secret, key), at) for at, key in enumerate(keys))
+        found = key_map(root, {**file, **maps[segment]})
+        assert [(hi, lo, at) for hi, lo, _, at in found] == [
+            (hi, lo >> 48, at) for hi, lo, at in hashes
+        ]
+
+
+def test_the_archive_has_the_records_that_have_left_the_log(tmp_path):
+    root = tmp_path / "t"
+    table = trees.create(root, SCHEMA, partition_by=["city"], ordering="ts")
+    for ts in range(4):
+        table.upsert(rows(range(10), ts, 1.5))
+        table.metadata.compact()
+    headers = [record(root, seq)[0] for seq in range(5)]
+    run(table.metadata, Clean(table.metadata, table.options, horizon=4, records_min=1))
+    cleaning, _ = record(root, 5)
+    retention = cleaning["retention"]
+    assert_on_page(*cleaning, *retention, *cleaning["clean"])
+    assert retention == {"horizon": 4, "first": 4, "instant": headers[3]["instant"]}
+    archive(table.metadata)
+    [path] = (root / ".hoodie" / ".mdt" / "archive").iterdir()
+    header, sections = unpacked(unframed(path.read_bytes(), b"HIST"))
+    assert (header, path.name) == ({"first": 0, "last": 3}, f"{0:020}-{3:020}")
+    archived = table_of(decompressed(sections["history"]))
+    assert sections.keys() == {"history"}
+    for row, original in zip(archived, headers[:4], strict=True):
+        names = ("seq", "instant", "action", "operation", "txn")
+        assert [row[name] for name in names] == [original[name] for name in names]
+        assert row["token"] == original.get("token")
+        assert row["updated"] == original["counts"].get("updated", 0)
 
 
 def test_instants_name_their_record(root):

@@ -18,7 +18,16 @@ import pyarrow as pa
 import pytest
 import trees
 from pyroaring import BitMap
-from test_format_doc import PAGE, bloom_block_holds, double_key, flipped, record, stored
+from test_format_doc import (
+    PAGE,
+    bloom_block_holds,
+    double_key,
+    flipped,
+    parquet_rows,
+    record,
+    stored,
+)
+from worlds import meanwhile
 
 import mdt
 from indexes.bitmap import BitmapIndex
@@ -26,6 +35,7 @@ from indexes.column_bloom import ColumnBloom
 from indexes.column_stats import ColumnStats
 from indexes.table_stats import TableStats
 from indexes.text import TextIndex
+from mdt.services.layout.compaction import Compaction
 
 ROWS = 3_000
 RNG = np.random.default_rng(7)
@@ -188,6 +198,48 @@ def bitmaps(summary):
             code = int("0" + "".join("01"[position in one] for one in slices), 2)
             found.setdefault(keys[code], set()).add(position)
     return form, rows, found
+
+
+def test_shards_have_gaps_where_a_compaction_left_out_files(tmp_path):
+    """7.3.  ``first_row`` does not follow from the rows of the files before."""
+    root, schema = tmp_path / "t", pa.schema({"id": pa.string(), "city": pa.string(), "n": "int64"})
+    table = trees.create(
+        root, schema, partition_by=["city"], indexes=["bitmap(n)", "bloom(n)"], ordering="n"
+    )
+    numbers = range(60)
+    data = {
+        "id": [f"k{n}" for n in numbers],
+        "city": [f"c{n % 3}" for n in numbers],
+        "n": list(numbers),
+    }
+    table.bulk_insert(data)
+    table.upsert({**data, "n": [n + 100 for n in numbers]})
+    other = mdt.open(root)
+    with meanwhile(Compaction, lambda: other.upsert([{"id": "k1", "city": "c1", "n": 500}])):
+        table.compact()
+    header, sections = record(root, 4)
+    files = sections["files"]
+    assert header["action"] == "compaction" and len(header["left_out"]) == 1
+    assert [(file["first_row"], file["rows"], file["shard"]) for file in files] == [
+        (0, 20, 0),
+        (40, 20, 0),
+    ]
+    _, shard_rows, found = bitmaps(stored_summary(root, sections, "bitmap"))
+    assert shard_rows == 60
+    for file in files:
+        values = [row["n"] for row in parquet_rows(root, file)]
+        assert values and all(
+            file["first_row"] + at in found[key_of(value, pa.int64())]
+            for at, value in enumerate(values)
+        )
+    starts, *parts = unpacked(stored_summary(root, sections, "bloom"), b"parts/1")
+    assert struct.unpack("<3I", starts) == (0, 20, 40) and len(parts) == 3
+
+
+def stored_summary(root, sections, name):
+    [row] = [row for row in sections["summaries"] if row["index"].startswith(name)]
+    place = (row[column] for column in ("path", "offset", "length", "crc"))
+    return row["payload"] or stored(root, *place)
 
 
 @EACH_COLUMN
