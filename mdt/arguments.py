@@ -101,6 +101,9 @@ def named_column(name: str, names: Sequence[str]) -> str:
     if column is None:
         columns = [each for each in names if not each.startswith(_META_PREFIX)]
         hint = nearest(name, names) or f"columns: {', '.join(columns[:20])}"
+        struct = own_spelling(name.split(".")[0], names)
+        if struct is not None:
+            hint = f"for a field of a struct, name the whole column: {struct}"
         raise Invalid(f"there is no column {shown(name)}", hint=hint)
     return column
 

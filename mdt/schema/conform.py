@@ -77,10 +77,19 @@ def conform(
     if problems:
         raise Invalid(
             "the data does not fit the table:\n  " + "\n  ".join(problems),
-            hint="the table's columns are: "
-            + ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in declared),
+            hint=_hint(data.column_names, declared, key),
         )
     return pa.table(columns, schema=stored)
+
+
+def _hint(given: Sequence[str], declared: pa.Schema, key: Sequence[str]) -> str:
+    """Return the columns of the table, after a way to write rows that lack columns."""
+    columns = ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in declared)
+    text = f"the table's columns are: {columns}"
+    names = frozenset(given)
+    if key and names.issuperset(key) and names < frozenset(declared.names):
+        return f"upsert with partial=True writes only the columns that are given; {text}"
+    return text
 
 
 def _conformed(

@@ -48,6 +48,22 @@ def test_a_misspelled_column_is_not_taken_for_text(table):
     refused("no column 'ten' … hint: columns: id, status, fare", table.scan, "fare > ten")
 
 
+def test_a_field_of_a_struct_cannot_be_selected(table):
+    refused(
+        "no column 'at.place' … hint: for a field of a struct, name the whole column: at",
+        table.scan,
+        columns=["id", "at.place"],
+    )
+
+
+def test_rows_that_lack_columns_can_be_written_with_partial(table):
+    row = {"id": "a", "fare": 1.0}
+    refused("'status' is missing … hint: upsert with partial=True writes only", table.upsert, [row])
+    assert table.upsert([row], partial=True).inserted == 1
+    refused("hint: the table's columns are", table.upsert, [{"fare": 1.0}])
+    refused("hint: the table's columns are", table.upsert, [{**row, "stauts": "paid"}])
+
+
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
