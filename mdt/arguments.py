@@ -102,7 +102,8 @@ def named_column(name: str, names: Sequence[str]) -> str:
         columns = [each for each in names if not each.startswith(_META_PREFIX)]
         hint = nearest(name, names) or f"columns: {', '.join(columns[:20])}"
         struct = own_spelling(name.split(".")[0], names)
-        if struct is not None:
+        has_fields = any(each.startswith(f"{struct}.") for each in names)
+        if struct is not None and not has_fields:
             hint = f"for a field of a struct, name the whole column: {struct}"
         raise Invalid(f"there is no column {shown(name)}", hint=hint)
     return column
