@@ -41,9 +41,9 @@ def test_a_small_source_is_made_once_and_reads_what_it_may_match(
     asked: list[str] = []
     listed = frame._TableLister.list
 
-    def noted(files: Any, query: str, where: Any) -> Any:
+    def noted(files: Any, query: str, where: Any, rows: int | None = None) -> Any:
         asked.append(str(where))
-        return listed(files, query, where)
+        return listed(files, query, where, rows)
 
     monkeypatch.setattr(frame._TableLister, "list", noted)
     kept(sql)
