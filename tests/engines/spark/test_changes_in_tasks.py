@@ -66,7 +66,7 @@ class Query:
     def run(self, task: int = 0) -> pa.Table:
         """Return what a task reads."""
         batch = pa.record_batch([pa.array([self.pieces[task]], pa.binary())], ["piece"])
-        asked = self.of._read_as(SCHEMA.names)
+        asked = self.of._read_arguments(SCHEMA.names)
         schema = pa.schema([*changes.CHANGE, *SCHEMA])
         return pa.Table.from_batches(
             changes._read(self.place, asked, schema, iter([batch])), schema
