@@ -87,7 +87,7 @@ class ChangeStream(ArrowStream):
             )
         stored = with_meta(self.definition.schema)
         declared = declared_columns(snapshot, self.columns)
-        self._restoration = Restoration.of(
+        self._restoration = Restoration.from_schemas(
             declared, pa.schema([stored.field(name) for name in self.columns])
         )
         self.schema = pa.schema([*CHANGE, *declared])
@@ -131,7 +131,7 @@ class ChangeStream(ArrowStream):
         """
         rows = self._rows()
         for changed, read in rows.tables():
-            columns = [*rows.labels(changed), *self._restoration.restored(read).columns]
+            columns = [*rows.labels(changed), *self._restoration.restore(read).columns]
             yield from pa.table(columns, schema=self.schema).to_batches(
                 max_chunksize=BATCH_ROWS_MAX
             )

@@ -79,7 +79,7 @@ def define(
     parsed = parse_options(options)
     index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
     scope = one_of("scope", scope_name, ("partition", "table"))
-    stored = declared.stored(columns)
+    stored = declared.stored_schema(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
     key, partition_by = (

@@ -181,7 +181,7 @@ class Scan(ArrowStream):
         self._limit = None if limit is None else _row_count(limit)
         schema = with_meta(snapshot.definition.schema)
         self.schema = declared_columns(snapshot, self.columns)
-        self._restoration = Restoration.of(
+        self._restoration = Restoration.from_schemas(
             self.schema, pa.schema([schema.field(name) for name in self.columns])
         )
         self.predicate: Predicate | None = None
@@ -400,7 +400,7 @@ class Scan(ArrowStream):
 
     def _with_declared_types(self, progress: Progress | None = None) -> Iterator[pa.Table]:
         """Yield the rows with their declared types."""
-        return map(self._restoration.restored, self._tables(self.columns, progress=progress))
+        return map(self._restoration.restore, self._tables(self.columns, progress=progress))
 
     def _tables(
         self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import typer
 
 from mdt.errors import Invalid
-from mdt.schema.calendars import require_one_calendar
+from mdt.schema.calendars import require_gregorian
 
 STANDARD = Path("-")
 """The name of standard input and output."""
@@ -156,7 +156,7 @@ def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if _has_suffix(file, _PARQUET):
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches():
-                    require_one_calendar(batch, parquet.metadata.metadata or {})
+                    require_gregorian(batch, parquet.metadata.metadata or {})
                     yield batch
         elif _has_suffix(file, _CSV):
             types = {field.name: field.type for field in schema}

@@ -26,10 +26,10 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert, without_rows
-from mdt.schema.declared import movable
+from mdt.schema.declared import without_views
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
-from mdt.schema.input import joined
+from mdt.schema.input import concatenate
 from mdt.write.blending import BlendOptions
 from mdt.write.merge import Merge
 from mdt.write.merge_request import MergeText
@@ -68,7 +68,7 @@ def read(
     """
     held, is_all = _read_head(pieces, engine)
     if is_all:
-        return joined(held)
+        return concatenate(held)
     marks = any(IS_DELETED in piece.column_names for piece in held)
     return _spill(
         chain(held, pieces),
@@ -87,7 +87,7 @@ def read_keys(
     needed, optional = columns_of_deletes(definition)
     names = list(dict.fromkeys([*needed, *optional]))
     held, is_all = _read_head((_select(piece, names) for piece in pieces), engine)
-    head = joined(held)
+    head = concatenate(held)
     if is_all:
         return head
     normalize_keys(head.slice(0, 0), definition)
@@ -110,7 +110,7 @@ def scan_columns(
     """
     held, is_all = _read_head(pieces, engine)
     if is_all:
-        first = joined([piece.slice(0, 0) for piece in held])
+        first = concatenate([piece.slice(0, 0) for piece in held])
         return first.schema, chain([first], held)
     columns, runs = pa.schema([]), [engine.empty(pa.schema([]))]
     with _close_on_error(runs[0]):
@@ -128,7 +128,7 @@ def _to_plain(piece: pa.Table) -> pa.Table:
     carry them.
     """
     schema = pa.schema(
-        [pa.field(field.name, movable(field.type), field.nullable) for field in piece.schema]
+        [pa.field(field.name, without_views(field.type), field.nullable) for field in piece.schema]
     )
     columns = [
         pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)
@@ -151,15 +151,15 @@ def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table 
     """
     held, is_all = _read_head(pieces, engine)
     schema = held[0].schema.remove_metadata()
-    if is_all or any(movable(field.type) != field.type for field in schema):
-        return joined([*held, *pieces])
+    if is_all or any(without_views(field.type) != field.type for field in schema):
+        return concatenate([*held, *pieces])
     rows = engine.empty(schema)
     spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
     with _close_on_error(rows):
         for piece in chain(held, pieces):
             if piece.schema != schema:
                 spiller.flush()
-                return joined([rows.table(), piece, *pieces])
+                return concatenate([rows.table(), piece, *pieces])
             spiller.add(piece.replace_schema_metadata())
         spiller.flush()
     return rows
@@ -231,7 +231,9 @@ def _spill(
     if marks:
         declared = declared.append(pa.field(IS_DELETED, pa.bool_()))
         stored = _nullable(stored, ()).append(pa.field(IS_DELETED, pa.bool_()))
-    scratch_schema = pa.schema([pa.field(field.name, movable(field.type)) for field in declared])
+    scratch_schema = pa.schema(
+        [pa.field(field.name, without_views(field.type)) for field in declared]
+    )
     rows = engine.empty(scratch_schema, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
     first, columns = 0, pa.schema([])
@@ -261,9 +263,9 @@ def _spill(
 
 def _union_schema(columns: pa.Schema, added: pa.Schema) -> pa.Schema:
     """Return the columns of all pieces so far. Raises Invalid if two pieces do not fit, as
-    :func:`mdt.schema.input.joined` does.
+    :func:`mdt.schema.input.concatenate` does.
     """
-    return joined([without_rows(columns), without_rows(added)]).schema
+    return concatenate([without_rows(columns), without_rows(added)]).schema
 
 
 def _nullable(stored: pa.Schema, present: Sequence[str]) -> pa.Schema:

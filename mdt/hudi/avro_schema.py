@@ -1,8 +1,8 @@
 """Arrow schemas in the form that a Hudi table stores, and as Avro text.
 
-:func:`mdt.schema.declared.stored` defines the stored types. Names and nesting of Avro types follow
-Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so a write by Spark does not change
-them.
+:func:`mdt.schema.declared.stored_schema` defines the stored types. Names and nesting of Avro types
+follow Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so a write by Spark does not
+change them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mdt.schema.declared import stored
+from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import in_files
 
@@ -35,7 +35,7 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
-    """Return ``stored(schema)`` as the JSON text of an Avro record.
+    """Return ``stored_schema(schema)`` as the JSON text of an Avro record.
 
     A nullable field has the type ``["null", T]`` with default null, a required field ``T``. Names
     that Avro does not allow are replaced by :func:`mdt.schema.names.avro_name`.
@@ -44,7 +44,7 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
         name: Name of the table.
         meta_fields: True to put Hudi's five meta columns in front.
 
-    Raises Invalid like :func:`mdt.schema.declared.stored`.
+    Raises Invalid like :func:`mdt.schema.declared.stored_schema`.
 
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
     [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]
@@ -56,7 +56,7 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
             {"name": meta, "type": ["null", "string"], "doc": "", "default": None}
             for meta in META_FIELDS
         ]
-    fields += _avro_fields(list(in_files(stored(schema))), f"{namespace}.{record}")
+    fields += _avro_fields(list(in_files(stored_schema(schema))), f"{namespace}.{record}")
     return json.dumps(
         {"type": "record", "name": record, "namespace": namespace, "fields": fields},
         separators=(",", ":"),

@@ -35,7 +35,7 @@ from mdt.hudi.file_names import BASE
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
-from mdt.schema.names import as_in_files, in_files
+from mdt.schema.names import in_files, with_file_names
 from mdt.session import memo
 
 COMPRESSION = "lz4"
@@ -225,7 +225,7 @@ def encode(
             Called after the rows are encoded.
         page_bytes: Target page size, multiplied for zstd.
     """
-    table = as_in_files(table)
+    table = with_file_names(table)
     sink = pa.BufferOutputStream()
     footers: list[pq.FileMetaData] = []
     writer = _writer(
@@ -268,7 +268,7 @@ def encode_groups(
             are written.
     """
     footers: list[pq.FileMetaData] = []
-    remaining = map(as_in_files, groups)
+    remaining = map(with_file_names, groups)
     first = next(remaining)
     count = 0
     with _writer(first, sink, unbounded, compression, page_bytes, footers, rows=rows) as writer:

@@ -17,8 +17,8 @@ from mdt.errors import Invalid
 from mdt.schema.conform import conform
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
-from mdt.schema.input import column_of, in_own_names, own_names, to_table
-from mdt.schema.lossy_casts import first_cut
+from mdt.schema.input import column_of, match_names, rename_to_match, to_table
+from mdt.schema.lossy_casts import first_truncated
 
 _ONE_OF_SEVERAL = (tuple, list)
 _VALUES = (
@@ -130,7 +130,7 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
 
 
 def _keys_from_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
-    table = in_own_names(table, definition.declared)
+    table = rename_to_match(table, definition.declared)
     names = list(definition.key)
     if definition.partition_by and all(
         name in table.column_names for name in definition.partition_by
@@ -186,7 +186,7 @@ def _keys_from_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinit
     if odd:
         raise Invalid(f"{odd[0]!r} is not the name of a column", hint=_hint(definition))
     table_names = dict(
-        zip(names_given, own_names(names_given, definition.schema.names), strict=True)
+        zip(names_given, match_names(names_given, definition.schema.names), strict=True)
     )
     rows = [{table_names[name]: value for name, value in row.items()} for row in rows]
     names = set(table_names.values())
@@ -223,7 +223,7 @@ def _to_declared_types(
                 f"key column {name!r} has type {type}, which cannot hold {shown(misfit)}",
                 hint=_hint(definition),
             ) from error
-        cut = first_cut(values, type)
+        cut = first_truncated(values, type)
         if cut is not None:
             raise Invalid(
                 f"key column {name!r} has type {type}, which cannot hold {shown(values[cut])}",

@@ -280,7 +280,7 @@ class _Reader:
             table = pa.table(columns, schema=stored)
         if form is None:
             return table
-        return form.converted(table)
+        return form.convert(table)
 
     def _unmapped_columns(self, selection: RowSelection, schema: pa.Schema) -> pa.Table:
         """Return stored columns of single rows, read by the row groups that contain them."""

@@ -20,10 +20,10 @@ from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
-from mdt.schema.lossy_casts import whole_array
+from mdt.schema.lossy_casts import exact_array
 from mdt.schema.names import inside
 from mdt.schema.nested import with_fields
-from mdt.schema.older_files import converted
+from mdt.schema.older_files import convert_field
 from mdt.schema.versions import ID_MAX, Column, SchemaVersion, free_id, stored_bytes, widens
 
 
@@ -133,14 +133,14 @@ def alteration(
     return request
 
 
-_LEAVE = (
+_REMOVE_VERSIONS = (
     "clean() removes versions that no file and no readable state needs; run compact() or"
     " cluster() first to rewrite old files"
 )
 _DECIMAL = re.compile(r"decimal\((\d{1,2}) *, *(\d{1,2})\)")
 
 
-def type_of(given: Any) -> pa.DataType:
+def type_of(value: Any) -> pa.DataType:
     """Return an Arrow type, given as such or by name: "int64", "timestamp[us]", "decimal(12, 2)".
 
     Raises Invalid for an unknown name.
@@ -148,21 +148,23 @@ def type_of(given: Any) -> pa.DataType:
     >>> type_of("decimal(12, 2)")
     Decimal128Type(decimal128(12, 2))
     """
-    if isinstance(given, pa.DataType):
-        return given
+    if isinstance(value, pa.DataType):
+        return value
     try:
-        match = _DECIMAL.fullmatch(given)
+        match = _DECIMAL.fullmatch(value)
         if match is not None:
             return pa.decimal128(*map(int, match.groups()))
-        return pa.type_for_alias(given)
+        return pa.type_for_alias(value)
     except (TypeError, ValueError) as error:
         raise Invalid(
-            f"{given!r} is not a type",
+            f"{value!r} is not a type",
             hint="use a pyarrow type or its name, such as 'int64' or 'decimal(12, 2)'",
         ) from error
 
 
-def altered(definition: TableDefinition, wanted: Alteration, since: int) -> SchemaVersion:
+def apply_alteration(
+    definition: TableDefinition, alteration: Alteration, since: int
+) -> SchemaVersion:
     """Return the schema version that results from an alteration and begins with commit ``since``.
 
     Raises Invalid with path and reason if the alteration is not possible.
@@ -170,29 +172,29 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
     before = definition.version
     roots = _roots(before)
     tree = _tree(roots)
-    _refuse_fixed(definition, wanted, tree)
-    for parent, node in [_found(tree, path) for path in wanted.drop]:
+    _refuse_fixed(definition, alteration, tree)
+    for parent, node in [_field_at(tree, path) for path in alteration.drop]:
         _drop(parent, node)
-    renamed = [(_found(tree, path)[1], name) for path, name in wanted.rename.items()]
-    for path, type in wanted.widen.items():
-        _widen(path, _found(tree, path)[1], type)
-    for path in wanted.nullable:
-        node = _found(tree, path)[1]
+    renamed = [(_field_at(tree, path)[1], name) for path, name in alteration.rename.items()]
+    for path, type in alteration.widen.items():
+        _widen(path, _field_at(tree, path)[1], type)
+    for path in alteration.nullable:
+        node = _field_at(tree, path)[1]
         node.kind = node.kind.with_nullable(True)
     for node, name in renamed:
         node.kind = node.kind.with_name(name)
-    for path, added in wanted.add.items():
-        _add(tree, path, added, wanted.defaults.get(path))
-    if unknown := [path for path in wanted.defaults if path not in wanted.add]:
+    for path, added in alteration.add.items():
+        _add(tree, path, added, alteration.defaults.get(path))
+    if unknown := [path for path in alteration.defaults if path not in alteration.add]:
         raise Invalid(
             f"{unknown[0]!r} has a default, but is not added",
             hint="only added columns can have defaults",
         )
-    tree.children = _reordered(roots, wanted.reorder)
-    return _version(definition, tree, since, before)
+    tree.children = _reorder(roots, alteration.reorder)
+    return _new_version(definition, tree, since, before)
 
 
-def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) -> SchemaVersion:
+def restore_columns(definition: TableDefinition, old: SchemaVersion, since: int) -> SchemaVersion:
     """Return a new schema version with the columns of the earlier version ``old``.
 
     It begins with commit ``since``. Newer columns are dropped, dropped columns are restored, and
@@ -208,13 +210,13 @@ def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) ->
         node.kind = node.kind.with_nullable(node.kind.nullable or current.nullable)
         if not node.children:
             node.kind = node.kind.with_type(current.type)
-    return _version(definition, tree, since, old)
+    return _new_version(definition, tree, since, old)
 
 
 def has_field(definition: TableDefinition, path: str) -> bool:
     """Return True if the table has a column or a field at ``path``."""
     try:
-        _found(_tree(_roots(definition.version)), path)
+        _field_at(_tree(_roots(definition.version)), path)
     except Invalid:
         return False
     return True
@@ -227,18 +229,20 @@ def _tree(roots: list[_Node]) -> _Node:
 
 def _roots(version: SchemaVersion) -> list[_Node]:
     return [
-        _known(declared, column)
+        _existing_node(declared, column)
         for declared, column in zip(version.declared, version.columns, strict=True)
     ]
 
 
-def _known(given: pa.Field, column: Column) -> _Node:
-    pairs = zip(inside(given.type), column.children, strict=True)
-    return _Node(column.id, given, [_known(child, child_column) for child, child_column in pairs])
+def _existing_node(declared: pa.Field, column: Column) -> _Node:
+    pairs = zip(inside(declared.type), column.children, strict=True)
+    return _Node(
+        column.id, declared, [_existing_node(child, child_column) for child, child_column in pairs]
+    )
 
 
-def _new(given: pa.Field) -> _Node:
-    return _Node(None, given, [_new(child) for child in inside(given.type)])
+def _new_node(declared: pa.Field) -> _Node:
+    return _Node(None, declared, [_new_node(child) for child in inside(declared.type)])
 
 
 _QUOTED = r"`(?:[^`]|``)+`"
@@ -246,10 +250,10 @@ _PART = re.compile(rf"{_QUOTED}|[^.]+")
 _PATH = re.compile(rf"(?:{_QUOTED}|[^.`]+)(?:\.(?:{_QUOTED}|[^.`]+))*")
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a name as it is written in a path.
 
-    >>> quoted("zip"), quoted("zip.code")
+    >>> quote("zip"), quote("zip.code")
     ('zip', '`zip.code`')
     """
     if "." in name or "`" in name:
@@ -257,7 +261,7 @@ def quoted(name: str) -> str:
     return name
 
 
-def _names(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     """Split a path into names."""
     if "`" not in path or not _PATH.fullmatch(path):
         return path.split(".")
@@ -265,25 +269,25 @@ def _names(path: str) -> list[str]:
     return [part[1:-1].replace("``", "`") if part[0] == "`" else part for part in parts]
 
 
-def _way(node: _Node, path: str) -> list[_Node] | None:
+def _path_to(node: _Node, path: str) -> list[_Node] | None:
     """Return the nodes from ``node`` down to the field at an unquoted ``path``, or None."""
     for child in node.children:
         if child.name == path:
             return [child]
         if path.startswith(f"{child.name}."):
-            below = _way(child, path[len(child.name) + 1 :])
+            below = _path_to(child, path[len(child.name) + 1 :])
             if below is not None:
                 return [child, *below]
     return None
 
 
-def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
+def _field_at(tree: _Node, path: str) -> tuple[_Node, _Node]:
     """Return (parent, node) of the field at ``path``. Raises Invalid if it does not exist."""
-    way = _way(tree, path)
-    if way is not None:
-        return [tree, *way][-2], way[-1]
+    nodes = _path_to(tree, path)
+    if nodes is not None:
+        return [tree, *nodes][-2], nodes[-1]
     parent, node = tree, tree
-    for name in _names(path):
+    for name in _split_path(path):
         inside = [child for child in node.children if child.name == name]
         if not inside:
             names = ", ".join(child.name for child in node.children) or "none"
@@ -292,7 +296,7 @@ def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
     return parent, node
 
 
-def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) -> None:
+def _refuse_fixed(definition: TableDefinition, alteration: Alteration, tree: _Node) -> None:
     orders = "is the ordering field, and values in older files would have to be compared again"
     of_key = "is part of the record key, which is stored with every row"
     of_partition = (
@@ -301,11 +305,11 @@ def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) 
     reasons: dict[str | None, str] = {definition.ordering: orders}
     reasons |= dict.fromkeys(definition.key, of_key)
     reasons |= dict.fromkeys(definition.partition_by, of_partition)
-    for path in (*wanted.drop, *wanted.rename, *wanted.widen, *wanted.nullable):
-        way = _way(tree, path)
-        name = _names(path)[0]
-        if way is not None:
-            name = way[0].name
+    for path in (*alteration.drop, *alteration.rename, *alteration.widen, *alteration.nullable):
+        nodes = _path_to(tree, path)
+        name = _split_path(path)[0]
+        if nodes is not None:
+            name = nodes[0].name
         if name in reasons:
             raise Invalid(
                 f"column {name!r} cannot be altered: it {reasons[name]}",
@@ -313,7 +317,7 @@ def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) 
             )
 
 
-def _inside(parent: _Node, path: str) -> None:
+def _require_struct(parent: _Node, path: str) -> None:
     """Raise Invalid unless ``parent`` is the table or a struct.
 
     Fields of lists and maps cannot be added or dropped on their own.
@@ -326,7 +330,7 @@ def _inside(parent: _Node, path: str) -> None:
 
 
 def _drop(parent: _Node, node: _Node) -> None:
-    _inside(parent, node.name)
+    _require_struct(parent, node.name)
     parent.children.remove(node)
     if not parent.children:
         raise Invalid(
@@ -334,14 +338,14 @@ def _drop(parent: _Node, node: _Node) -> None:
         )
 
 
-def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
-    *above, name = _names(path)
+def _add(tree: _Node, path: str, new_field: pa.Field, default: Any) -> None:
+    *above, name = _split_path(path)
     parent = tree
     if above:
-        parent = _found(tree, ".".join(map(quoted, above)))[1]
-    _inside(parent, path)
-    node = _new(given.with_name(name))
-    if not given.nullable and default is None:
+        parent = _field_at(tree, ".".join(map(quote, above)))[1]
+    _require_struct(parent, path)
+    node = _new_node(new_field.with_name(name))
+    if not new_field.nullable and default is None:
         raise Invalid(
             f"column {path!r} is required, but existing rows have no value for it",
             hint="give it a default or make it nullable",
@@ -396,12 +400,14 @@ def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
         )
         fits = grows and any(is_source(old) and is_target(new) for is_source, is_target in families)
     try:
-        return bool(fits and widens(*declared_types.stored(pa.schema({"a": old, "b": new})).types))
+        return bool(
+            fits and widens(*declared_types.stored_schema(pa.schema({"a": old, "b": new})).types)
+        )
     except Invalid:
         return False
 
 
-def _reordered(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
+def _reorder(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
     of_name = {node.name: node for node in roots}
     unknown = [name for name in first if name not in of_name]
     if unknown or len(set(first)) != len(first):
@@ -412,17 +418,17 @@ def _reordered(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
     return [*(of_name[name] for name in first), *(node for node in roots if node.name not in first)]
 
 
-def _version(
+def _new_version(
     definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion
 ) -> SchemaVersion:
     declared = pa.schema([node.field() for node in tree.children])
-    stored = declared_types.stored(declared)
+    stored = declared_types.stored_schema(declared)
     versions = definition.versions or (definition.version,)
     if len(versions) >= SCHEMA_VERSIONS_MAX:
         raise Invalid(
             f"the schema was altered {len(versions) - 1} times, but a table keeps at most"
             f" {SCHEMA_VERSIONS_MAX} versions",
-            hint=_LEAVE,
+            hint=_REMOVE_VERSIONS,
         )
     next_id = free_id(versions)
     nodes = [node for root in tree.children for node in root.walk()]
@@ -431,7 +437,8 @@ def _version(
             node.id, next_id = next_id, next_id + 1
     if next_id > ID_MAX + 1:
         raise Invalid(
-            f"the table has no id left for a new column (the maximum is {ID_MAX:,})", hint=_LEAVE
+            f"the table has no id left for a new column (the maximum is {ID_MAX:,})",
+            hint=_REMOVE_VERSIONS,
         )
     ids = tuple(node.id for node in nodes if node.id is not None)
     draft = SchemaVersion(since, stored, declared, ids)
@@ -444,28 +451,28 @@ def _version(
         raise Invalid(
             f"the {len(versions)} schema versions and a new one would take {size:,} bytes; a"
             f" table keeps at most {SCHEMA_VERSIONS_BYTES_MAX:,} bytes",
-            hint=f"{_LEAVE}; altering many columns in one call adds only one version",
+            hint=f"{_REMOVE_VERSIONS}; altering many columns in one call adds only one version",
         )
     return version
 
 
 def _defaults(
-    before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | None, _Node]
+    before: SchemaVersion, after: SchemaVersion, new_nodes: Mapping[int | None, _Node]
 ) -> dict[int, pa.Scalar]:
-    """Return the defaults of all columns of ``now``, by column id.
+    """Return the defaults of all columns of ``after``, by column id.
 
-    Existing defaults are converted to the new types, and ``fresh`` nodes add theirs.
+    Existing defaults are converted to the new types, and ``new_nodes`` add theirs.
     """
     older = {column.id: column for column in before.walk()}
     defaults = {}
-    for column in now.walk():
+    for column in after.walk():
         if column.id in before.defaults:
             value = pa.repeat(before.defaults[column.id], 1)
-            defaults[column.id] = converted(value, older[column.id], column, before.defaults)[0]
-        elif column.id in fresh:
-            node = fresh[column.id]
+            defaults[column.id] = convert_field(value, older[column.id], column, before.defaults)[0]
+        elif column.id in new_nodes:
+            node = new_nodes[column.id]
             try:
-                value = whole_array([node.default], declared_types.plain(node.kind.type))
+                value = exact_array([node.default], declared_types.plain(node.kind.type))
                 defaults[column.id] = convert(value, column.type)[0]
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                 raise Invalid(

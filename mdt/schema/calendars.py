@@ -19,7 +19,7 @@ from mdt.errors import Invalid
 
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _VERSION = b"org.apache.spark.version"
-_ONE_CALENDAR, _ONE_CALENDAR_96 = b"3.0.0", b"3.1.0"
+_GREGORIAN, _GREGORIAN_96 = b"3.0.0", b"3.1.0"
 """First Spark versions that write the Gregorian calendar by default: for dates and timestamps, and
 for INT96. Compared as text, as Spark does.
 """
@@ -27,7 +27,7 @@ _FIRST_DAY, _FIRST_TIME = date(1582, 10, 15), datetime(1900, 1, 1)
 """From these values on both calendars agree."""
 
 
-def _is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
+def _is_old(metadata: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
     """Return True if file or schema metadata mark dates and times of the old calendar.
 
     >>> (
@@ -36,27 +36,29 @@ def _is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
     ... )
     (True, False)
     """
-    if not told:
+    if not metadata:
         return False
-    first = _ONE_CALENDAR
+    first = _GREGORIAN
     if has_96_bits:
-        first = _ONE_CALENDAR_96
-    return any(key in told for key in _LEGACY) or told.get(_VERSION, first) < first
+        first = _GREGORIAN_96
+    return any(key in metadata for key in _LEGACY) or metadata.get(_VERSION, first) < first
 
 
-def require_one_calendar(
-    data: pa.Table | pa.RecordBatch, told: Mapping[bytes, bytes] | None = None
+def require_gregorian(
+    data: pa.Table | pa.RecordBatch, metadata: Mapping[bytes, bytes] | None = None
 ) -> None:
     """Raise Invalid if ``data`` has dates or times that differ between the calendars.
 
-    ``told`` is the metadata of the file. By default the metadata of the schema is used.
+    ``metadata`` is the metadata of the file. By default the metadata of the schema is used.
     """
-    if told is None:
-        told = data.schema.metadata
-    if not told:
+    if metadata is None:
+        metadata = data.schema.metadata
+    if not metadata:
         return
     for field, column in zip(data.schema, data.columns, strict=True):
-        if _is_old(told, has_96_bits=field.type == pa.timestamp("ns")) and _has_old(column):
+        if _is_old(metadata, has_96_bits=field.type == pa.timestamp("ns")) and _has_old_values(
+            column
+        ):
             raise Invalid(
                 f"column {field.name!r} has dates or times in the Julian calendar, as written by"
                 " Spark before version 3 or in LEGACY mode",
@@ -67,7 +69,7 @@ def require_one_calendar(
             )
 
 
-def _has_old(column: pa.Array | pa.ChunkedArray) -> bool:
+def _has_old_values(column: pa.Array | pa.ChunkedArray) -> bool:
     """Return True if a value may be a different day in the old calendar.
 
     Values inside nested columns are not read; any date or time in them counts.

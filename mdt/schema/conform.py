@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexes.arrays import task_starter
 from mdt.errors import Invalid
-from mdt.schema.convert import convert, filled, has_required, is_encoded, is_same, requires
+from mdt.schema.convert import convert, fill_required, has_required, is_encoded, is_same, requires
 from mdt.schema.declared import plain
 from mdt.schema.nested import is_list, lengths, parts_of
 
@@ -63,12 +63,12 @@ def conform(
       hint: the table's columns are: id string, n int32
     """
     refuse_repeated(data.column_names)
-    problems = list(_wrong_names(data.column_names, declared.names))
+    problems = list(_name_problems(data.column_names, declared.names))
     columns = []
     with task_starter(pa.cpu_count() if data.nbytes >= _SIDE_BY_SIDE_BYTES_MIN else 0) as start:
         pending = []
         for field, stored_field in zip(declared, stored, strict=True) if not problems else ():
-            pending.append(start(partial(_conformed, data, field, stored_field, key, first)))
+            pending.append(start(partial(_conform_column, data, field, stored_field, key, first)))
         for result in pending:
             try:
                 columns.append(result())
@@ -82,25 +82,27 @@ def conform(
     return pa.table(columns, schema=stored)
 
 
-def _hint(given: Sequence[str], declared: pa.Schema, key: Sequence[str]) -> str:
+def _hint(data_names: Sequence[str], declared: pa.Schema, key: Sequence[str]) -> str:
     """Return the columns of the table, after a way to write rows that lack columns."""
     columns = ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in declared)
     text = f"the table's columns are: {columns}"
-    names = frozenset(given)
+    names = frozenset(data_names)
     if key and names.issuperset(key) and names < frozenset(declared.names):
         return f"upsert with partial=True writes only the columns that are given; {text}"
     return text
 
 
-def _conformed(
-    data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], first: int | None
+def _conform_column(
+    data: pa.Table, field: pa.Field, stored_field: pa.Field, key: Sequence[str], first: int | None
 ) -> pa.ChunkedArray:
     """Convert one column. Raises Invalid for the first row that does not fit."""
-    column = _stored(data, field, kept, key, first)
-    _require(column, kept, first)
-    if not requires(kept.type):
+    column = _convert_column(data, field, stored_field, key, first)
+    _require(column, stored_field, first)
+    if not requires(stored_field.type):
         return column
-    return pa.chunked_array([filled(chunk, kept.type) for chunk in column.chunks], kept.type)
+    return pa.chunked_array(
+        [fill_required(chunk, stored_field.type) for chunk in column.chunks], stored_field.type
+    )
 
 
 def refuse_repeated(names: Sequence[str]) -> None:
@@ -109,13 +111,13 @@ def refuse_repeated(names: Sequence[str]) -> None:
         raise Invalid(f"repeated column names: {sorted({n for n in names if names.count(n) > 1})}")
 
 
-def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
-    given_set, known_set = frozenset(given), frozenset(known)
-    missing = [name for name in known if name not in given_set]
-    unknown = [name for name in given if name not in known_set]
+def _name_problems(data_names: Sequence[str], table_names: Sequence[str]) -> Iterator[str]:
+    data_set, table_set = frozenset(data_names), frozenset(table_names)
+    missing = [name for name in table_names if name not in data_set]
+    unknown = [name for name in data_names if name not in table_set]
     for names, candidates, problem in (
         (missing, unknown, "is missing"),
-        (unknown, missing or known, "is not in the table"),
+        (unknown, missing or table_names, "is not in the table"),
     ):
         for name in names:
             matches = difflib.get_close_matches(name, candidates, n=1)
@@ -124,8 +126,12 @@ def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
             )
 
 
-def _stored(
-    data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int | None
+def _convert_column(
+    data: pa.Table,
+    field: pa.Field,
+    stored_field: pa.Field,
+    key: Sequence[str],
+    first_row: int | None,
 ) -> pa.ChunkedArray:
     """Convert the values of one column to its stored type.
 
@@ -142,26 +148,26 @@ def _stored(
     def store(chunk: pa.Array) -> pa.Array:
         if not _is_number(column.type):
             chunk.validate(full=True)
-        return convert(convert(chunk, target), kept.type)
+        return convert(convert(chunk, target), stored_field.type)
 
     chunks, first = [], 0
     for chunk in column.chunks:
         try:
             chunks.append(store(chunk))
         except (ValueError, TypeError, pa.ArrowException):
-            if unfit := _refused(chunk.slice(0, 0), store):
+            if unfit := _refusal(chunk.slice(0, 0), store):
                 raise Invalid(
                     f"{mismatch}: {unfit}; cast the column, or write it under another name"
                 ) from None
             position, reason = _first_misfit(chunk, store)
             row = first + position
-            number = "" if before is None else f" {before + row}"
+            number = "" if first_row is None else f" {first_row + row}"
             raise Invalid(
-                f"{mismatch}: row{number}{_called(data, key, row)} has {_shown(chunk, position)}:"
-                f" {reason}"
+                f"{mismatch}: row{number}{_key_text(data, key, row)} has"
+                f" {_value_text(chunk, position)}: {reason}"
             ) from None
         first += len(chunk)
-    return pa.chunked_array(chunks, kept.type)
+    return pa.chunked_array(chunks, stored_field.type)
 
 
 def _is_number(type: pa.DataType) -> bool:
@@ -176,15 +182,15 @@ def _first_misfit(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> tup
     start, stop, reason = 0, len(chunk), ""
     while stop - start > 1:
         middle = (start + stop) // 2
-        if _refused(chunk.slice(start, middle - start), store) is None:
+        if _refusal(chunk.slice(start, middle - start), store) is None:
             start = middle
         else:
             stop = middle
-    reason = _refused(chunk.slice(start, 1), store) or "it does not fit"
+    reason = _refusal(chunk.slice(start, 1), store) or "it does not fit"
     return start, reason
 
 
-def _refused(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> str | None:
+def _refusal(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> str | None:
     try:
         store(chunk)
     except (ValueError, TypeError, pa.ArrowException) as error:
@@ -192,14 +198,14 @@ def _refused(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> str | No
     return None
 
 
-def _called(data: pa.Table, key: Sequence[str], row: int) -> str:
+def _key_text(data: pa.Table, key: Sequence[str], row: int) -> str:
     """Return the key of a row in parentheses, or "" if the data does not have it."""
     if not key or not all(name in data.column_names for name in key):
         return ""
-    return " (" + ", ".join(f"{name}={_shown(data[name], row)}" for name in key) + ")"
+    return " (" + ", ".join(f"{name}={_value_text(data[name], row)}" for name in key) + ")"
 
 
-def _shown(column: pa.Array | pa.ChunkedArray, row: int) -> str:
+def _value_text(column: pa.Array | pa.ChunkedArray, row: int) -> str:
     try:
         text = repr(column[row].as_py())
     except (ValueError, OverflowError, ImportError, pa.ArrowException):

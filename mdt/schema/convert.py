@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.decimals import as_floating
-from mdt.schema.nested import fields_of, lengths, nulls, parts_of, put_together
+from mdt.schema.nested import fields_of, lengths, nulls, parts_of, rebuild
 
 _INT64_DIGITS = 20
 """Digits of the largest 64-bit integer."""
@@ -68,7 +68,7 @@ def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
     if pa.types.is_null(source):
         return pa.nulls(len(array), type)
     if is_encoded(source):
-        return convert(_decoded(array), type)
+        return convert(_decode(array), type)
     if pa.types.is_dictionary(type):
         return _dictionary(convert(array, type.value_type), type)
     if pa.types.is_run_end_encoded(type):
@@ -79,12 +79,12 @@ def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
         return _fixed_size(array, type)
     fields = fields_of(type)
     if not fields:
-        return _exact(array, type)
+        return _cast_exactly(array, type)
     pairs = zip(parts_of(array), fields, strict=True)
-    return put_together(array, [convert(part, field.type) for part, field in pairs], type)
+    return rebuild(array, [convert(part, field.type) for part, field in pairs], type)
 
 
-def _decoded(array: pa.Array) -> pa.Array:
+def _decode(array: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(array.type):
         return pc.run_end_decode(array)
     values = array.dictionary
@@ -108,7 +108,7 @@ def _struct(array: pa.StructArray, type: pa.DataType) -> pa.Array:
     if len(set(names)) != len(names) or set(names) != set(expected):
         raise ValueError(f"the struct has the fields {names}, not {expected}")
     fields = [convert(array.field(names.index(field.name)), field.type) for field in type]
-    return put_together(array, fields, type)
+    return rebuild(array, fields, type)
 
 
 def _fixed_size(array: pa.Array, type: pa.DataType) -> pa.Array:
@@ -130,7 +130,7 @@ def _is_view(type: pa.DataType) -> bool:
     return bool(pa.types.is_string_view(type) or pa.types.is_binary_view(type))
 
 
-def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
+def _cast_exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Cast flat values without rounding.
 
     Also casts integers that pyarrow refuses because the widest value of their type would not fit.
@@ -166,17 +166,17 @@ def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
         raise ValueError(f"{type} holds only integers from {-exact:,} to {exact:,}") from error
 
 
-def _require_equal(array: pa.Array, found: pa.Array) -> None:
-    back = _cast(found, array.type)
+def _require_equal(array: pa.Array, converted: pa.Array) -> None:
+    back = _cast(converted, array.type)
     if pa.types.is_floating(array.type):
         equal = pc.or_(pc.equal(array, back), pc.and_(pc.is_nan(array), pc.is_nan(back)))
     else:
         equal = pc.equal(array, back)
     if not pc.all(equal).as_py() and len(equal) > equal.null_count:
-        raise ValueError(f"{array.type} would be rounded to {found.type}")
+        raise ValueError(f"{array.type} would be rounded to {converted.type}")
 
 
-def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
+def fill_required(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Return a stored array with values in the required fields of null structs.
 
     Arrow leaves these values undefined, but Parquet's writer refuses nulls in them. ``type`` has
@@ -186,23 +186,25 @@ def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
         return array
     pairs = zip(parts_of(array), fields_of(type), strict=True)
     if pa.types.is_struct(type):
-        return put_together(array, [_field_filled(*pair) for pair in pairs], type)
-    return put_together(array, [filled(part, field.type) for part, field in pairs], type)
+        return rebuild(array, [_fill_field(*pair) for pair in pairs], type)
+    return rebuild(array, [fill_required(part, field.type) for part, field in pairs], type)
 
 
-def _field_filled(array: pa.Array, field: pa.Field) -> pa.Array:
-    array = filled(array, field.type)
+def _fill_field(array: pa.Array, field: pa.Field) -> pa.Array:
+    array = fill_required(array, field.type)
     if field.nullable or not array.null_count:
         return array
     rows = np.where(np.asarray(array.is_null()), len(array), np.arange(len(array)))
-    return pa.concat_arrays([array, pa.array([_some(field.type)], field.type)]).take(pa.array(rows))
+    return pa.concat_arrays([array, pa.array([_any_value(field.type)], field.type)]).take(
+        pa.array(rows)
+    )
 
 
-def _some(type: pa.DataType) -> object:
+def _any_value(type: pa.DataType) -> object:
     """Return an arbitrary value of a stored type, for ``pa.array``."""
     kinds = pa.types
     if kinds.is_struct(type):
-        return {field.name: _some(field.type) for field in type}
+        return {field.name: _any_value(field.type) for field in type}
     if kinds.is_list(type) or kinds.is_map(type):
         return []
     if kinds.is_string(type):

@@ -1,9 +1,9 @@
 """Mapping between declared column types and the types of Hudi's files.
 
-*Stored* types are those that Spark, hudi-rs and mdt read back alike (:func:`stored`). Filters,
-statistics, indexes, keys and services use only these. *Declared* types are accepted by writes
-(:mod:`mdt.write.normalize`) and returned by scans (:class:`Restoration`). The mapping preserves
-order, so a range of stored values is also a range of declared values.
+*Stored* types are those that Spark, hudi-rs and mdt read back alike (:func:`stored_schema`).
+Filters, statistics, indexes, keys and services use only these. *Declared* types are accepted by
+writes (:mod:`mdt.write.normalize`) and returned by scans (:class:`Restoration`). The mapping
+preserves order, so a range of stored values is also a range of declared values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mdt.schema.nested import fields_of, is_list, with_fields
 
 _RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
 """Reserved name prefixes and their owners."""
-_OF_CHANGES = frozenset(("_change", "_seq", "_instant"))
+_CHANGE_COLUMNS = frozenset(("_change", "_seq", "_instant"))
 """Columns added to changes (:mod:`mdt.changes`); compared without case."""
 _SHOWN_CHARACTERS_MAX = 80
 DEPTH_MAX = 50
@@ -59,9 +59,9 @@ _STORED: dict[pa.DataType, pa.DataType] = {
     pa.timestamp("ns"): pa.timestamp("us", "UTC"),
 }
 
-_AS_THEY_ARE: Mapping[pa.DataType, pa.DataType] = MappingProxyType({})
+_NO_REPLACEMENTS: Mapping[pa.DataType, pa.DataType] = MappingProxyType({})
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-_INSTEAD = (
+_REMEDIES = (
     (pa.types.is_null, "cast it to the type that its values will have"),
     (
         pa.types.is_decimal,
@@ -75,7 +75,7 @@ _INSTEAD = (
 )
 
 
-def stored(schema: pa.Schema) -> pa.Schema:
+def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return ``schema`` with the types of data files, as in the table below.
 
     Names and nullability are kept, metadata is dropped.
@@ -99,7 +99,7 @@ def stored(schema: pa.Schema) -> pa.Schema:
     that contain control characters, or that differ only in case or Unicode form. Two fields must
     not share a path or a name in Hudi's files (:func:`mdt.schema.names.avro_name`).
 
-    >>> stored(
+    >>> stored_schema(
     ...     pa.schema(
     ...         {
     ...             "n": pa.uint8(),
@@ -111,7 +111,7 @@ def stored(schema: pa.Schema) -> pa.Schema:
     n: int32
     at: timestamp[ms, tz=UTC]
     city: string
-    >>> stored(pa.schema({"n": pa.null()}))
+    >>> stored_schema(pa.schema({"n": pa.null()}))
     Traceback (most recent call last):
         ...
     mdt.errors.Invalid: column 'n' has the type null, which a Hudi table cannot hold
@@ -126,7 +126,7 @@ def stored(schema: pa.Schema) -> pa.Schema:
                     f"column {name!r}: names that begin with {prefix} are reserved for {owner}",
                     hint="rename it",
                 )
-        if lowered in _OF_CHANGES:
+        if lowered in _CHANGE_COLUMNS:
             raise Invalid(
                 f"the column name {name!r} is reserved for changes of rows",
                 hint="rename it",
@@ -141,27 +141,27 @@ def _field(field: pa.Field, name: str, path: str, depth: int) -> pa.Field:
     return pa.field(name, _type(field.type, path, depth), field.nullable)
 
 
-def _check_names(given: Sequence[str], where: str) -> None:
+def _check_names(field_names: Sequence[str], prefix: str) -> None:
     by_folded: dict[str, str] = {}
     in_files: dict[str, str] = {}
-    for name in given:
+    for name in field_names:
         if why := names.refusal(name):
             raise Invalid(
-                f"the column name {where}{name[:_SHOWN_CHARACTERS_MAX]!r} {why}", hint="rename it"
+                f"the column name {prefix}{name[:_SHOWN_CHARACTERS_MAX]!r} {why}", hint="rename it"
             )
-        folded, avro = names.folded(name), names.avro_name(name)
+        folded, avro = names.fold_name(name), names.avro_name(name)
         previous = by_folded.get(folded)
         if previous is not None:
             raise Invalid(
-                f"columns {where}{previous!r} and {where}{name!r} have the same name, ignoring"
+                f"columns {prefix}{previous!r} and {prefix}{name!r} have the same name, ignoring"
                 " case",
                 hint="rename one of them",
             )
         previous = in_files.get(avro.lower())
         if previous is not None:
             raise Invalid(
-                f"columns {where}{previous!r} and {where}{name!r} would both be {avro!r} in Hudi's"
-                " files",
+                f"columns {prefix}{previous!r} and {prefix}{name!r} would both be {avro!r} in"
+                " Hudi's files",
                 hint="rename one of them",
             )
         by_folded[folded] = in_files[avro.lower()] = name
@@ -173,12 +173,12 @@ def _refuse_same_paths(schema: pa.Schema) -> None:
     """
     folded_paths: set[str] = set()
     for path in names.paths(schema):
-        if names.folded(path) in folded_paths:
+        if names.fold_name(path) in folded_paths:
             raise Invalid(
                 f"two columns or fields of structs have the path {path!r}",
                 hint="rename one of them",
             )
-        folded_paths.add(names.folded(path))
+        folded_paths.add(names.fold_name(path))
 
 
 def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:
@@ -222,13 +222,13 @@ def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
         _check_names([field.name for field in type], f"{path}.")
         return pa.struct([_field(f, f.name, f"{path}.{f.name}", depth + 1) for f in type])
     hint = next(
-        (hint for kind, hint in _INSTEAD if kind(type)), "cast it to a type that Avro supports"
+        (hint for kind, hint in _REMEDIES if kind(type)), "cast it to a type that Avro supports"
     )
     raise Invalid(f"column {path!r} has the type {type}, which a Hudi table cannot hold", hint=hint)
 
 
 def plain(
-    type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _AS_THEY_ARE
+    type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _NO_REPLACEMENTS
 ) -> pa.DataType:
     """Return ``type`` without dictionary and run-end encoding at any depth: the type of its values.
 
@@ -240,12 +240,12 @@ def plain(
     return with_fields(instead.get(type, type), fields)
 
 
-def movable(type: pa.DataType) -> pa.DataType:
+def without_views(type: pa.DataType) -> pa.DataType:
     """Return the plain ``type`` without views, because pyarrow cannot take rows of views."""
     return plain(type, _WITHOUT_VIEWS)
 
 
-def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
+def with_local_timestamps(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
     """Return the ``stored`` columns, with timestamps declared without time zone left without one.
 
     Spark reads these columns as local timestamps.
@@ -256,14 +256,14 @@ def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
 def _local_fields(declared: Iterable[pa.Field], stored: Iterable[pa.Field]) -> list[pa.Field]:
     pairs = zip(declared, stored, strict=True)
     return [
-        stored_field.with_type(_local(declared_field.type, stored_field.type))
+        stored_field.with_type(_local_type(declared_field.type, stored_field.type))
         for declared_field, stored_field in pairs
     ]
 
 
-def _local(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
+def _local_type(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
     if is_encoded(declared):
-        return _local(declared.value_type, stored)
+        return _local_type(declared.value_type, stored)
     if pa.types.is_timestamp(declared):
         if declared.tz is None:
             return pa.timestamp(stored.unit)
@@ -284,14 +284,14 @@ class Restoration:
     columns: tuple[int, ...]
 
     @classmethod
-    def of(cls, declared: pa.Schema, stored: pa.Schema) -> Restoration:
+    def from_schemas(cls, declared: pa.Schema, stored: pa.Schema) -> Restoration:
         """Return the conversion from ``stored`` to ``declared`` columns of the same names."""
         if declared.equals(stored, check_metadata=True):
             return cls(declared, ())
         pairs = enumerate(zip(declared, stored, strict=True))
         return cls(declared, tuple(i for i, (a, b) in pairs if not is_same(a.type, b.type)))
 
-    def restored(self, table: pa.Table) -> pa.Table:
+    def restore(self, table: pa.Table) -> pa.Table:
         """Return the stored ``table`` with declared types.
 
         Schema metadata and nullability left by file readers are dropped. O(rows) for columns that
@@ -299,7 +299,7 @@ class Restoration:
 
         >>> declared = pa.schema({"n": pa.uint8(), "city": pa.string()})
         >>> rows = pa.table({"n": pa.array([7], pa.int32()), "city": ["Oslo"]})
-        >>> Restoration.of(declared, rows.schema).restored(rows).schema.types
+        >>> Restoration.from_schemas(declared, rows.schema).restore(rows).schema.types
         [DataType(uint8), DataType(string)]
         """
         if not self.columns and table.schema.equals(self.schema, check_metadata=True):

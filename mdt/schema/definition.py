@@ -177,7 +177,7 @@ class TableDefinition:
             return self.versions[-1]
         return self._unaltered or versions.first_version(self.schema, self.declared)
 
-    def altered(self, version: SchemaVersion) -> TableDefinition:
+    def with_version(self, version: SchemaVersion) -> TableDefinition:
         """Return the definition with a newer version of the schema.
 
         Raises ValueError if the version cannot follow the current one.
@@ -191,7 +191,7 @@ class TableDefinition:
 
         Raises ValueError if one of them does not exist or is the current version.
         """
-        return replace(self, versions=versions.without(self.versions, ended))
+        return replace(self, versions=versions.remove_versions(self.versions, ended))
 
     def with_options(self, changes: Mapping[str, str | None]) -> TableDefinition:
         """Return the definition with changed options; None resets an option to its default.
@@ -221,7 +221,7 @@ class TableDefinition:
             return path
         return versions.statistics_names(self.versions)[-1].get(path, path)
 
-    def statistics_ended(self, states: Iterable[int] = ()) -> frozenset[str]:
+    def unused_statistics(self, states: Iterable[int] = ()) -> frozenset[str]:
         """Return the statistics names that neither the current schema nor these commits use.
 
         ``states`` are the seqs of older states that must stay readable.
@@ -315,7 +315,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     return definition
 
 
-def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
+def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
     """Raise ValueError unless a parsed definition is consistent and ``value`` is well typed."""
     for name in ("table_id", "name", "table_type", "key_index", "scope", "schema"):
         _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is not text")
@@ -331,27 +331,28 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
             f"{name} contains a value that is not text",
         )
     _require(
-        len(set(found.schema.names)) == len(found.schema.names) > 0,
+        len(set(definition.schema.names)) == len(definition.schema.names) > 0,
         "the schema has no columns or repeated column names",
     )
     _require(
-        bool(found.key) and all(name in found.schema.names for name in found.fixed),
+        bool(definition.key) and all(name in definition.schema.names for name in definition.fixed),
         "the schema lacks a key, partition or ordering column",
     )
     _require(
-        found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"unknown table type {found.table_type}"
+        definition.table_type in (COPY_ON_WRITE, MERGE_ON_READ),
+        f"unknown table type {definition.table_type}",
     )
-    _require(found.scope in ("partition", "table"), f"unknown scope {found.scope}")
+    _require(definition.scope in ("partition", "table"), f"unknown scope {definition.scope}")
     _require(type(value["hudi_version"]) is int, "the Hudi table version is not an integer")
-    parse_options(found.options)
-    for spec in (found.key_index, *found.indexes):
+    parse_options(definition.options)
+    for spec in (definition.key_index, *definition.indexes):
         parse_spec(spec)
-    if found.versions:
-        newest = found.versions[-1]
-        is_current = (newest.schema, newest.declared) == (found.schema, found.declared)
-        is_first = found.versions[0].since == 0 or found.versions[0].given > 0
+    if definition.versions:
+        newest = definition.versions[-1]
+        is_current = (newest.schema, newest.declared) == (definition.schema, definition.declared)
+        is_first = definition.versions[0].since == 0 or definition.versions[0].given > 0
         _require(is_current and is_first, "the last schema version differs from the schema")
-        check_succession(found.versions, found.fixed)
+        check_succession(definition.versions, definition.fixed)
 
 
 def _require(holds: bool, message: str) -> None:

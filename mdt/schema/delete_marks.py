@@ -14,7 +14,7 @@ from mdt.errors import Invalid
 IS_DELETED = "_hoodie_is_deleted"
 
 
-def without_marks(data: pa.Table) -> tuple[pa.Table, BoolArray | None]:
+def split_delete_marks(data: pa.Table) -> tuple[pa.Table, BoolArray | None]:
     """Split the delete column from ``data``: return (data without it, marked rows).
 
     Marked rows are bool[n], or None if no row is marked. Raises Invalid if the column is not

@@ -12,53 +12,55 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.errors import Invalid
-from mdt.schema.alter import Alteration, may_widen, quoted
+from mdt.schema.alter import Alteration, may_widen, quote
 from mdt.schema.convert import is_encoded
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import to_table
-from mdt.schema.nested import fields_of, is_list, parts_of, put_together, with_fields
+from mdt.schema.nested import fields_of, is_list, parts_of, rebuild, with_fields
 
 _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 """Attributes of array-like data, which has types of its own."""
 
 
-def typed(data: Any, known: pa.Schema | None) -> pa.Table:
-    """Return ``data`` as an Arrow table, with Python values typed by the columns ``known``.
+def to_typed_table(data: Any, schema: pa.Schema | None) -> pa.Table:
+    """Return ``data`` as an Arrow table, with Python values typed by the columns ``schema``.
 
-    Fields that ``known`` lacks are kept. Raises Invalid as :func:`mdt.schema.input.to_table` does.
+    Fields that ``schema`` lacks are kept. Raises Invalid as :func:`mdt.schema.input.to_table` does.
     """
     if (
-        known is None
+        schema is None
         or any(hasattr(data, name) for name in _ARRAYS)
         or not isinstance(data, Iterable)
     ):
-        return to_table(data, known)
+        return to_table(data, schema)
     data = data if isinstance(data, Mapping) else list(data)
     try:
         types = {field.name: field.type for field in to_table(data).schema}
     except Invalid:  # mixed types, which may still fit the known columns
-        return to_table(data, known)
+        return to_table(data, schema)
     fields = [
-        field.with_type(_with_more(plain(field.type), types.get(field.name, field.type)))
-        for field in known
+        field.with_type(_with_added_fields(plain(field.type), types.get(field.name, field.type)))
+        for field in schema
     ]
     return to_table(data, pa.schema(fields))
 
 
-def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
-    """Return the type ``known`` with the additional struct fields of ``given``."""
-    if pa.types.is_struct(known) and pa.types.is_struct(given):
-        added = {field.name: field for field in given}
-        fields = [f.with_type(_with_more(f.type, added.pop(f.name, f).type)) for f in known]
+def _with_added_fields(type: pa.DataType, data_type: pa.DataType) -> pa.DataType:
+    """Return the type ``type`` with the additional struct fields of ``data_type``."""
+    if pa.types.is_struct(type) and pa.types.is_struct(data_type):
+        added = {field.name: field for field in data_type}
+        fields = [f.with_type(_with_added_fields(f.type, added.pop(f.name, f).type)) for f in type]
         return pa.struct(
             [*fields, *(field for field in added.values() if not pa.types.is_null(field.type))]
         )
-    if is_list(known) and is_list(given):
-        element = known.value_field.with_type(_with_more(known.value_type, given.value_type))
-        return with_fields(known, [element])
-    return known
+    if is_list(type) and is_list(data_type):
+        element = type.value_field.with_type(
+            _with_added_fields(type.value_type, data_type.value_type)
+        )
+        return with_fields(type, [element])
+    return type
 
 
 def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
@@ -73,9 +75,9 @@ def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
     for column in data:
         if column.name not in declared:
             if not pa.types.is_null(column.type) and column.name != IS_DELETED:
-                add[quoted(column.name)] = _nullable(column)
+                add[quote(column.name)] = _nullable(column)
         elif column.name not in definition.fixed:
-            for path, field in _differences(column, declared[column.name], quoted(column.name)):
+            for path, field in _differences(column, declared[column.name], quote(column.name)):
                 if field.name:
                     add[path] = _nullable(field)
                 else:
@@ -87,16 +89,18 @@ def _nullable(field: pa.Field) -> pa.Field:
     return field.with_nullable(True).remove_metadata()
 
 
-def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[str, pa.Field]]:
-    """Yield (path, field) for every difference between ``given`` and ``known``.
+def _differences(
+    data_field: pa.Field, table_field: pa.Field, path: str
+) -> Iterator[tuple[str, pa.Field]]:
+    """Yield (path, field) for every difference between ``data_field`` and ``table_field``.
 
     An added field keeps its name. A wider type is yielded as a field with an empty name.
     """
-    type, known_type = given.type, known.type
+    type, known_type = data_field.type, table_field.type
     if pa.types.is_struct(type) and pa.types.is_struct(known_type):
         inside = {field.name: field for field in known_type}
         for field in type:
-            below = f"{path}.{quoted(field.name)}"
+            below = f"{path}.{quote(field.name)}"
             if field.name in inside:
                 yield from _differences(field, inside[field.name], below)
             elif not pa.types.is_null(field.type):
@@ -115,7 +119,7 @@ def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[
             yield path, pa.field("", type)
 
 
-def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
+def add_missing_columns(data: pa.Table, definition: TableDefinition) -> pa.Table:
     """Return ``data`` with null in the columns and struct fields that only the table has.
 
     Unknown columns of type null are dropped.
@@ -126,7 +130,7 @@ def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
         if field.name in declared:
             chunks = column.chunks or [pa.nulls(0, column.type)]
             columns[field.name] = pa.chunked_array(
-                [_completed(chunk, declared[field.name].type) for chunk in chunks]
+                [_add_missing_fields(chunk, declared[field.name].type) for chunk in chunks]
             )
         elif not pa.types.is_null(field.type):
             columns[field.name] = column
@@ -136,39 +140,39 @@ def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
     return pa.table(columns)
 
 
-def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) -> Iterator[pa.Table]:
-    """Yield ``pieces`` completed as by :func:`completed`.
+def complete_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) -> Iterator[pa.Table]:
+    """Yield ``pieces`` completed as by :func:`add_missing_columns`.
 
     The first piece has all columns. Later pieces have only the columns that they brought.
     """
-    yield completed(next(pieces), definition)
+    yield add_missing_columns(next(pieces), definition)
     for piece in pieces:
-        complete = completed(piece, definition)
+        complete = add_missing_columns(piece, definition)
         yield complete.select(
             [name for name in complete.column_names if name in piece.column_names]
         )
 
 
-def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:
-    """Return a nested array with null in the fields that only ``known`` has."""
+def _add_missing_fields(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return a nested array with null in the fields that only ``target`` has."""
     type = array.type
-    if pa.types.is_struct(type) and pa.types.is_struct(known):
-        known_types = {field.name: field.type for field in known}
+    if pa.types.is_struct(type) and pa.types.is_struct(target):
+        known_types = {field.name: field.type for field in target}
         parts = {
-            field.name: _completed(part, known_types.get(field.name, field.type))
+            field.name: _add_missing_fields(part, known_types.get(field.name, field.type))
             for field, part in zip(type, parts_of(array), strict=True)
         }
         for name in [name for name in known_types if name not in parts]:
             parts[name] = pa.nulls(len(array), plain(known_types[name]))
         fields = [pa.field(name, part.type) for name, part in parts.items()]
-        return put_together(array, list(parts.values()), pa.struct(fields))
-    is_alike = (is_list(type) and is_list(known)) or (
-        pa.types.is_map(type) and pa.types.is_map(known)
+        return rebuild(array, list(parts.values()), pa.struct(fields))
+    is_alike = (is_list(type) and is_list(target)) or (
+        pa.types.is_map(type) and pa.types.is_map(target)
     )
     if not is_alike or not any(field.type.num_fields for field in fields_of(type)):
         return array
-    pairs = zip(parts_of(array), fields_of(known), strict=True)
-    inside = [_completed(part, field.type) for part, field in pairs]
+    pairs = zip(parts_of(array), fields_of(target), strict=True)
+    inside = [_add_missing_fields(part, field.type) for part, field in pairs]
     fields = [f.with_type(part.type) for f, part in zip(fields_of(type), inside, strict=True)]
     kind = type if pa.types.is_map(type) else pa.list_(type.value_type)
-    return put_together(array, inside, with_fields(kind, fields))
+    return rebuild(array, inside, with_fields(kind, fields))

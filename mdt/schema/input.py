@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from mdt.arguments import own_spelling
 from mdt.errors import Invalid
-from mdt.schema.calendars import require_one_calendar
+from mdt.schema.calendars import require_gregorian
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import plain
-from mdt.schema.lossy_casts import CUT, first_cut
+from mdt.schema.lossy_casts import TRUNCATED, first_truncated
 from mdt.schema.nested import is_list
 
 _PANDAS_INDEX = "__index_level_"
-_TAKEN = (
+_ACCEPTED = (
     "use a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of"
     " tables or batches, a list of dicts, a dict of columns, a pandas, polars or duckdb object, or"
     " a Spark DataFrame"
@@ -54,39 +54,41 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     >>> to_table({"n": [1]}, pa.schema({"n": pa.int8()})).schema.types
     [DataType(int8)]
     """
-    return in_own_names(_as_table(data, schema), schema)
+    return rename_to_match(_as_table(data, schema), schema)
 
 
-def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Rename the columns of ``table`` to the matching names of ``schema`` (:func:`own_names`).
+def rename_to_match(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Rename the columns of ``table`` to the matching names of ``schema`` (:func:`match_names`).
 
     Raises Invalid for ambiguous names, and for dates in another calendar
     (:mod:`mdt.schema.calendars`).
     """
-    require_one_calendar(table)
+    require_gregorian(table)
     if schema is None:
         return table
-    names = own_names(table.column_names, schema.names)
+    names = match_names(table.column_names, schema.names)
     if names == table.column_names:
         return table
     return table.rename_columns(names)
 
 
-def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
+def match_names(data_names: Sequence[str], table_names: Sequence[str]) -> list[str]:
     """Return the table's name for each column of the data.
 
     Names match if they differ only in case, unless the data also has the exact name. Raises Invalid
     if the match is ambiguous.
 
-    >>> own_names(["ID", "more"], ["id", "fare"])
+    >>> match_names(["ID", "more"], ["id", "fare"])
     ['id', 'more']
     """
-    known_names = frozenset(known)
-    if known_names.issuperset(given):
-        return list(given)
-    exact = known_names.intersection(given)
-    unmatched = [name for name in known if name not in exact]
-    matches = {name: own_spelling(name, unmatched) for name in given if name not in known_names}
+    known_names = frozenset(table_names)
+    if known_names.issuperset(data_names):
+        return list(data_names)
+    exact = known_names.intersection(data_names)
+    unmatched = [name for name in table_names if name not in exact]
+    matches = {
+        name: own_spelling(name, unmatched) for name in data_names if name not in known_names
+    }
     for column in filter(None, matches.values()):
         candidates = [name for name, match in matches.items() if match == column]
         if len(candidates) > 1:
@@ -95,7 +97,7 @@ def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
                 f" {', '.join(candidates)}",
                 hint=f"rename one of them to {column}",
             )
-    return [matches.get(name) or name for name in given]
+    return [matches.get(name) or name for name in data_names]
 
 
 def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
@@ -119,9 +121,9 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         and not hasattr(data, "__array__")
     ):
         return _of_items(data, schema)
-    hint = _TAKEN
+    hint = _ACCEPTED
     if isinstance(data, str):
-        hint = f"read it first; then {_TAKEN}"
+        hint = f"read it first; then {_ACCEPTED}"
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
 
 
@@ -157,14 +159,14 @@ def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
 def pieces(
     data: Any,
     schema: pa.Schema | None = None,
-    made: Callable[[Any, pa.Schema | None], pa.Table] = to_table,
+    convert_rows: Callable[[Any, pa.Schema | None], pa.Table] = to_table,
 ) -> Iterator[pa.Table] | None:
     """Return an iterator over tables if ``data`` is read in pieces, else None.
 
     Readers and objects with ``__arrow_c_stream__``, datasets, scanners, and generators of tables or
     batches are read in pieces. Small pieces are combined. ``schema`` is as in :func:`to_table`, and
-    ``made`` converts rows that are dicts. The iterator raises Invalid, or the error of the caller's
-    generator.
+    ``convert_rows`` converts rows that are dicts. The iterator raises Invalid, or the error of the
+    caller's generator.
 
     >>> [
     ...     len(table)
@@ -174,14 +176,14 @@ def pieces(
     ... ]
     [3, 1]
     """
-    tables = _pieces(data, schema, made)
+    tables = _pieces(data, schema, convert_rows)
     if tables is None:
         return None
-    return (in_own_names(piece, schema) for piece in tables)
+    return (rename_to_match(piece, schema) for piece in tables)
 
 
 def _pieces(
-    data: Any, schema: pa.Schema | None, made: Callable[[Any, pa.Schema | None], pa.Table]
+    data: Any, schema: pa.Schema | None, convert_rows: Callable[[Any, pa.Schema | None], pa.Table]
 ) -> Iterator[pa.Table] | None:
     if isinstance(data, pa.Table | pa.RecordBatch | Mapping) or _is_of(data, "pandas", "DataFrame"):
         return None
@@ -192,11 +194,11 @@ def _pieces(
     if hasattr(data, "__arrow_c_stream__"):
         return _of_reader(data, lambda: pa.RecordBatchReader.from_stream(data))
     if isinstance(data, Iterator):
-        return _gathered(_of_iterator(data, schema, made))
+        return _combine_small(_of_iterator(data, schema, convert_rows))
     return None
 
 
-def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _combine_small(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Combine small neighbouring pieces with the same columns.
 
     Each piece takes some kilobytes of memory, however few rows it has.
@@ -206,17 +208,17 @@ def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         is_small = piece.nbytes < _SMALL_BYTES
         fits = is_small and len(small) < _TOGETHER_MAX
         if small and not (fits and piece.schema.equals(small[0].schema, check_metadata=True)):
-            yield _as_one(small)
+            yield _concatenate(small)
             small = []
         if is_small:
             small.append(piece)
         else:
             yield piece
     if small:
-        yield _as_one(small)
+        yield _concatenate(small)
 
 
-def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
+def _concatenate(tables: Sequence[pa.Table]) -> pa.Table:
     """Concatenate tables with the same columns.
 
     Chunks are combined unless their dictionaries are too large for one.
@@ -230,7 +232,7 @@ def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
         return combined
 
 
-def tells_columns(data: Any) -> bool:
+def has_fixed_columns(data: Any) -> bool:
     """Return True if the first piece of ``data`` has all columns.
 
     Pieces of a generator may have different columns.
@@ -238,13 +240,13 @@ def tells_columns(data: Any) -> bool:
     return not isinstance(data, Iterator) or hasattr(data, "__arrow_c_stream__")
 
 
-def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[pa.Table]:
+def _of_reader(data: Any, open_reader: Callable[[], pa.RecordBatchReader]) -> Iterator[pa.Table]:
     try:
-        reader = made()
+        reader = open_reader()
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _no_table(data, error) from error
+        raise _table_error(data, error) from error
     yield without_rows(reader.schema)
-    yield from _gathered(_batches(data, reader))
+    yield from _combine_small(_batches(data, reader))
 
 
 def _batches(data: Any, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -262,7 +264,9 @@ def _batches(data: Any, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 def _of_iterator(
-    data: Iterator[Any], schema: pa.Schema | None, made: Callable[[Any, pa.Schema | None], pa.Table]
+    data: Iterator[Any],
+    schema: pa.Schema | None,
+    convert_rows: Callable[[Any, pa.Schema | None], pa.Table],
 ) -> Iterator[pa.Table]:
     """Yield tables and batches as they come.
 
@@ -270,7 +274,7 @@ def _of_iterator(
     """
     first = list(islice(data, 1))
     if not first or isinstance(first[0], Mapping):
-        yield made([*first, *data], schema)
+        yield convert_rows([*first, *data], schema)
         return
     for item in chain(first, data):
         _require_table(data, item)
@@ -310,12 +314,12 @@ def _checked(data: Any, read: Any) -> pa.Table:
     try:
         table = read()
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _no_table(data, error) from error
+        raise _table_error(data, error) from error
     assert isinstance(table, pa.Table), "pyarrow makes tables of streams"
     return table
 
 
-def _no_table(data: Any, error: Exception) -> Invalid:
+def _table_error(data: Any, error: Exception) -> Invalid:
     return Invalid(
         f"data of type {type(data).__name__} is not a table: {error}",
         hint="use one type for each column",
@@ -340,7 +344,7 @@ def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
         return _of_rows(items, schema)
     for item in items:
         _require_table(data, item)
-    return joined([to_table(item) for item in items])
+    return concatenate([to_table(item) for item in items])
 
 
 def _require_table(data: Any, item: Any) -> None:
@@ -351,11 +355,11 @@ def _require_table(data: Any, item: Any) -> None:
         raise Invalid(
             f"data of type {type(data).__name__} with an item of type {type(item).__name__} cannot"
             " be written",
-            hint=_TAKEN,
+            hint=_ACCEPTED,
         )
 
 
-def joined(tables: Sequence[pa.Table]) -> pa.Table:
+def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
     """Concatenate tables, at least one. Missing columns become null.
 
     Raises Invalid if column types do not match.
@@ -373,23 +377,26 @@ def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.
     """Convert rows to columns. Missing values are null."""
     names = dict.fromkeys(name for row in rows for name in row)
     _require_text(names)
-    table_names = _own_by_name(names, schema)
+    table_names = _table_names(names, schema)
     return _table(
-        {name: _typed(table_names[name], [row.get(name) for row in rows], schema) for name in names}
+        {
+            name: _to_array(table_names[name], [row.get(name) for row in rows], schema)
+            for name in names
+        }
     )
 
 
-def _own_by_name(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
+def _table_names(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
     """Return each name -> name of the expected column."""
     given_names = table_names = list(names)
     if schema is not None:
-        table_names = own_names(given_names, schema.names)
+        table_names = match_names(given_names, schema.names)
     return dict(zip(given_names, table_names, strict=True))
 
 
 def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Table:
     _require_text(columns)
-    table_names = _own_by_name(columns, schema)
+    table_names = _table_names(columns, schema)
     arrays = {}
     for name, values in columns.items():
         # A zero-dimensional numpy array is a scalar, although its class is iterable.
@@ -406,7 +413,7 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
         if not isinstance(values, pa.Array | pa.ChunkedArray):
             if not hasattr(values, "__array__"):
                 values = list(values)
-            values = _typed(table_names[name], values, schema)
+            values = _to_array(table_names[name], values, schema)
         arrays[name] = values
     return _table(arrays)
 
@@ -438,7 +445,7 @@ UnicodeEncodeError, a ValueError.
 """
 
 
-def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
+def _to_array(name: str, values: Any, schema: pa.Schema | None) -> Any:
     """Convert Python values to an array of the expected type.
 
     Falls back to their own type, which may be cast later.
@@ -446,10 +453,10 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
     type = None
     if schema is not None and name in schema.names:
         type = plain(schema.field(name).type)
-    if type is not None and not _says_more(type, values):
-        cut = first_cut(_objects(values, type), type)
+    if type is not None and not _hides_type(type, values):
+        cut = first_truncated(_objects(values, type), type)
         if cut is not None and not _is_number(type):
-            raise _no_value(name, values, cut, type, CUT)
+            raise _value_error(name, values, cut, type, TRUNCATED)
         try:
             if cut is None:
                 return pa.array(values, type)
@@ -461,10 +468,12 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
         row, reason = 0, str(error)
         if isinstance(values, list):
             row, reason = _first_misfit(values, type)
-        raise _no_value(name, values, row, type, reason) from error
+        raise _value_error(name, values, row, type, reason) from error
 
 
-def _no_value(name: str, values: Any, row: int, type: pa.DataType | None, reason: str) -> Invalid:
+def _value_error(
+    name: str, values: Any, row: int, type: pa.DataType | None, reason: str
+) -> Invalid:
     text = repr(list(values)[row])[:_SHOWN_CHARACTERS_MAX]
     expected = type or "value of the column"
     return Invalid(
@@ -494,7 +503,7 @@ def _is_number(type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type) or pa.types.is_floating(type))
 
 
-def _says_more(type: pa.DataType, values: Any) -> bool:
+def _hides_type(type: pa.DataType, values: Any) -> bool:
     """Return True if the values carry type information that a conversion to ``type`` would hide.
 
     Examples are a time zone, booleans among numbers, and the dtype of an array.
@@ -523,18 +532,18 @@ def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str
     start, stop = 0, len(values)
     while stop - start > 1:
         middle = (start + stop) // 2
-        if _refused(values[:middle], type) is None:
+        if _refusal(values[:middle], type) is None:
             start = middle
         else:
             stop = middle
-    return start, _refused(values[:stop], type) or "values of different types"
+    return start, _refusal(values[:stop], type) or "values of different types"
 
 
-def _refused(values: list[Any], type: pa.DataType | None) -> str | None:
+def _refusal(values: list[Any], type: pa.DataType | None) -> str | None:
     try:
         pa.array(values, type)
     except _UNFIT as error:
         return str(error).splitlines()[0]
-    if type is None or first_cut(values, type) is None:
+    if type is None or first_truncated(values, type) is None:
         return None
-    return CUT
+    return TRUNCATED

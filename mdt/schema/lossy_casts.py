@@ -24,35 +24,35 @@ _INFINITE_FROM = {16: 65520.0, 32: float((2 - 2**-24) * 2.0**127)}
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
-CUT = "the conversion would change it"
+TRUNCATED = "the conversion would change it"
 """Reason given for a truncated value."""
 
 
-def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+def exact_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """Convert Python values to an array.
 
     Raises ValueError, TypeError or OverflowError if a value has the wrong type or would be
     truncated.
 
-    >>> whole_array([2.0], pa.int64()).to_pylist()
+    >>> exact_array([2.0], pa.int64()).to_pylist()
     [2]
     """
     array = pa.array(values, type)
-    cut = first_cut(values, type)
+    cut = first_truncated(values, type)
     if cut is not None:
-        raise ValueError(CUT)
+        raise ValueError(TRUNCATED)
     return array
 
 
-def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
+def first_truncated(values: Iterable[Any], type: pa.DataType) -> int | None:
     """Return the position of the first value that an array of ``type`` would truncate, or None.
     O(n).
 
     Values of another kind are ignored, because pyarrow refuses them.
 
     >>> (
-    ...     first_cut([1, 2.0, 2.5], pa.int64()),
-    ...     first_cut([{"a": 1}, {"b": 2}], pa.struct({"a": pa.int8()})),
+    ...     first_truncated([1, 2.0, 2.5], pa.int64()),
+    ...     first_truncated([{"a": 1}, {"b": 2}], pa.struct({"a": pa.int8()})),
     ... )
     (2, 1)
     """
@@ -61,7 +61,7 @@ def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
         return None
     if not isinstance(values, Sequence):
         values = list(values)
-    if set(map(_class, values)) <= _whole_classes(type):
+    if set(map(_class, values)) <= _exact_classes(type):
         return None
     return next(
         (row for row, value in enumerate(values) if value is not None and test(value)), None
@@ -74,7 +74,7 @@ _WHOLE_NUMBERS = _NO_CLASS | {int}
 _WHOLE_DOUBLES = _NO_CLASS | {int, float}
 
 
-def _whole_classes(type: pa.DataType) -> frozenset[type]:
+def _exact_classes(type: pa.DataType) -> frozenset[type]:
     """Return classes whose values are never truncated when converted to ``type``."""
     if pa.types.is_integer(type):
         return _WHOLE_NUMBERS

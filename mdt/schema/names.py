@@ -36,7 +36,7 @@ def avro_name(name: str) -> str:
     """
     if _LEGAL.fullmatch(name):
         return name
-    return _ESCAPED.sub(lambda found: f"_x{ord(found[0]):X}_", name)
+    return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):X}_", name)
 
 
 def refusal(name: str) -> str:
@@ -59,13 +59,13 @@ def refusal(name: str) -> str:
     return f"contains {_REFUSED_KINDS[wrong]}"
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return the form under which names are compared: case-folded and in Unicode NFC.
 
     Names with the same form differ only in case or in their Unicode encoding; Spark treats them as
     equal.
 
-    >>> folded("Größe") == folded("GRÖSSE")
+    >>> fold_name("Größe") == fold_name("GRÖSSE")
     True
     """
     if name.isascii():
@@ -106,7 +106,7 @@ def in_files(schema: pa.Schema) -> pa.Schema:
     return pa.schema(list(map(_in_files, schema)))
 
 
-def as_in_files(table: pa.Table) -> pa.Table:
+def with_file_names(table: pa.Table) -> pa.Table:
     """Return the stored rows of ``table`` with the names used in Hudi's files.
 
     Values are shared, not copied. O(columns).
@@ -119,14 +119,14 @@ def as_in_files(table: pa.Table) -> pa.Table:
     return pa.table([_viewed(column, field.type) for column, field in pairs], schema=files)
 
 
-def by_own_names(files: pa.Schema, declared: pa.Schema) -> pa.Schema:
+def with_declared_names(files: pa.Schema, declared: pa.Schema) -> pa.Schema:
     """Return the columns ``files``, named as in Hudi's files, under their ``declared`` names.
 
     Raises ValueError if the two schemas do not match, or if a declared name is not allowed.
     """
     renamed = pa.schema(
         [
-            _own(file_field, declared_field)
+            _declared_field(file_field, declared_field)
             for file_field, declared_field in zip(files, declared, strict=True)
         ]
     )
@@ -161,22 +161,22 @@ def _type_in_files(type: pa.DataType) -> pa.DataType:
     return with_fields(type, list(map(_in_files, fields_of(type))))
 
 
-def _own(kept: pa.Field, given: pa.Field) -> pa.Field:
-    if why := refusal(given.name):
+def _declared_field(stored: pa.Field, declared: pa.Field) -> pa.Field:
+    if why := refusal(declared.name):
         raise ValueError(f"a column name {why}")
-    return pa.field(given.name, _own_type(kept.type, given.type), kept.nullable)
+    return pa.field(declared.name, _declared_type(stored.type, declared.type), stored.nullable)
 
 
-def _own_type(kept: pa.DataType, given: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kept) and pa.types.is_struct(given):
-        return pa.struct([_own(*pair) for pair in zip(kept, given, strict=True)])
-    pairs = list(zip(fields_of(kept), fields_of(given), strict=False))
-    if len(pairs) != len(fields_of(kept)) or not pairs:
-        return kept
+def _declared_type(stored: pa.DataType, declared: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(stored) and pa.types.is_struct(declared):
+        return pa.struct([_declared_field(*pair) for pair in zip(stored, declared, strict=True)])
+    pairs = list(zip(fields_of(stored), fields_of(declared), strict=False))
+    if len(pairs) != len(fields_of(stored)) or not pairs:
+        return stored
     return with_fields(
-        kept,
+        stored,
         [
-            field.with_type(_own_type(field.type, declared_field.type))
+            field.with_type(_declared_type(field.type, declared_field.type))
             for field, declared_field in pairs
         ],
     )

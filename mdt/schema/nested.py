@@ -86,7 +86,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
     return [array.flatten()]
 
 
-def put_together(array: pa.Array, parts: Sequence[pa.Array], type: pa.DataType) -> pa.Array:
+def rebuild(array: pa.Array, parts: Sequence[pa.Array], type: pa.DataType) -> pa.Array:
     """Rebuild a nested array from other ``parts``; the inverse of :func:`parts_of`.
 
     ``array`` provides offsets and nulls. ``type`` is the type of the result, which must not be a

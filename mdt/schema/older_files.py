@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.schema.convert import filled
+from mdt.schema.convert import fill_required
 from mdt.schema.definition import TableDefinition
-from mdt.schema.nested import parts_of, put_together
+from mdt.schema.nested import parts_of, rebuild
 from mdt.schema.versions import Column, SchemaVersion, version_of
 from mdt.session import memo
 
@@ -34,7 +34,7 @@ class Form:
 
     Attributes:
         stored: Columns to read from the file.
-        wanted: Columns that :meth:`converted` returns.
+        wanted: Columns that :meth:`convert` returns.
         sources: For each wanted column, (column in the file, column in the newest version). The
             first is None if the file is older than the column. The entry is None for Hudi's meta
             columns.
@@ -46,7 +46,7 @@ class Form:
     sources: tuple[tuple[Column | None, Column] | None, ...]
     defaults: Defaults
 
-    def converted(self, table: pa.Table) -> pa.Table:
+    def convert(self, table: pa.Table) -> pa.Table:
         """Convert rows with the columns ``stored`` to the columns ``wanted``. O(values that
         differ).
         """
@@ -57,15 +57,15 @@ class Form:
         return pa.table(columns, schema=self.wanted)
 
     def _column(
-        self, table: pa.Table, field: pa.Field, of: tuple[Column | None, Column] | None
+        self, table: pa.Table, field: pa.Field, pair: tuple[Column | None, Column] | None
     ) -> pa.ChunkedArray | pa.Array:
-        if of is None:
+        if pair is None:
             return table[field.name]
-        source, target = of
+        source, target = pair
         if source is None:
-            return _absent(target, len(table), self.defaults)
+            return _missing_column(target, len(table), self.defaults)
         chunks = [
-            converted(chunk, source, target, self.defaults)
+            convert_field(chunk, source, target, self.defaults)
             for chunk in table[source.field.name].chunks
         ]
         return pa.chunked_array(chunks, target.type)
@@ -127,21 +127,21 @@ def _is_same(source: Column, target: Column) -> bool:
 
     Nullability must match too, because nullable columns store definition levels.
     """
-    return target.is_as(source) and source.field.nullable == target.field.nullable
+    return target.is_same_column(source) and source.field.nullable == target.field.nullable
 
 
-def converted(array: pa.Array, source: Column, target: Column, defaults: Defaults) -> pa.Array:
+def convert_field(array: pa.Array, source: Column, target: Column, defaults: Defaults) -> pa.Array:
     """Convert n values of the field ``source`` to ``target``, the same field in a newer version."""
     if not target.children:
-        return widened(array, target.type)
-    if target.is_inside_as(source):
+        return widen(array, target.type)
+    if target.has_equal_fields(source):
         return array
     if pa.types.is_struct(target.type):
         fields = list(_fields(array, source, target, defaults))
-        return filled(put_together(array, fields, target.type), target.type)
+        return fill_required(rebuild(array, fields, target.type), target.type)
     pairs = zip(parts_of(array), source.children, target.children, strict=True)
-    parts = [converted(part, old, new, defaults) for part, old, new in pairs]
-    return put_together(array, parts, target.type)
+    parts = [convert_field(part, old, new, defaults) for part, old, new in pairs]
+    return rebuild(array, parts, target.type)
 
 
 def _fields(
@@ -151,28 +151,28 @@ def _fields(
     for child in target.children:
         position = positions.get(child.id)
         if position is None:
-            yield _absent(child, len(array), defaults)
+            yield _missing_column(child, len(array), defaults)
         else:
-            yield converted(array.field(position), source.children[position], child, defaults)
+            yield convert_field(array.field(position), source.children[position], child, defaults)
 
 
-def _absent(column: Column, rows: int, defaults: Defaults) -> pa.Array:
+def _missing_column(column: Column, rows: int, defaults: Defaults) -> pa.Array:
     """Return the values of a column for ``rows`` rows of a file that is older than the column."""
     default = defaults.get(column.id)
     if default is not None:
         return pa.repeat(default, rows)
-    return filled(pa.nulls(rows, column.type), column.type)
+    return fill_required(pa.nulls(rows, column.type), column.type)
 
 
-def widened(array: pa.Array, type: pa.DataType) -> pa.Array:
+def widen(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Convert flat values to a wider ``type`` (:func:`mdt.schema.versions.widens`).
 
     Integers beyond 2^53 become the nearest double. A float becomes the double with the same
     shortest decimal text, as in Hudi's readers.
 
-    >>> widened(pa.array([7, None], pa.int32()), pa.float64()).to_pylist()
+    >>> widen(pa.array([7, None], pa.int32()), pa.float64()).to_pylist()
     [7.0, None]
-    >>> widened(pa.array([0.1], pa.float32()), pa.float64()).to_pylist()
+    >>> widen(pa.array([0.1], pa.float32()), pa.float64()).to_pylist()
     [0.1]
     """
     if array.type == type:

@@ -5,8 +5,9 @@ its commit, so the version of a file follows from its number (:func:`version_of`
 an id, including fields of structs, lists and maps. Ids are never reused: a column that is dropped
 and added again is a new column. :mod:`mdt.schema.older_files` reads files of older versions.
 
-A version is removed when no readable state and no file needs it (:func:`without`). The remaining
-versions then keep the facts that only it had: the ids in use, and the names of column statistics.
+A version is removed when no readable state and no file needs it (:func:`remove_versions`). The
+remaining versions then keep the facts that only it had: the ids in use, and the names of column
+statistics.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class Column:
         """The stored type."""
         return self.field.type
 
-    def is_as(self, other: Column) -> bool:
+    def is_same_column(self, other: Column) -> bool:
         """Return True if a file with the column ``other`` has this column in the same form."""
-        return self.field.name == other.field.name and self.is_inside_as(other)
+        return self.field.name == other.field.name and self.has_equal_fields(other)
 
-    def is_inside_as(self, other: Column) -> bool:
+    def has_equal_fields(self, other: Column) -> bool:
         """Return True if type and child ids equal those of ``other``."""
         ids = ([column.id for column in root.walk()] for root in (self, other))
         return is_same(self.type, other.type) and next(ids) == next(ids)
@@ -165,7 +166,7 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
     )
     version = _in_use().get(parts)
     if version is None:
-        version = _in_use().setdefault(parts, _parsed(*parts))
+        version = _in_use().setdefault(parts, _parse(*parts))
     return version
 
 
@@ -178,8 +179,8 @@ def _in_use() -> WeakValueDictionary[_Parts, SchemaVersion]:
     return WeakValueDictionary()
 
 
-def _parsed(
-    begun: int,
+def _parse(
+    since: int,
     stored: str,
     text: str,
     ids: tuple[int, ...],
@@ -193,7 +194,7 @@ def _parsed(
     defaults = {}
     if values:
         defaults = _defaults_of(values[0])
-    version = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
+    version = SchemaVersion(since, schema, declared, ids, defaults, given, dict(names))
     types = {column.id: column.type for column in version.walk()}
     if any(
         id not in types or not is_same(types[id], default.type) for id, default in defaults.items()
@@ -234,33 +235,33 @@ def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) 
     """
     if len(versions) > SCHEMA_VERSIONS_MAX:
         raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} schema versions")
-    _succession.of(versions)
-    _unaltered(tuple(fixed)).of(versions)
+    _succession.fold(versions)
+    _unaltered(tuple(fixed)).fold(versions)
 
 
-Told = TypeVar("Told")
-_TOLD_MAX = 64
+State = TypeVar("State")
+_STATES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Fold(Generic[Told]):
+class _Fold(Generic[State]):
     """A cached fold over the versions of a table. One more version costs one more step."""
 
-    none: Told
-    more: Callable[[Told, SchemaVersion], Told]
+    start: State
+    step: Callable[[State, SchemaVersion], State]
 
-    def of(self, versions: tuple[SchemaVersion, ...]) -> Told:
+    def fold(self, versions: tuple[SchemaVersion, ...]) -> State:
         """Return the result of the fold for ``versions``."""
         cache = _folded()
-        result: Told | None = cache.get((self, versions))
+        result: State | None = cache.get((self, versions))
         if result is None:
-            before: Told | None = cache.get((self, versions[:-1]))
+            before: State | None = cache.get((self, versions[:-1]))
             if before is None:
-                result = reduce(self.more, versions, self.none)
+                result = reduce(self.step, versions, self.start)
             else:
-                result = self.more(before, versions[-1])
+                result = self.step(before, versions[-1])
             cache[self, versions] = result
-            for old in list(cache)[:-_TOLD_MAX]:
+            for old in list(cache)[:-_STATES_MAX]:
                 cache.pop(old, None)
         return result
 
@@ -274,10 +275,10 @@ def _folded() -> dict[tuple[_Fold[Any], tuple[SchemaVersion, ...]], Any]:
 _Fields = Mapping[int, tuple[int, pa.Field]]
 
 
-def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
+def _add_fields(fields: _Fields, version: SchemaVersion) -> _Fields:
     """Add the fields of ``version``: id -> (id of the parent or -1, newest form of the field)."""
     return {
-        **known,
+        **fields,
         **{column.id: (parent, column.field) for parent, column in _with_parents(version)},
     }
 
@@ -287,7 +288,7 @@ class _Succession:
     """The state of a succession check.
 
     Attributes:
-        fields: Fields of all versions so far, as :func:`_more_fields` returns them.
+        fields: Fields of all versions so far, as :func:`_add_fields` returns them.
         since: ``since`` of the last version.
         free: The lowest id above all ids in use.
     """
@@ -297,7 +298,7 @@ class _Succession:
     free: int
 
 
-def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
+def _add_to_succession(before: _Succession, new: SchemaVersion) -> _Succession:
     """Add a version to a succession. Raises ValueError if it cannot follow."""
     if before.fields and new.since <= before.since:
         raise ValueError("a schema version begins before its predecessor")
@@ -308,7 +309,7 @@ def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
             # A removed version may have had this column.
             raise ValueError("a new column has an id that was used before")
     return _Succession(
-        _more_fields(before.fields, new), new.since, max(before.free, free_id((new,)))
+        _add_fields(before.fields, new), new.since, max(before.free, free_id((new,)))
     )
 
 
@@ -316,7 +317,7 @@ def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
 def _unaltered(names: tuple[str, ...]) -> _Fold[Mapping[str, Column]]:
     """Return the fold that requires the columns ``names`` to be the same in all versions."""
 
-    def more(before: Mapping[str, Column], version: SchemaVersion) -> Mapping[str, Column]:
+    def require_equal(before: Mapping[str, Column], version: SchemaVersion) -> Mapping[str, Column]:
         columns = {
             column.field.name: column for column in version.columns if column.field.name in names
         }
@@ -324,10 +325,10 @@ def _unaltered(names: tuple[str, ...]) -> _Fold[Mapping[str, Column]]:
             raise ValueError("a key, partition or ordering column was altered")
         return columns
 
-    return _Fold({}, more)
+    return _Fold({}, require_equal)
 
 
-_succession: _Fold[_Succession] = _Fold(_Succession({}, -1, 0), _succeeded)
+_succession: _Fold[_Succession] = _Fold(_Succession({}, -1, 0), _add_to_succession)
 
 
 def free_id(versions: Sequence[SchemaVersion]) -> int:
@@ -335,7 +336,7 @@ def free_id(versions: Sequence[SchemaVersion]) -> int:
     return max(max(version.given, 1 + max(version.ids)) for version in versions)
 
 
-def without(
+def remove_versions(
     versions: Sequence[SchemaVersion], ended: AbstractSet[int]
 ) -> tuple[SchemaVersion, ...]:
     """Remove the versions that began with the commits ``ended``.
@@ -415,7 +416,7 @@ def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, 
     new name if a wider type encodes its keys differently, because older statistics are not
     comparable with it.
     """
-    return _names.of(versions).found
+    return _names.fold(versions).results
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,20 +424,20 @@ class _Names:
     """The state of :func:`statistics_names`.
 
     Attributes:
-        of: (column id, kind of keys) -> statistics name.
-        taken: All paths and statistics names used so far, or None if unknown names may be in use.
-        found: The result.
+        names: (column id, kind of keys) -> statistics name.
+        used: All paths and statistics names used so far, or None if unknown names may be in use.
+        results: The mappings of all versions so far.
     """
 
-    of: Mapping[tuple[int, str], str]
-    taken: frozenset[str] | None
-    found: tuple[Mapping[str, str], ...]
+    names: Mapping[tuple[int, str], str]
+    used: frozenset[str] | None
+    results: tuple[Mapping[str, str], ...]
 
 
-def _more_names(told: _Names, version: SchemaVersion) -> _Names:
-    names, used = dict(told.of), None
-    if told.taken is not None and not version.given:
-        used = set(told.taken)
+def _add_names(state: _Names, version: SchemaVersion) -> _Names:
+    names, used = dict(state.names), None
+    if state.used is not None and not version.given:
+        used = set(state.used)
     result: dict[str, str] = {}
     for path, column in version.paths():
         identity = (column.id, _keys_of(column.type))
@@ -456,22 +457,22 @@ def _more_names(told: _Names, version: SchemaVersion) -> _Names:
     all_used = None
     if used is not None:
         all_used = frozenset(used)
-    return _Names(names, all_used, (*told.found, result))
+    return _Names(names, all_used, (*state.results, result))
 
 
-_names = _Fold(_Names({}, frozenset(), ()), _more_names)
+_names = _Fold(_Names({}, frozenset(), ()), _add_names)
 
 
 def stored_bytes(versions: tuple[SchemaVersion, ...]) -> int:
     """Return the size of ``versions`` as JSON in the header of a checkpoint, in bytes."""
-    return _stored_bytes.of(versions)
+    return _stored_bytes.fold(versions)
 
 
-def _more_bytes(told: int, version: SchemaVersion) -> int:
-    return told + len(json.dumps(version.to_json(), separators=(",", ":"))) + 1
+def _add_bytes(size: int, version: SchemaVersion) -> int:
+    return size + len(json.dumps(version.to_json(), separators=(",", ":"))) + 1
 
 
-_stored_bytes = _Fold(0, _more_bytes)
+_stored_bytes = _Fold(0, _add_bytes)
 
 
 def _keys_of(type: pa.DataType) -> str:
@@ -544,7 +545,7 @@ def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
         own_names = schema_of(declared)
     if files.names == own_names.names and column_names.are_avro(own_names):
         return files, own_names
-    return column_names.by_own_names(files, own_names), own_names
+    return column_names.with_declared_names(files, own_names), own_names
 
 
 def schema_text(schema: pa.Schema) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from mdt import table as tables
 from mdt.config import changed_options, declaration
 from mdt.errors import Invalid
-from mdt.schema.alter import has_field, quoted
+from mdt.schema.alter import has_field, quote
 from mdt.source import statements, write_frame
 from mdt.source.option_keywords import SourceOptions
 
@@ -152,7 +152,7 @@ def _collect(
 
 def _text(path: Sequence[str]) -> str:
     """Return a path as :meth:`mdt.Table.alter` takes it."""
-    return ".".join(map(quoted, path))
+    return ".".join(map(quote, path))
 
 
 def _place(names: list[str], path: Sequence[str], after: str | None) -> None:

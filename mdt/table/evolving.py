@@ -12,8 +12,8 @@ import pyarrow as pa
 from mdt import late
 from mdt.errors import Invalid
 from mdt.schema.conform import refuse_repeated
-from mdt.schema.evolve import completed, completed_pieces, evolution, typed
-from mdt.schema.input import pieces, tells_columns
+from mdt.schema.evolve import add_missing_columns, complete_pieces, evolution, to_typed_table
+from mdt.schema.input import has_fixed_columns, pieces
 from mdt.services.history.altering import Alter, in_the_way
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.compaction_strategies import with_logs
@@ -31,15 +31,15 @@ def evolve_for(table: Handle, data: Any) -> Any:
     frame = table._given(data)
     if frame is not None:
         return frame.add_missing_columns(_alter_for(table, frame.evolved_schema(table.schema)))
-    parts = pieces(data, table.schema, typed)
+    parts = pieces(data, table.schema, to_typed_table)
     if parts is None:
-        data = typed(data, table.schema)
-        return completed(data, _alter_for(table, data.schema))
-    if tells_columns(data):
+        data = to_typed_table(data, table.schema)
+        return add_missing_columns(data, _alter_for(table, data.schema))
+    if has_fixed_columns(data):
         first = next(parts)
-        return completed_pieces(chain([first], parts), _alter_for(table, first.schema))
+        return complete_pieces(chain([first], parts), _alter_for(table, first.schema))
     frame, parts = late.spilling.scan_columns(parts, late.spilling.engine_of(table.options))
-    return completed_pieces(parts, _alter_for(table, frame))
+    return complete_pieces(parts, _alter_for(table, frame))
 
 
 def _alter_for(table: Handle, schema: pa.Schema) -> TableDefinition:

@@ -180,7 +180,7 @@ class Reading(Handle):
         schema = declared_columns(snapshot, names)
         if missing == "null":
             schema = pa.schema([field.with_nullable(True) for field in schema])
-        rows = Restoration.of(schema, rows.schema).restored(rows)
+        rows = Restoration.from_schemas(schema, rows.schema).restore(rows)
         if not request.is_one:
             return rows
         return rows_of(rows)[0] if len(rows) else None

@@ -31,7 +31,7 @@ from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
-from mdt.schema.delete_marks import IS_DELETED, without_marks
+from mdt.schema.delete_marks import IS_DELETED, split_delete_marks
 from mdt.write.fixed_partition import keep_partition
 from mdt.write.normalize import (
     Batch,
@@ -323,7 +323,7 @@ def blend_batch(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch
         pa.schema([field for field in schema if field.name not in blend.missing], schema.metadata)
         for schema in (definition.declared, definition.schema)
     )
-    data, ends = without_marks(data)
+    data, ends = split_delete_marks(data)
     present = conform_data(data, ends, declared, stored, definition, numbered=numbered)
     table = with_nulls(present, definition.schema)
     lacking = blend.missing.difference(definition.partition_by)

@@ -16,7 +16,7 @@ from indexes.base import Int64Array
 from mdt.errors import Invalid
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import convert
-from mdt.schema.declared import movable, plain, stored
+from mdt.schema.declared import plain, stored_schema, without_views
 from mdt.schema.definition import TableDefinition
 
 SOURCE, GIVEN, TARGET = "source.", "given.", "target."
@@ -73,7 +73,7 @@ class Source:
         if table_schema.get_field_index(field.name) >= 0 and not _is_simple(field.type):
             return table_schema.field(field.name).type
         try:
-            return stored(pa.schema([pa.field("x", field.type)])).field("x").type
+            return stored_schema(pa.schema([pa.field("x", field.type)])).field("x").type
         except Invalid:  # the column can only be copied
             return field.type
 
@@ -122,7 +122,7 @@ def _joinable(table: pa.Table) -> pa.Table:
     These are views and dictionaries with several chunks, whose union may exceed the index type.
     """
     for i, field in enumerate(table.schema):
-        type = movable(field.type)
+        type = without_views(field.type)
         is_view = type != plain(field.type)
         if is_view or (type != field.type and table[i].num_chunks > 1):
             chunks = [convert(chunk, type) for chunk in table[i].chunks]

@@ -22,7 +22,7 @@ from mdt.metadata.files.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
-from mdt.schema.delete_marks import without_marks
+from mdt.schema.delete_marks import split_delete_marks
 from mdt.schema.older_files import form_between
 from mdt.write.slices import KeyedRows, concat_rows
 from mdt.write.text_order import ordering_ranks
@@ -119,7 +119,7 @@ def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = T
         numbered: True if ``data`` are all rows of the caller, in order, so that row numbers are
             meaningful in messages. False in tasks.
     """
-    data, ends = without_marks(data)
+    data, ends = split_delete_marks(data)
     table = conform_data(
         data, ends, definition.declared, definition.schema, definition, numbered=numbered
     )
@@ -200,7 +200,7 @@ def convert_to_current(batch: Batch, definition: TableDefinition) -> Batch:
         if version.schema.equals(table.schema):
             form = form_between(version, definition.versions[-1], definition.schema)
             converted = (
-                table.select(definition.schema.names) if form is None else form.converted(table)
+                table.select(definition.schema.names) if form is None else form.convert(table)
             )
             return replace(batch, table=converted)
     raise Conflict("the table's columns were altered concurrently", hint="write the rows again")

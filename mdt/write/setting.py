@@ -14,9 +14,9 @@ from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression, with_fixed_time
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert, is_encoded, is_same
-from mdt.schema.declared import movable, plain
+from mdt.schema.declared import plain, without_views
 from mdt.schema.definition import TableDefinition
-from mdt.schema.lossy_casts import whole_array
+from mdt.schema.lossy_casts import exact_array
 from mdt.schema.nested import is_list, with_fields
 from mdt.stores.clock import now_us
 
@@ -170,9 +170,9 @@ def constant(definition: TableDefinition, name: str, value: Any) -> Value:
     """
     type = definition.declared.field(name).type
     try:
-        array = whole_array([value], type)
-        if movable(type) != plain(type):
-            array = convert(array, movable(type))
+        array = exact_array([value], type)
+        if without_views(type) != plain(type):
+            array = convert(array, without_views(type))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(
             f"{shown(value)} is not a valid value for the column {name!r}: {error}"

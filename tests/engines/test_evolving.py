@@ -18,7 +18,7 @@ from worlds import COW, assert_clean
 
 import mdt
 from mdt.errors import Invalid
-from mdt.schema.evolve import completed
+from mdt.schema.evolve import add_missing_columns
 from mdt.stores.storage import MemoryStorage
 
 SMALL = {"mdt.write.memory.max": 1}
@@ -158,5 +158,5 @@ def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader)
 
 def test_a_column_without_chunks_gets_the_fields_of_the_table():
     empty = pa.table({"s": pa.chunked_array([], pa.struct([("b", pa.string())]))})
-    found = completed(empty, filled({}).definition)
+    found = add_missing_columns(empty, filled({}).definition)
     assert {field.name for field in found.schema.field("s").type} == {"a", "b"}

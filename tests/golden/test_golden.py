@@ -12,7 +12,7 @@ from reader import bag, hudi_table
 import mdt
 from indexes.predicate import matches
 from mdt.filters.where import parse_where
-from mdt.schema.declared import stored
+from mdt.schema.declared import stored_schema
 
 FOLDERS = (make.OLDER, make.FOLDER)
 BYTES_MAX = 1 << 20
@@ -109,7 +109,7 @@ def test_hudi_rs_reads_the_same_rows(golden):
         table.compact()
         rows = table.scan().to_arrow()
     known = pa.schema([field for field in rows.schema if field.name not in NOT_OF_HUDI_RS])
-    assert stored(known).names == known.names
+    assert stored_schema(known).names == known.names
     assert bag(hudi_table(folder, known)) == bag(rows.select(known.names))
 
 

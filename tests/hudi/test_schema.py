@@ -43,10 +43,10 @@ SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
 
 @given(SCHEMAS)
 def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given):
-    text, kept = avro_schema.to_avro(given, "trips"), declared.stored(given)
+    text, kept = avro_schema.to_avro(given, "trips"), declared.stored_schema(given)
     assert arrow_schema(text) == kept
     fastavro.parse_schema(json.loads(text))
-    assert declared.stored(kept) == kept
+    assert declared.stored_schema(kept) == kept
     assert all(field.nullable for field in kept)
 
 
@@ -85,7 +85,7 @@ def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision):
 
 def test_local_times_keep_their_digits_as_utc():
     table = pa.table({"at": pa.array([1_000_000], pa.timestamp("us"))})
-    kept = table.cast(declared.stored(table.schema))
+    kept = table.cast(declared.stored_schema(table.schema))
     assert kept.equals(pa.table({"at": pa.array([1_000_000], pa.timestamp("us", "UTC"))}))
 
 
@@ -111,11 +111,11 @@ def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type, hint):
         ("c.x", pa.struct([("x", type)])),
     ):
         columns = pa.schema([("c", nested)])
-        refused(f"{path!r} … hint: … {hint}", declared.stored, columns)
+        refused(f"{path!r} … hint: … {hint}", declared.stored_schema, columns)
 
 
 def test_nesting_has_a_limit():
     type = pa.int32()
     for _ in range(declared.DEPTH_MAX):
         type = pa.list_(type)
-    refused("deeper", declared.stored, pa.schema([("c", type)]))
+    refused("deeper", declared.stored_schema, pa.schema([("c", type)]))

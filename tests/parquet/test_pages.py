@@ -34,7 +34,7 @@ from mdt.parquet.thrift import (
     skip,
     varint,
 )
-from mdt.schema.convert import filled
+from mdt.schema.convert import fill_required
 
 MOMENT = datetime(2024, 2, 29, 23, 59, 59, 999_000, UTC)
 LEAVES = {
@@ -112,7 +112,7 @@ def arrays(type, n, random, nulls, absent=False):
 
 def table_of(n, seed, schema=SCHEMA, nulls=0.2):
     random = np.random.default_rng(seed)
-    columns = [filled(arrays(field.type, n, random, nulls), field.type) for field in schema]
+    columns = [fill_required(arrays(field.type, n, random, nulls), field.type) for field in schema]
     return pa.table(columns, schema=schema)
 
 

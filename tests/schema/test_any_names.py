@@ -21,7 +21,7 @@ from indexes.predicate import matches
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.filters.where import parse_where
 from mdt.schema import names
-from mdt.schema.declared import stored
+from mdt.schema.declared import stored_schema
 from mdt.schema.definition import FORMAT_VERSION, from_json
 from mdt.schema.versions import schema_text
 from mdt.write import large_files, new_files
@@ -165,18 +165,18 @@ def test_columns_of_any_names_come_back(given_names, field):
     columns = {"id": pa.int64(), **dict.fromkeys(given_names, pa.struct([(field, pa.int32())]))}
     schema = pa.schema(columns)
     try:
-        kept = stored(schema)
+        kept = stored_schema(schema)
     except Invalid as error:
         assert "rename" in error.hint
         return
     escaped = names.in_files(kept)
-    assert names.by_own_names(escaped, schema) == kept
+    assert names.with_declared_names(escaped, schema) == kept
     assert names.are_avro(escaped)
     table = pa.table(
         [pa.array([1]), *(pa.array([{field: 7}], kept.field(1).type) for _ in kept.names[1:])],
         schema=kept,
     )
-    assert names.as_in_files(table).schema == escaped
+    assert names.with_file_names(table).schema == escaped
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_columns_of_any_names_come_back(given_names, field):
 )
 def test_what_no_column_can_be_called_is_refused(columns, said):
     fields = [(name, pa.int64()) for name in columns]
-    refused(said, stored, pa.schema(fields))
+    refused(said, stored_schema, pa.schema(fields))
     if "reserved for" not in said:
-        refused(said, stored, pa.schema([("s", pa.struct(fields))]))
+        refused(said, stored_schema, pa.schema([("s", pa.struct(fields))]))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_no_column_can_be_called_is_refused(columns, said):
     ],
 )
 def test_two_fields_with_one_path_are_refused(columns):
-    refused("have the path", stored, pa.schema(columns))
+    refused("have the path", stored_schema, pa.schema(columns))
 
 
 def test_a_definition_holds_both_names_and_its_own_format(table):

@@ -20,7 +20,7 @@ from texts import columns
 
 import mdt
 from mdt.schema.alter import type_of
-from mdt.schema.lossy_casts import first_cut
+from mdt.schema.lossy_casts import first_truncated
 from mdt.stores.storage import MemoryStorage
 
 NOON, MIDNIGHT = datetime(2024, 1, 1, 12), datetime(2024, 1, 1)
@@ -170,7 +170,7 @@ def test_what_pyarrow_takes_and_nothing_cuts_is_equal(type, values):
         found = pa.array(given_values, type).to_pylist()
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return
-    assert (first_cut(given_values, type) is None) == (found == given_values)
+    assert (first_truncated(given_values, type) is None) == (found == given_values)
 
 
 def test_a_partition_is_not_named_by_a_value_that_would_be_cut():

@@ -23,7 +23,7 @@ from texts import columns
 import mdt
 from mdt.hudi.avro_schema import to_avro
 from mdt.schema.convert import convert
-from mdt.schema.declared import Restoration, plain, stored
+from mdt.schema.declared import Restoration, plain, stored_schema
 from mdt.stores.storage import MemoryStorage
 
 NESTED: tuple[tuple[str, Callable[[pa.DataType], pa.DataType], Callable[[Any], Any]], ...] = (
@@ -109,14 +109,16 @@ def test_values_of_any_nested_type_are_stored_and_come_back(data):
     start = data.draw(st.integers(0, len(array)))
     array = array.slice(start, data.draw(st.integers(0, len(array) - start)))
     field = pa.field("c", type)
-    kept = stored(pa.schema([field]))
+    kept = stored_schema(pa.schema([field]))
     there = convert(array, kept.field(0).type)
     there.validate(full=True)
-    back = Restoration.of(pa.schema([field]), kept).restored(pa.table([there], schema=kept))
+    back = Restoration.from_schemas(pa.schema([field]), kept).restore(
+        pa.table([there], schema=kept)
+    )
     back.validate(full=True)
     assert back.column(0).type.equals(type, check_metadata=True)
     assert back.column(0).to_pylist() == array.to_pylist()
-    assert stored(kept) == kept, "what is stored is stored as it is"
+    assert stored_schema(kept) == kept, "what is stored is stored as it is"
 
 
 def test_a_dictionary_with_more_values_than_its_index_counts_comes_in_parts():

@@ -13,8 +13,8 @@ from refusals import refused
 
 import mdt
 from mdt.errors import Invalid, MdtError
-from mdt.schema.alter import altered
-from mdt.schema.evolve import completed, evolution
+from mdt.schema.alter import apply_alteration
+from mdt.schema.evolve import add_missing_columns, evolution
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize
 
@@ -42,8 +42,8 @@ def evolved(data, definition):
     wanted = evolution(data.schema, definition)
     if not wanted:
         return definition
-    version = altered(definition, wanted, 1)
-    return definition.altered(version)
+    version = apply_alteration(definition, wanted, 1)
+    return definition.with_version(version)
 
 
 @pytest.mark.parametrize("old", [name for name in TYPES if name != "null"])
@@ -55,7 +55,7 @@ def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_wha
         data = pa.table({"id": [1, 2], "v": array_of(values, type)})
         try:
             after = evolved(data, definition)
-            assert len(normalize(completed(data, after), after)) == 2
+            assert len(normalize(add_missing_columns(data, after), after)) == 2
             fit.add(new)
         except MdtError as error:
             assert isinstance(error, Invalid) and error.hint

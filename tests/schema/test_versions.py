@@ -18,8 +18,8 @@ from texts import columns
 import mdt
 from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema import versions
-from mdt.schema.alter import Alteration, altered
-from mdt.schema.older_files import form_between, widened
+from mdt.schema.alter import Alteration, apply_alteration
+from mdt.schema.older_files import form_between, widen
 from mdt.schema.versions import (
     SchemaVersion,
     check_succession,
@@ -177,7 +177,7 @@ def test_a_file_that_has_none_of_the_columns_still_has_its_rows():
     newest = version(1, (0, 5), ID, ("x", pa.int32()))
     form = form_between(FIRST, newest, columns("x int32"))
     assert form is not None and form.stored.names == ["_hoodie_commit_time"]
-    rows = form.converted(pa.table({"_hoodie_commit_time": ["1", "2"]}))
+    rows = form.convert(pa.table({"_hoodie_commit_time": ["1", "2"]}))
     assert rows.to_pylist() == [{"x": None}, {"x": None}]
 
 
@@ -192,7 +192,7 @@ def test_floats_rise_as_their_texts_do():
         [-1e30, -0.1, -0.0, 0.0, 1e-45, 0.1, 1464095.25, float("inf"), float("nan"), None],
         pa.float32(),
     )
-    wide = widened(floats, pa.float64())
+    wide = widen(floats, pa.float64())
     assert wide.to_pylist()[:2] == [-1e30, -0.1]
     assert str(wide[8]) == "nan" and wide[9].as_py() is None
     assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
@@ -216,5 +216,5 @@ def test_an_alter_ends_where_ids_end():
         Alteration(add={name: pa.field(name, pa.int32()) for name in names})
         for names in ("x", "xy")
     )
-    assert altered(definition, one, 2).ids[-1] == versions.ID_MAX
-    refused("no id left for a new column", altered, definition, two, 2)
+    assert apply_alteration(definition, one, 2).ids[-1] == versions.ID_MAX
+    refused("no id left for a new column", apply_alteration, definition, two, 2)

@@ -20,8 +20,8 @@ from mdt.schema.versions import (
     check_succession,
     first_version,
     free_id,
+    remove_versions,
     statistics_names,
-    without,
 )
 from mdt.stores.storage import MemoryStorage
 
@@ -152,12 +152,12 @@ def test_what_versions_leave_behind_keeps_ids_and_names_apart():
     first = first_version(pa.schema([ID, FLAG]), pa.schema([ID, FLAG]))
     chain = (first, version(3, (0,), ID), version(5, (0, 2), ID, FLAG), version(7, (0,), ID))
     assert statistics_names(chain)[2]["flag"] == "flag@2.5"
-    left = without(chain, {0, 3})
+    left = remove_versions(chain, {0, 3})
     check_succession(left, ("id",))
     assert [one.since for one in left] == [5, 7] and statistics_names(left) == statistics_names(
         chain
     )[2:]
-    fresh = (*without(left, {5}), version(9, (0, 3), ID, FLAG))
+    fresh = (*remove_versions(left, {5}), version(9, (0, 3), ID, FLAG))
     check_succession(fresh, ("id",))
     assert statistics_names(fresh)[-1]["flag"] == "flag@3.9", (
         "flag and flag@2.5 were names of others"
@@ -167,7 +167,7 @@ def test_what_versions_leave_behind_keeps_ids_and_names_apart():
         check_succession((*fresh[:1], version(9, (0, 2), ID, FLAG)), ("id",))
     for wrong in ({7}, {4}):
         with pytest.raises(ValueError, match="does not exist or is the current one"):
-            without(chain, wrong)
+            remove_versions(chain, wrong)
 
 
 def record_of(table, **header):

@@ -24,7 +24,7 @@ from mdt.engines import choice, tasks, write_tasks
 from mdt.engines.engine import Engine, EngineInput
 from mdt.errors import Corrupt
 from mdt.schema.definition import TableDefinition
-from mdt.schema.evolve import completed
+from mdt.schema.evolve import add_missing_columns
 from mdt.schema.input import to_table
 from mdt.stores.storage import LocalStorage
 from mdt.testing.local_engine import LocalEngine
@@ -100,7 +100,7 @@ class PooledRows:
         return self.schema
 
     def add_missing_columns(self, definition: TableDefinition) -> PooledRows:
-        return replace(self, table=completed(self.table, definition))
+        return replace(self, table=add_missing_columns(self.table, definition))
 
 
 class Pool:

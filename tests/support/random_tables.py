@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mdt
 from indexes.testing import ALL_TYPES, scalars
-from mdt.schema.declared import stored
+from mdt.schema.declared import stored_schema
 from mdt.stores.storage import MemoryStorage
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
@@ -18,7 +18,7 @@ QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_bl
 
 def _declarable(type: pa.DataType) -> bool:
     try:
-        stored(pa.schema([("c", type)]))
+        stored_schema(pa.schema([("c", type)]))
     except mdt.MdtError:
         return False
     return True

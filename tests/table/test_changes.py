@@ -198,7 +198,8 @@ def test_columns_are_chosen_and_may_be_meta_columns_or_none(table):
 def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_others_are_named(
     monkeypatch,
 ):
-    monkeypatch.setattr(declared, "_OF_CHANGES", frozenset())  # as before such names were refused
+    # As before such names were refused.
+    monkeypatch.setattr(declared, "_CHANGE_COLUMNS", frozenset())
     table = mdt.create(MemoryStorage(), columns("id string, _seq int64"), ["id"])
     table.upsert([{"id": "a", "_seq": 1}])
     refused("_seq", table.changes, 0)

@@ -44,7 +44,7 @@ from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.plan.proofs import QueryFiles, Totals
 from mdt.scan.index_use import counts_of
 from mdt.scan.sample import Samples
-from mdt.schema.declared import local
+from mdt.schema.declared import with_local_timestamps
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import statistics
 from mdt.session import Recent
@@ -171,14 +171,16 @@ def visible_schema(definition: TableDefinition) -> pa.Schema:
     """Return the data columns as Spark shows them: the stored types, but without a time zone unless
     one was declared.
     """
-    return local(definition.declared, definition.schema)
+    return with_local_timestamps(definition.declared, definition.schema)
 
 
 def spark_versions(definition: TableDefinition) -> list[StructType]:
     """Return the data columns as Spark shows them for each schema version. Empty for a table that
     was never altered.
     """
-    shown_of = (local(version.declared, version.schema) for version in definition.versions)
+    shown_of = (
+        with_local_timestamps(version.declared, version.schema) for version in definition.versions
+    )
     return [spark_schema(columns) for columns in shown_of]
 
 

@@ -24,7 +24,7 @@ from mdt.engines.spark.session import classic, classic_frame, is_case_sensitive
 from mdt.errors import Invalid
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
-from mdt.schema.input import own_names
+from mdt.schema.input import match_names
 
 _UNKNOWN_BYTES = 1 << 60
 """Spark's estimate is at least this large if the size is unknown."""
@@ -35,7 +35,7 @@ def engine_input(data: Any, table_columns: Sequence[str]) -> FrameInput | None:
     """Return a DataFrame with its columns renamed to matching table columns, or None for other
     objects.
 
-    Raises Invalid and Unsupported as :func:`in_own_names` does.
+    Raises Invalid and Unsupported as :func:`rename_to_match` does.
     """
     return FrameInput(in_own_names(data, table_columns)) if isinstance(data, DataFrame) else None
 
@@ -57,12 +57,12 @@ def in_own_names(frame: DataFrame, table_columns: Sequence[str]) -> DataFrame:
     ``spark.sql.caseSensitive``.
 
     Raises Invalid if names differ only in case and the session is case-sensitive, and as
-    :func:`mdt.schema.input.own_names` does. Raises Unsupported for a frame of Spark Connect.
+    :func:`mdt.schema.input.match_names` does. Raises Unsupported for a frame of Spark Connect.
     """
     classic_frame(frame)
     if len(set(frame.columns)) < len(frame.columns):
         return frame  # refused later
-    names = own_names(frame.columns, table_columns)
+    names = match_names(frame.columns, table_columns)
     if names == frame.columns:
         return frame
     if is_case_sensitive(frame.sparkSession):

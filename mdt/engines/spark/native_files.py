@@ -21,7 +21,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, rows_in
-from mdt.schema.declared import local
+from mdt.schema.declared import with_local_timestamps
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import in_files
 from mdt.schema.versions import SchemaVersion, numbers_of
@@ -262,9 +262,9 @@ def forms_text(definition: TableDefinition) -> str:
     versions, newest = definition.versions or (definition.version,), definition.version
     older = versions if definition.has_other_names else versions[:-1]
     forms = {
-        "newest": _version(newest, local(newest.declared, newest.schema)),
+        "newest": _version(newest, with_local_timestamps(newest.declared, newest.schema)),
         "older": [
-            _version(version, in_files(local(version.declared, version.schema)))
+            _version(version, in_files(with_local_timestamps(version.declared, version.schema)))
             for version in older
         ],
         "defaults": {str(id): _text(value) for id, value in newest.defaults.items()},

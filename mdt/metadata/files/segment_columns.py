@@ -45,4 +45,4 @@ def read_columns(
     )
     if form is None:
         return table
-    return form.converted(table)
+    return form.convert(table)

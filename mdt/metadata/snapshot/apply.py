@@ -94,7 +94,7 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
     if not record.alters:
         return definition
     try:
-        return definition.altered(versions.from_json(record.header["schema"], record.seq))
+        return definition.with_version(versions.from_json(record.header["schema"], record.seq))
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         raise Corrupt(f"a schema version cannot be read: {error!r}"[:300], path=path) from error
 

@@ -119,7 +119,7 @@ def _obsolete_statistics(snapshot: Snapshot) -> frozenset[str]:
     """
     horizon = snapshot.retention.horizon
     later = (version.since for version in snapshot.definition.versions if version.since > horizon)
-    return snapshot.definition.statistics_ended([horizon, *later, *snapshot.tags.states])
+    return snapshot.definition.unused_statistics([horizon, *later, *snapshot.tags.states])
 
 
 def _tombstones(snapshot: Snapshot) -> dict[str, Column]:

@@ -16,7 +16,7 @@ from mdt.errors import Invalid
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
-from mdt.schema.lossy_casts import whole_array
+from mdt.schema.lossy_casts import exact_array
 from mdt.schema.names import avro_name
 
 ANY = "*"
@@ -209,7 +209,7 @@ def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) ->
         if isinstance(values[name], str):
             value = pa.array(list_of_value).cast(type)
         elif definition.time_path is None:
-            value = whole_array(list_of_value, type)
+            value = exact_array(list_of_value, type)
         else:  # any time of a day identifies the day
             value = pa.array(list_of_value, type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -21,7 +21,7 @@ from mdt.errors import Invalid
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.skipping_indexes import named_spec
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.schema.alter import Alteration, altered
+from mdt.schema.alter import Alteration, apply_alteration
 from mdt.schema.definition import TableDefinition
 from mdt.schema.header_fields import present
 from mdt.schema.versions import Column, SchemaVersion, version_of
@@ -58,7 +58,7 @@ class Alter(Operation[AlterPlan]):
         alteration = self.wanted(definition)
         if not alteration:
             return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
-        version = altered(definition, alteration, snapshot.seq + 1)
+        version = apply_alteration(definition, alteration, snapshot.seq + 1)
         if not self.beyond_hudi:
             _refuse("answer differently", list(beyond_hudi(definition, version)), "")
             _refuse("fail", list(_in_log_files(snapshot, version)), "compact() first; or ")
@@ -133,7 +133,9 @@ def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
     """Return True if log files prevent the alteration, so that a compaction must run first."""
     if not snapshot.definition.is_mor or not wanted:
         return False
-    return any(_in_log_files(snapshot, altered(snapshot.definition, wanted, snapshot.seq + 1)))
+    return any(
+        _in_log_files(snapshot, apply_alteration(snapshot.definition, wanted, snapshot.seq + 1))
+    )
 
 
 def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:

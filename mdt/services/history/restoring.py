@@ -4,8 +4,8 @@ Changes since that state are undone: inserted rows are deleted, and deleted or r
 written again. The history between is kept, so a restore can be undone by restoring the state before
 it. The cost depends on the number of changed rows. Two cases also rewrite rows that were only moved
 to other files: the intermediate states were cleaned (the state has a tag), or the columns were
-altered since. The columns of the state are restored too (:func:`mdt.schema.alter.altered_back`), so
-no row is left in a file of a newer version.
+altered since. The columns of the state are restored too (:func:`mdt.schema.alter.restore_columns`),
+so no row is left in a file of a newer version.
 
 Restored rows have the commit time of this commit, so readers of changes see them. With an ordering
 field, they may have smaller ordering values than the rows that they replace. Hudi's readers would
@@ -34,7 +34,7 @@ from mdt.scan.changed_rows import ChangedRows
 from mdt.scan.difference import rows_only_in
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
 from mdt.scan.lookup import KeyRows, rows_at
-from mdt.schema.alter import altered_back
+from mdt.schema.alter import restore_columns
 from mdt.schema.convert import with_nulls
 from mdt.schema.definition import TableDefinition
 from mdt.schema.older_files import form_between
@@ -185,7 +185,7 @@ class Restore(Operation[RestorePlan]):
         restored = restored.select(old.definition.schema.names)
         form = form_between(old.definition.version, definition.version, definition.schema)
         if form is not None:
-            restored = form.converted(restored)
+            restored = form.convert(restored)
         # deletes need only key and partition columns
         return restored, with_nulls(deleted, definition.schema)
 
@@ -214,7 +214,7 @@ def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
     definition, old_version = snapshot.definition, old.definition.version
     if definition.at(old.seq) is definition:
         return None
-    version = altered_back(definition, old_version, snapshot.seq + 1)
+    version = restore_columns(definition, old_version, snapshot.seq + 1)
     return None if is_unaltered(definition, version) else version
 
 
@@ -228,4 +228,4 @@ def _with_version(snapshot: Snapshot, version: SchemaVersion | None) -> Snapshot
     if version is None:
         return snapshot
     change = change_of(index_changes(snapshot.definition, version))
-    return replace(snapshot, definition=change.defined(snapshot.definition).altered(version))
+    return replace(snapshot, definition=change.defined(snapshot.definition).with_version(version))
