@@ -20,7 +20,7 @@ from mdt.metadata.files.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.log_tail import summary_of
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.services.indexing.index_builder import Found, UncoveredShard
+from mdt.services.indexing.index_builder import ShardSummaries, UncoveredShard
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class IndexRunner:
         snapshot: Snapshot,
         shards: Sequence[UncoveredShard],
         claim: Claim,
-    ) -> Iterator[tuple[UncoveredShard, Found]]:
+    ) -> Iterator[tuple[UncoveredShard, ShardSummaries]]:
         """Summarize ``shards`` in tasks. Yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         task = partial(tasks.summarize, source, claim)

@@ -97,13 +97,13 @@ class Upkeep:
         """
         if not options.services_auto:
             return ()
-        self._note(metadata, seq)
+        self._record_write(metadata, seq)
         budget = min(
             (metadata.storage.now_us() - self._began.us) / 1e6, options.services_seconds_max
         )
         warnings: tuple[str, ...] = ()
         if options.services_thread:
-            self._thread = ServiceThread.of(self._thread, self, metadata)
+            self._thread = ServiceThread.running(self._thread, self, metadata)
             warnings = self._thread.wake()
         if options.services_seconds_max:
             warnings += self._steps(metadata, options, 0 if options.services_thread else budget)
@@ -114,7 +114,7 @@ class Upkeep:
         if self._thread is not None:
             self._thread.close()
 
-    def _note(self, metadata: Metadata, seq: int) -> None:
+    def _record_write(self, metadata: Metadata, seq: int) -> None:
         record = metadata.record(seq)
         if record is None:
             return
@@ -127,7 +127,7 @@ class Upkeep:
         """Run the steps that fit into ``seconds``, and overdue work."""
         now_us, warnings, is_first = metadata.storage.now_us, list[str](), True
         start = now_us()
-        self._forget_what_is_not_due(metadata, options)
+        self._drop_groups_not_due(metadata, options)
         for number, (name, _) in enumerate(STEPS):
             bytes_max = max(0, int(self._speed * (seconds - (now_us() - start) / 1e6)))
             if seconds and is_first:
@@ -167,7 +167,7 @@ class Upkeep:
                 self._partitions -= scope.partitions or set()
         return outcome
 
-    def _forget_what_is_not_due(self, metadata: Metadata, options: Options) -> None:
+    def _drop_groups_not_due(self, metadata: Metadata, options: Options) -> None:
         with self._lock:
             names = self._groups
             self._groups = small_files.with_many_logs(metadata.cached_snapshot(), options, names)
@@ -186,9 +186,13 @@ class ServiceThread:
         self._thread.start()
 
     @classmethod
-    def of(cls, known: ServiceThread | None, upkeep: Upkeep, metadata: Metadata) -> ServiceThread:
-        """Return the thread ``known`` if it runs in this process, else start a new one."""
-        return known if known is not None and known._thread.is_alive() else cls(upkeep, metadata)
+    def running(
+        cls, current: ServiceThread | None, upkeep: Upkeep, metadata: Metadata
+    ) -> ServiceThread:
+        """Return the thread ``current`` if it runs in this process, else start a new one."""
+        return (
+            current if current is not None and current._thread.is_alive() else cls(upkeep, metadata)
+        )
 
     def wake(self) -> tuple[str, ...]:
         """Make the thread check for due work. Returns warnings since the last call."""
@@ -215,10 +219,10 @@ class ServiceThread:
                 self._is_due = False
             if self._is_closed:
                 return
-            while not self._is_closed and self._did_something():
+            while not self._is_closed and self._run_steps():
                 pass
 
-    def _did_something(self) -> bool:
+    def _run_steps(self) -> bool:
         """Run a step of each service. Return True if one committed something.
 
         After a conflict with a writer the thread waits for the next wake-up.

@@ -14,7 +14,7 @@ from mdt.errors import Invalid
 from mdt.schema.conform import refuse_repeated
 from mdt.schema.evolve import add_missing_columns, complete_pieces, evolution, to_typed_table
 from mdt.schema.input import has_fixed_columns, pieces
-from mdt.services.history.altering import Alter, in_the_way
+from mdt.services.history.altering import Alter, needs_compaction
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.compaction_strategies import with_logs
 
@@ -65,4 +65,4 @@ def _alter_for(table: Handle, schema: pa.Schema) -> TableDefinition:
 
 def _must_compact(table: Handle, schema: pa.Schema) -> bool:
     snapshot = table.metadata.newest()
-    return in_the_way(snapshot, evolution(schema, snapshot.definition))
+    return needs_compaction(snapshot, evolution(schema, snapshot.definition))

@@ -53,7 +53,7 @@ class Indexes(Handle):
         """
         one_of("mode", mode, ("sync", "async"))
         with progress_callback(progress, "create_index") as callback:
-            new_specs = late.index_builder.wanted_specs(self._metadata.newest(), specs)
+            new_specs = late.index_builder.new_specs(self._metadata.newest(), specs)
             self._commit_index_change(
                 late.index_builder.IndexChange(self._metadata, "create_index", added=new_specs)
             )
@@ -73,7 +73,7 @@ class Indexes(Handle):
         >>> t.drop_index("bitmap(city)")
         """
         names = texts("specs", specs, "'bitmap(status)', or a list of such")
-        dropped = late.index_builder.known_specs(self._metadata.newest(), names)
+        dropped = late.index_builder.installed_specs(self._metadata.newest(), names)
         self._commit_index_change(
             late.index_builder.IndexChange(self._metadata, "drop_index", dropped=dropped)
         )
@@ -103,7 +103,7 @@ class Indexes(Handle):
         """
         one_of("mode", mode, ("sync", "async"))
         with progress_callback(progress, "rebuild_index") as callback:
-            rebuilt = late.index_builder.known_specs(self._metadata.newest(), specs)
+            rebuilt = late.index_builder.installed_specs(self._metadata.newest(), specs)
             self._commit_index_change(
                 late.index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=rebuilt)
             )
@@ -135,7 +135,7 @@ class Indexes(Handle):
         with progress_callback(progress, "build_indexes") as callback:
             self._prepare_write()
             return self._build(
-                late.index_builder.known_specs(self._metadata.newest(), specs), callback, spark
+                late.index_builder.installed_specs(self._metadata.newest(), specs), callback, spark
             )
 
     def _build(

@@ -165,7 +165,9 @@ class Services(Handle):
         >>> t.clean(retain_commits=10, dry_run=True).horizon
         0
         """
-        options = late.cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
+        options = late.cleaning.with_policy(
+            self.options, retain_commits, retain_hours, retain_versions
+        )
         with logs.service(self._storage, self.definition.name, "clean") as facts:
             self._prepare_write()
             report = (late.cleaning.plan if self._is_dry else late.cleaning.clean)(

@@ -13,7 +13,7 @@ from texts import columns
 import mdt
 from mdt.errors import Invalid
 from mdt.metadata.files.file_group import LOG
-from mdt.services.layout.compaction_strategies import STRATEGIES, chosen, dirty
+from mdt.services.layout.compaction_strategies import STRATEGIES, choose_groups, dirty
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, day string, x string")
@@ -59,11 +59,11 @@ def with_logs(table):
 )
 def test_a_strategy_says_which_file_groups_come_first(strategy, first):
     table = filled()
-    order = days(table, chosen(table.snapshot(), strategy))
+    order = days(table, choose_groups(table.snapshot(), strategy))
     assert order[0] == DAYS[first] and sorted(order) == list(DAYS)
-    assert days(table, chosen(table.snapshot(), strategy, budget_bytes=0)) == [DAYS[first]], (
-        "one at least"
-    )
+    assert days(table, choose_groups(table.snapshot(), strategy, budget_bytes=0)) == [
+        DAYS[first]
+    ], "one at least"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -18,7 +18,7 @@ from worlds import compact_logs, meanwhile
 import mdt
 from mdt.commit.transaction import run
 from mdt.services.layout import small_files
-from mdt.services.layout.log_compaction import LogCompaction, joined
+from mdt.services.layout.log_compaction import LogCompaction, files_to_merge
 
 SCHEMA = columns("id int64, ts int64, x float64, note string")
 BARE = pa.schema(list(SCHEMA)[:3])
@@ -114,7 +114,7 @@ def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dea
     table.upsert(rows([1], 4.0))
     table.upsert(rows([4, 5], 5.0))
     snapshot = table.snapshot()
-    assert [snapshot.segment(number).seq for number in joined(snapshot, 0, 2)] == [4, 6, 7]
+    assert [snapshot.segment(number).seq for number in files_to_merge(snapshot, 0, 2)] == [4, 6, 7]
     assert join(table) and logs(table) == 4
     agreed(table)
     table.upsert(rows([2], 1.0))

@@ -35,7 +35,7 @@ from mdt.services.indexing.rekeying import Rekey
 from mdt.services.layout.clustering import Clustering, NothingGained
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.log_compaction import LogCompaction
-from mdt.services.layout.small_files import Joining
+from mdt.services.layout.small_files import JoinGroups
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.by_name import write_in_process
 from mdt.write.conditional import Conditional
@@ -255,7 +255,7 @@ def clustering(by=("fare", "id"), curve="sort"):
 
 def joining():
     """A table service that joins small file groups."""
-    return acting("joining", lambda m, d, o: Joining(m, o, d.key, "sort"))
+    return acting("joining", lambda m, d, o: JoinGroups(m, o, d.key, "sort"))
 
 
 def cutting():

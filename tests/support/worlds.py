@@ -35,7 +35,7 @@ from mdt.services.layout.clustering import Clustering
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.curves import SORT
 from mdt.services.layout.log_compaction import LogCompaction
-from mdt.services.layout.split_groups import Cutting
+from mdt.services.layout.split_groups import SplitGroups
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -384,7 +384,7 @@ def meanwhile(operation: type[Operation[Any]], act: Callable[[], object]) -> Ite
     assert not waiting, "nothing was written"
 
 
-def cutting(metadata: Metadata) -> Cutting:
+def cutting(metadata: Metadata) -> SplitGroups:
     """Return the operation that cuts each file group of a table into files of up to two thirds of
     its largest file.
     """
@@ -392,7 +392,7 @@ def cutting(metadata: Metadata) -> Cutting:
     sizes = snapshot.files.numpy("size")[snapshot.live_numbers]
     options = replace(_options(metadata), max_file_bytes=int(sizes.max(initial=0)) * 2 // 3 + 1)
     names = snapshot.file_groups.names(range(snapshot.file_groups.count))
-    return Cutting(metadata, options, snapshot.definition.key, SORT, names=names)
+    return SplitGroups(metadata, options, snapshot.definition.key, SORT, names=names)
 
 
 def cut(storage: Storage) -> None:

@@ -100,7 +100,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
         instant, _ = names.stored_of(path) or ("", 0)
         count = 0
         for past in _states(state, seqs.get(instant, 0)):
-            count += _put_back(past, path, rewritten)
+            count += _restore_maps(past, path, rewritten)
         if count:
             repair.note(path, f"{count} key maps and page maps restored byte for byte")
     repair.begin_again()
@@ -122,10 +122,10 @@ def _states(state: TableState, seq: int) -> Iterator[TableState]:
         yield TableState(state.metadata, snapshot)
 
 
-def _put_back(state: TableState, path: str, others: set[str]) -> int:
+def _restore_maps(state: TableState, path: str, changed_groups: set[str]) -> int:
     """Write back the damaged maps of a state in the object at ``path``. Return their number.
 
-    File groups whose rebuilt maps have other bytes are added to ``others``.
+    File groups whose rebuilt maps have other bytes are added to ``changed_groups``.
     """
     files, count = state.snapshot.files, 0
     is_here = pc.equal(files.column("key_map_path"), path).fill_null(False)
@@ -135,11 +135,11 @@ def _put_back(state: TableState, path: str, others: set[str]) -> int:
     except Missing:
         data = bytearray()
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        rebuilt = pool.map(partial(_made_again, state), segments)
+        rebuilt = pool.map(partial(_rebuild_maps, state), segments)
         for segment, maps in zip(segments, rebuilt, strict=True):
             for stored, content in maps:
                 if len(content) != stored.length or zlib.crc32(content) != stored.crc:
-                    others.add(segment.file_id)
+                    changed_groups.add(segment.file_id)
                     continue
                 data.extend(bytes(max(0, stored.offset + stored.length - len(data))))
                 data[stored.offset : stored.offset + stored.length] = content
@@ -149,7 +149,7 @@ def _put_back(state: TableState, path: str, others: set[str]) -> int:
     return count
 
 
-def _made_again(state: TableState, segment: Segment) -> list[tuple[ObjectRange, bytes]]:
+def _rebuild_maps(state: TableState, segment: Segment) -> list[tuple[ObjectRange, bytes]]:
     """Rebuild the damaged maps of a data file. Returns nothing if the file is unreadable."""
     maps, stored, storage = [], segment.page_map, state.storage
     with suppress(Corrupt, Invalid):

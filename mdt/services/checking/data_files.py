@@ -237,17 +237,17 @@ def check_past(state: TableState) -> Iterator[Problem]:
     for problem in _check_tagged(state, existing):
         reported.add(problem.path)
         yield problem
-    needed = _referred(state.metadata)
+    needed = _referenced_paths(state.metadata)
     missing = needed - existing - reported
     if missing:  # a concurrent cleaning may have deleted them
-        missing &= _referred(state.metadata)
+        missing &= _referenced_paths(state.metadata)
     for path in sorted(missing):
         text = "is missing, and older states cannot be read without it"
         yield Problem(path, -1, text, kind_of(path))
 
 
-def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Problem]:
-    """Find objects that tagged states need and that are not in ``there``.
+def _check_tagged(state: TableState, existing: AbstractSet[str]) -> Iterator[Problem]:
+    """Find objects that tagged states need and that are not in ``existing``.
 
     Reads the checkpoints of these states, so damage to the log does not matter.
     """
@@ -258,13 +258,13 @@ def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Proble
         with suppress(Corrupt):  # reported by the check of the log
             files = state.metadata.state(seq, listed).listing()
             needed = {*references.file_paths(files).to_pylist(), *files["key_map_path"].to_pylist()}
-            missing = needed - there - {None}
+            missing = needed - existing - {None}
             if missing and seq in state.metadata.newest().tags.before(horizon):
                 text = f"is missing; the tagged state after commit {seq} needs it"
                 yield from (Problem(path, -1, text, kind_of(path)) for path in sorted(missing))
 
 
-def _referred(metadata: Metadata) -> set[str]:
+def _referenced_paths(metadata: Metadata) -> set[str]:
     """Return the paths of data files and key maps of all readable states."""
     return set(
         retry_missing(
@@ -284,7 +284,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     for segment in state.snapshot.files.segments(damaged):
         data = b""
         with suppress(MdtError):  # an input of the compaction is missing or damaged
-            data = _compacted_again(state, segment)
+            data = _repeat_compaction(state, segment)
         if len(data) == segment.size and zlib.crc32(data) == segment.crc:
             repair.storage.replace(segment.path, data)
             repair.note(segment.path, "compacted again, and restored byte for byte")
@@ -314,7 +314,7 @@ class _Capture:
         return getattr(self._storage, name)
 
 
-def _compacted_again(state: TableState, segment: Segment) -> bytes:
+def _repeat_compaction(state: TableState, segment: Segment) -> bytes:
     """Repeat the compaction that wrote a file and return its bytes, or b"" if that fails."""
     record, name = state.metadata.record(segment.seq), file_names.parse_base(segment.name)
     if record is None or record.action != "compaction" or name is None or record.token is None:

@@ -39,9 +39,9 @@ from mdt.parquet.segment_rows import live_mask
 from mdt.services.checking.attachments import is_whole, read_verified
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
-from mdt.services.indexing.rekeying import joined_key_parts, keys_of_group
+from mdt.services.indexing.rekeying import keys_of_group, merge_key_parts
 
-_NAMED = 10
+_NAMED_MAX = 10
 """Maximum number of keys in a problem."""
 
 
@@ -62,14 +62,14 @@ class LiveKeys:
 
 def live_keys(state: TableState, file: int, table: pa.Table) -> LiveKeys:
     """Return the live keys of a file. ``table`` has all of its rows."""
-    definition, live = state.definition, _live(state, file, table)
+    definition, live = state.definition, _live_rows(state, file, table)
     texts = live[RECORD_KEY].combine_chunks()
     keys = keys_for(definition.key_index, texts, sort_keys(live, definition.key))
     files = np.broadcast_to(np.int64(file), len(live))  # uses no memory
     return LiveKeys(files, definition.key_hash.hash(texts), keys)
 
 
-def _live(state: TableState, file: int, table: pa.Table) -> pa.Table:
+def _live_rows(state: TableState, file: int, table: pa.Table) -> pa.Table:
     mask = live_mask(len(table), state.snapshot.vector(file))
     return table if mask is None else table.filter(pa.array(mask))
 
@@ -107,14 +107,17 @@ def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Itera
         scope = group
     elif state.definition.is_global:
         scope = np.zeros(len(group), np.int64)
-    first, second = _repeated(rows.hashes, scope)
+    first, second = _repeated_pairs(rows.hashes, scope)
     is_same = flags(pc.equal(rows.keys.take(pa.array(first)), rows.keys.take(pa.array(second))))
     if is_same.any():
-        names = [_name(state, rows, row) for row in first[is_same][:_NAMED].tolist()]
+        names = [_record_key(state, rows, row) for row in first[is_same][:_NAMED_MAX].tolist()]
         text = f"{is_same.sum()} keys are live more than once in their scope, such as {names!r}"
         yield Problem(state.storage.url, -1, text)
-    for pair in np.flatnonzero(~is_same)[:_NAMED].tolist():
-        first_key, second_key = _name(state, rows, first[pair]), _name(state, rows, second[pair])
+    for pair in np.flatnonzero(~is_same)[:_NAMED_MAX].tolist():
+        first_key, second_key = (
+            _record_key(state, rows, first[pair]),
+            _record_key(state, rows, second[pair]),
+        )
         text = (
             f"the keys {first_key!r} and {second_key!r} have the same hash; rekey() separates them"
         )
@@ -154,7 +157,7 @@ def _partitions(snapshot: Snapshot) -> tuple[npt.NDArray[np.object_], Int64Array
     return np.unique(groups.partitions(np.arange(groups.count)), return_inverse=True)
 
 
-def _repeated(hashes: KeyHashes, scope: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _repeated_pairs(hashes: KeyHashes, scope: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return pairs of rows with equal hash and ``scope`` (two int64[pairs]).
 
     A pair is a row and its successor in sort order. ``scope`` is int64[n].
@@ -166,10 +169,10 @@ def _repeated(hashes: KeyHashes, scope: Int64Array) -> tuple[Int64Array, Int64Ar
     return order[:-1][is_same], order[1:][is_same]
 
 
-def _name(state: TableState, rows: LiveKeys, row: int) -> str:
+def _record_key(state: TableState, rows: LiveKeys, row: int) -> str:
     """Return the record key of a row."""
     file = int(rows.file[row])
-    table = _live(state, file, state.read(state.snapshot.segment(file), RECORD_KEY))
+    table = _live_rows(state, file, state.read(state.snapshot.segment(file), RECORD_KEY))
     return str(table[RECORD_KEY][row - int(np.searchsorted(rows.file, file))].as_py())
 
 
@@ -190,7 +193,7 @@ def check_placement(state: TableState) -> Iterator[Problem]:
         hashes.append(state.metadata.objects.key_map(segment.key_map).verify_all().hashes)
     group = np.repeat(groups.of_files(live), list(map(len, hashes)))
     names, partition = _partitions(snapshot)
-    first, second = _repeated(KeyHashes.concat(hashes), partition[group])
+    first, second = _repeated_pairs(KeyHashes.concat(hashes), partition[group])
     moved = partition[group[first[group[first] != group[second]]]]
     for code, count in zip(*np.unique(moved, return_counts=True), strict=True):
         text = (
@@ -281,7 +284,7 @@ class KeyBuild(Operation[WritePlan]):
         parts = []
         with ThreadPoolExecutor(self.options.threads("writer")) as pool:
             for group in pool.map(make, numbers):
-                parts += joined_key_parts(index, objects, [group])
+                parts += merge_key_parts(index, objects, [group])
         objects.write(self.metadata.storage)
         return Changes(key_parts=parts)
 

@@ -47,7 +47,7 @@ def check(state: TableState) -> Iterator[Problem]:
     checkpoints = [None, *snapshot.tags.before(retention.horizon)]
     if retention.first:
         checkpoints.append(retention.first - 1)
-    damage = [_damage(state.metadata, seq) for seq in checkpoints]
+    damage = [_checkpoint_error(state.metadata, seq) for seq in checkpoints]
     for result in (*state.log, *damage):
         if isinstance(result, Corrupt):
             yield Problem.from_error(result)
@@ -109,7 +109,7 @@ def _same_history(stored: pa.Table, expected: pa.Table) -> bool:
     )
 
 
-def _damage(metadata: Metadata, seq: int | None) -> Corrupt | None:
+def _checkpoint_error(metadata: Metadata, seq: int | None) -> Corrupt | None:
     """Read a whole checkpoint and return its error, or None.
 
     ``seq`` None reads the checkpoint that the hint names, if there is a hint.
@@ -139,7 +139,7 @@ def rebuild_checkpoints(repair: Repair, doubtful: Collection[int | None] = ()) -
     """
     metadata, has_newer = repair.metadata, False
     for seq in metadata.checkpoints.listed():
-        error = _damage(metadata, seq)
+        error = _checkpoint_error(metadata, seq)
         if error is not None:
             repair.damaged.append(Problem.from_error(error))
         elif seq not in doubtful:
@@ -179,7 +179,7 @@ def point_hint(repair: Repair) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning(Operation[WritePlan]):
+class LogStart(Operation[WritePlan]):
     """The operation that moves the beginning of the log. ``retention`` has the new limits."""
 
     policy: str
@@ -212,7 +212,7 @@ def shorten_log(repair: Repair) -> None:
         return
     instant = repair.metadata.checkpoints.open(start).snapshot.last_instant
     retention = Retention(horizon, start + 1, instant)
-    repair.commit(Beginning(state.options.clean_policy, retention))
+    repair.commit(LogStart(state.options.clean_policy, retention))
     if horizon > old.horizon:
         text = f"the states after commits {old.horizon} to {horizon - 1} are no longer readable"
         repair.lose(paths.log_dir(), text)
@@ -226,10 +226,10 @@ def _new_start(state: TableState) -> int | None:
     """Return the checkpoint after which the log must begin, or None if the log is intact."""
     metadata, oldest = state.metadata, state.snapshot.retention.first
     bad = [oldest + n for n, record in enumerate(state.log) if isinstance(record, Corrupt)]
-    if not bad and (not oldest or _damage(metadata, oldest - 1) is None):
+    if not bad and (not oldest or _checkpoint_error(metadata, oldest - 1) is None):
         return None
     for seq in reversed(metadata.checkpoints.listed()):
-        if seq >= max(bad, default=oldest - 1) and _damage(metadata, seq) is None:
+        if seq >= max(bad, default=oldest - 1) and _checkpoint_error(metadata, seq) is None:
             return seq
     return metadata.compact().seq  # from the readable part of the newest state
 
@@ -238,7 +238,7 @@ def _restore_tags(repair: Repair, snapshot: Snapshot, horizon: int) -> None:
     """Write a checkpoint of each tagged state before ``horizon``. Drop the tag if that fails."""
     metadata = repair.metadata
     for name, seq in snapshot.tags.seqs.items():
-        if seq < horizon and _damage(metadata, seq) is not None:
+        if seq < horizon and _checkpoint_error(metadata, seq) is not None:
             try:
                 metadata.write_checkpoint(metadata.rebuild_checkpoint(seq), replacing=True)
             except Corrupt:
@@ -254,7 +254,7 @@ def rebuild_archive(repair: Repair) -> None:
     with suppress(Corrupt):
         if len(archive.read(storage)) == last + 1:
             return
-    history = _known_history(repair.metadata, snapshot, last)
+    history = _recoverable_history(repair.metadata, snapshot, last)
     missing = np.setdiff1d(np.arange(last + 1), numbers(history["seq"])).tolist()
     unknown: dict[str, Any] = {"instant": "", "action": UNKNOWN, "operation": UNKNOWN, "txn": ""}
     unknown |= {"rolled_back": [], "dead_instants": [], "dead_tokens": []}
@@ -267,7 +267,7 @@ def rebuild_archive(repair: Repair) -> None:
         repair.lose(path, f"{text}; no rows are affected")
 
 
-def _known_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Table:
+def _recoverable_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Table:
     """Return the history up to record ``last`` from archive, checkpoints and records."""
     storage, checkpoints = metadata.storage, metadata.checkpoints
     tables = [snapshot.log.table]

@@ -58,7 +58,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     job = Repair(metadata)
     error = _open(job, metadata)
     if error is not None:
-        return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_unopened(error),))
+        return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_cannot_open(error),))
     job.begin_again().newest()
     job.metadata.watch.refuse_to_write()
     with suppress(Corrupt):  # needs the log, which may be damaged
@@ -76,7 +76,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
         if len(job.rebuilt) + len(job.lost) == results:
             break
         problems = _check(job.begin_again(), progress)
-    job.lost += [_with_rows(job.state(), problem) for problem in problems]
+    job.lost += [_with_lost_rows(job.state(), problem) for problem in problems]
     damaged = tuple(dict.fromkeys(job.damaged))
     return RepairReport(damaged, tuple(job.rebuilt), tuple(job.lost))
 
@@ -93,27 +93,27 @@ def _check(metadata: Metadata, progress: Progress | None) -> tuple[Problem, ...]
         return (Problem.from_error(error),)
 
 
-def _open(job: Repair, known: Metadata) -> Corrupt | None:
+def _open(job: Repair, cached: Metadata) -> Corrupt | None:
     """Repair the objects needed to open the table. Return the error if it still cannot be opened.
 
-    ``known`` is metadata that may have read records before they were damaged.
+    ``cached`` is metadata that may have read records before they were damaged.
     """
     with suppress(Corrupt):
         # First, because a table without its version property is refused as another writer's.
         timeline.rebuild_properties(job)
-    error = _error(job)
-    for remedy in (log.point_hint, timeline.rebuild_properties, _from_memory):
+    error = _open_error(job)
+    for remedy in (log.point_hint, timeline.rebuild_properties, _checkpoint_from_memory):
         if error is not None:
             job.damaged.append(Problem.from_error(error))
-            if remedy is _from_memory:
-                job.metadata = known
+            if remedy is _checkpoint_from_memory:
+                job.metadata = cached
             with suppress(Corrupt):
                 remedy(job)
-            error = _error(job)
+            error = _open_error(job)
     return error
 
 
-def _error(job: Repair) -> Corrupt | None:
+def _open_error(job: Repair) -> Corrupt | None:
     """Return the error if the table cannot be opened, else None."""
     try:
         job.begin_again().newest()
@@ -122,7 +122,7 @@ def _error(job: Repair) -> Corrupt | None:
     return None
 
 
-def _from_memory(job: Repair) -> None:
+def _checkpoint_from_memory(job: Repair) -> None:
     """Write a checkpoint from records that this process read before one was damaged."""
     seq = paths.seq_of(job.damaged[-1].path)
     if seq is not None and job.state().snapshot.seq >= seq:
@@ -130,7 +130,7 @@ def _from_memory(job: Repair) -> None:
         job.note(path, "rebuilt from records that this process had read before")
 
 
-def _unopened(error: Corrupt) -> Problem:
+def _cannot_open(error: Corrupt) -> Problem:
     text = (
         f"the table cannot be opened: {error.message}. Restore a copy of the object. Without a"
         " copy, read the published rows with a Hudi reader, and load them into a new table:"
@@ -139,7 +139,7 @@ def _unopened(error: Corrupt) -> Problem:
     return Problem(error.path, error.offset, text, Kind.RECORD)
 
 
-def _with_rows(state: TableState, problem: Problem) -> Problem:
+def _with_lost_rows(state: TableState, problem: Problem) -> Problem:
     """Add the number of lost rows to a remaining problem of a data file."""
     files = state.files_of([problem])
     if problem.kind != Kind.ROWS or not len(files):

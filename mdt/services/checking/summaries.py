@@ -31,7 +31,7 @@ from mdt.services.checking.state import Repair, TableState
 from mdt.services.indexing.index_builder import UncoveredShard, build, summaries_of
 from mdt.write.summarize import summarize_indexes
 
-VALUES_ASKED = 30
+VALUES_TESTED_MAX = 30
 """Distinct values of a file, evenly spaced, for which a summary is queried. A query takes about 50
 µs.
 """
@@ -44,11 +44,11 @@ _Wrong = tuple[tuple[str, int], SummaryRef, Problem]
 
 def check(state: TableState) -> Iterator[Problem]:
     """Compare the summaries of every live shard with its rows."""
-    for _, _, problem in _wrong(state):
+    for _, _, problem in _wrong_summaries(state):
         yield problem
 
 
-def _wrong(state: TableState) -> Iterator[_Wrong]:
+def _wrong_summaries(state: TableState) -> Iterator[_Wrong]:
     """Yield summaries that are damaged or differ from the rows."""
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         shards = state.snapshot.live_shards.tolist()
@@ -82,7 +82,7 @@ def _wrong_in_shard(state: TableState, shard: int) -> list[_Wrong]:
         with suppress(Corrupt, Invalid):  # reported by the check of the file
             table = state.read(segment, *columns)
             for spec, joint in doubtful.items():
-                if not _is_right(spec, joint, segment, table):
+                if not _agrees_with_file(spec, joint, segment, table):
                     text = f"the summary of {spec} differs from the rows"
                     problem = Problem(segment.path, -1, text, Kind.SUMMARY)
                     wrong.append(((spec, number), summaries[spec], problem))
@@ -93,7 +93,7 @@ def _bytes_of(state: TableState, summary: SummaryRef) -> bytes:
     return summary if isinstance(summary, bytes) else read_verified(state.storage, summary)
 
 
-def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> bool:
+def _agrees_with_file(spec: str, shard_summary: Summary, segment: Segment, table: pa.Table) -> bool:
     """Return True if a summary agrees with the rows of one file in its shard.
 
     An index that fails on the rows proves nothing, so True is returned.
@@ -104,9 +104,9 @@ def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> b
     values, parts = indexed.columns.get(spec), indexed.parts.get(spec)
     try:
         if values is not None:
-            return agrees(index, joint, first, Parsed(index.summarize(values)), values)
+            return agrees(index, shard_summary, first, Parsed(index.summarize(values)), values)
         if parts is not None:
-            stored = Parts(joint).within(first, first + segment.rows, len(parts))
+            stored = Parts(shard_summary).within(first, first + segment.rows, len(parts))
             pairs = zip(stored, parts, strict=True)
             return all(bytes(whole(part)) == expected for part, (_, expected) in pairs)
     except ValueError:
@@ -117,12 +117,16 @@ def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> b
 
 
 def agrees(
-    index: SkippingIndex, joint: Summary, first: int, alone: Summary, values: pa.Array
+    index: SkippingIndex,
+    shard_summary: Summary,
+    first: int,
+    file_summary: Summary,
+    values: pa.Array,
 ) -> bool:
-    """Return True if the summary of a shard finds the same rows of a file as ``alone``.
+    """Return True if the summary of a shard finds the same rows of a file as ``file_summary``.
 
     Args:
-        joint: Summary of the shard.
+        shard_summary: Summary of the shard.
         first: Position of the file's first row in the shard.
         alone: Summary of the file only.
         values: Values of the file's rows.
@@ -131,7 +135,7 @@ def agrees(
     """
     for leaf in _leaves(index, values):
         try:
-            rows, expected = index.rows([joint, alone], leaf, values.type)
+            rows, expected = index.rows([shard_summary, file_summary], leaf, values.type)
         except ValueError:
             return False
         if rows is None:
@@ -151,7 +155,7 @@ def agrees(
 def _leaves(index: SkippingIndex, values: pa.Array) -> Iterator[Leaf]:
     """Yield predicates that ``index`` can answer: on words or else on values, and on null."""
     distinct = pc.unique(values).drop_null()
-    step = max(1, -(-len(distinct) // VALUES_ASKED))
+    step = max(1, -(-len(distinct) // VALUES_TESTED_MAX))
     sample = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()
     for operator in ("match", "="):
         count = 0
@@ -172,7 +176,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Rebuild and commit summaries that are damaged or differ from the rows."""
     state = repair.state()
     wrong, specs = dict[tuple[str, int], SummaryRef](), set[str]()
-    for key, summary, _ in _wrong(state):
+    for key, summary, _ in _wrong_summaries(state):
         wrong[key] = summary
         specs.add(key[0])
     if wrong:

@@ -35,7 +35,7 @@ def check(state: TableState) -> Iterator[Problem]:
     if wrong:
         yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
     markers = _markers(state)
-    depths = storage.each(partial(_depth, storage, path) for path, _ in markers)
+    depths = storage.each(partial(_stored_depth, storage, path) for path, _ in markers)
     for (path, content), depth in zip(markers, depths, strict=True):
         if isinstance(depth, Corrupt):
             yield Problem.from_error(depth, path, Kind.TIMELINE)
@@ -127,7 +127,7 @@ def _markers(state: TableState) -> Objects:
     return markers
 
 
-def _depth(storage: Storage, path: str) -> str | None | Corrupt:
+def _stored_depth(storage: Storage, path: str) -> str | None | Corrupt:
     """Return the depth in a stored marker, or the error if it cannot be read."""
     try:
         return properties.decode(storage.read_whole(path, PROPERTIES_BYTES_MAX)).get(_DEPTH)
@@ -145,9 +145,9 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
         _write(repair, damaged, objects)
 
 
-def _write(repair: Repair, wanted: set[str], objects: Objects) -> None:
-    """Write ``objects`` if the path of the first one is in ``wanted``."""
-    for path, content in objects if objects[0][0] in wanted else ():
+def _write(repair: Repair, damaged: set[str], objects: Objects) -> None:
+    """Write ``objects`` if the path of the first one is in ``damaged``."""
+    for path, content in objects if objects[0][0] in damaged else ():
         if repair.storage.read_if_exists(path) != content:
             repair.storage.replace(path, content)
             repair.note(path, "rewritten", Kind.TIMELINE)

@@ -40,12 +40,12 @@ class Alter(Operation[AlterPlan]):
     """The alter operation.
 
     Attributes:
-        wanted: Function from the current definition to the requested alteration.
+        find_alteration: Function from the current definition to the requested alteration.
         beyond_hudi: True to allow changes that other readers of the directory read differently.
         options: As returned by :func:`mdt.config.changed_options`.
     """
 
-    wanted: Callable[[TableDefinition], Alteration]
+    find_alteration: Callable[[TableDefinition], Alteration]
     action: str
     beyond_hudi: bool = False
     name: str = "alter_schema"
@@ -55,14 +55,14 @@ class Alter(Operation[AlterPlan]):
         """Return the next version. Raises Invalid with a reason if that is not possible."""
         definition = snapshot.definition
         options = self.options if definition.with_options(self.options) is not definition else {}
-        alteration = self.wanted(definition)
+        alteration = self.find_alteration(definition)
         if not alteration:
             return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
         version = apply_alteration(definition, alteration, snapshot.seq + 1)
         if not self.beyond_hudi:
-            _refuse("answer differently", list(beyond_hudi(definition, version)), "")
-            _refuse("fail", list(_in_log_files(snapshot, version)), "compact() first; or ")
-        rests_on_logs = definition.is_mor and _grows_inside(definition, version)
+            _refuse("answer differently", list(hudi_differences(definition, version)), "")
+            _refuse("fail", list(_log_file_problems(snapshot, version)), "compact() first; or ")
+        rests_on_logs = definition.is_mor and _changes_nested_type(definition, version)
         footprint = Footprint(txn, alters=True, everything=rests_on_logs)
         if is_unaltered(definition, version):
             return AlterPlan(footprint, is_needed=bool(options), options=options)
@@ -91,7 +91,7 @@ def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[s
     return present(schema=schema, indexes=index_changes(definition, new))
 
 
-def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
+def hudi_differences(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
     """Yield the differences that Hudi's readers would see after the alteration.
 
     They match columns of older files by name, and read missing columns as null.
@@ -101,7 +101,7 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
         if (
             column.children
             and column.id in older
-            and not _only_added_inside(column, older[column.id])
+            and not _only_adds_fields(column, older[column.id])
         ):
             yield (
                 f"they fail if the type of {column.field.name!r} differs between a log file and"
@@ -129,24 +129,26 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
             yield f"older rows have null in {path!r}, which was {paths[column.id]!r}"
 
 
-def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
+def needs_compaction(snapshot: Snapshot, alteration: Alteration) -> bool:
     """Return True if log files prevent the alteration, so that a compaction must run first."""
-    if not snapshot.definition.is_mor or not wanted:
+    if not snapshot.definition.is_mor or not alteration:
         return False
     return any(
-        _in_log_files(snapshot, apply_alteration(snapshot.definition, wanted, snapshot.seq + 1))
+        _log_file_problems(
+            snapshot, apply_alteration(snapshot.definition, alteration, snapshot.seq + 1)
+        )
     )
 
 
-def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:
+def _changes_nested_type(definition: TableDefinition, new: SchemaVersion) -> bool:
     """Return True if the type of a nested column changes."""
     older = {column.id: column for column in definition.version.columns}
     return any(
-        c.children and c.id in older and not _same_inside(c, older[c.id]) for c in new.columns
+        c.children and c.id in older and not _has_same_fields(c, older[c.id]) for c in new.columns
     )
 
 
-def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
+def _log_file_problems(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
     """Yield reasons why Hudi's readers would fail on existing log files. O(files).
 
     They treat rows without all columns as partial updates, do not widen these, and do not add
@@ -161,7 +163,7 @@ def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
             if (
                 column.children
                 and column.id in older
-                and not _same_inside(column, older[column.id])
+                and not _has_same_fields(column, older[column.id])
             ):
                 yield (
                     f"there are log files in which {column.field.name!r} is {older[column.id].type}"
@@ -193,18 +195,18 @@ def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
         )
 
 
-def _inside(column: Column) -> list[tuple[int, str, pa.DataType | None]]:
+def _nested_fields(column: Column) -> list[tuple[int, str, pa.DataType | None]]:
     return [(c.id, c.field.name, None if c.children else c.type) for c in column.walk()]
 
 
-def _same_inside(new: Column, old: Column) -> bool:
-    return _inside(new) == _inside(old)
+def _has_same_fields(new: Column, old: Column) -> bool:
+    return _nested_fields(new) == _nested_fields(old)
 
 
-def _only_added_inside(new: Column, old: Column) -> bool:
+def _only_adds_fields(new: Column, old: Column) -> bool:
     """Return True if fields were added to a nested column and nothing else changed."""
     ids = {c.id for c in old.walk()}
-    return [item for item in _inside(new) if item[0] in ids] == _inside(old)
+    return [item for item in _nested_fields(new) if item[0] in ids] == _nested_fields(old)
 
 
 def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, list[str]]:

@@ -92,13 +92,15 @@ class Restore(Operation[RestorePlan]):
                 hint="read the old state with as_of, and write the rows that you need",
             )
         old = self.metadata.at(seq)
-        version = _version_again(snapshot, old)
-        is_whole = _brings_back(snapshot.definition, version)
+        version = _restored_version(snapshot, old)
+        is_whole = _restores_columns(snapshot.definition, version)
         snapshot = _with_version(snapshot, version)
         if version is None and old.seq >= snapshot.retention.horizon:
-            batch, came_back = _batch(snapshot, *self._told(snapshot, old))
+            batch, came_back = _batch(snapshot, *self._changes_from_log(snapshot, old))
         else:
-            batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
+            batch, came_back = _batch(
+                snapshot, *self._changes_by_comparison(snapshot, old, is_whole)
+            )
         outcome = self._outcome(snapshot, batch, came_back)
         tombstones = undo_changes(old, snapshot)
         rows = DecidedInProcess.from_outcome(
@@ -141,7 +143,7 @@ class Restore(Operation[RestorePlan]):
             absent=np.flatnonzero(is_back & ~located.is_live),
         )
 
-    def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
+    def _changes_from_log(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
         """Return (restored rows, deleted rows) from the commit records since ``old``."""
         schema = snapshot.definition.schema
         history = history_range(self.metadata, old.seq, snapshot.seq)
@@ -154,7 +156,7 @@ class Restore(Operation[RestorePlan]):
                 tables.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(schema))
         return pa.concat_tables(restored), pa.concat_tables(deleted)
 
-    def _compared(
+    def _changes_by_comparison(
         self, snapshot: Snapshot, old: Snapshot, is_whole: bool
     ) -> tuple[pa.Table, pa.Table]:
         """Return (restored rows, deleted rows) by comparing two states.
@@ -200,16 +202,16 @@ class Restore(Operation[RestorePlan]):
         return replace(changes, extra=extra, tombstones=plan.rows.findings.tombstones)
 
 
-def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:
+def _batch(snapshot: Snapshot, restored: pa.Table, deleted: pa.Table) -> tuple[Batch, int]:
     """Return the restored rows followed by the deleted rows, and the number of the former."""
     definition = snapshot.definition
     table = pa.concat_tables(
-        [pa.table(part.columns, schema=definition.schema) for part in (back, gone)]
+        [pa.table(part.columns, schema=definition.schema) for part in (restored, deleted)]
     )
-    return stored_batch(table.combine_chunks(), definition), len(back)
+    return stored_batch(table.combine_chunks(), definition), len(restored)
 
 
-def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
+def _restored_version(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
     """Return the schema version that restores the columns of ``old``, or None if none differ."""
     definition, old_version = snapshot.definition, old.definition.version
     if definition.at(old.seq) is definition:
@@ -218,7 +220,7 @@ def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
     return None if is_unaltered(definition, version) else version
 
 
-def _brings_back(definition: TableDefinition, version: SchemaVersion | None) -> bool:
+def _restores_columns(definition: TableDefinition, version: SchemaVersion | None) -> bool:
     """Return True if ``version`` restores columns or fields that the table lacks."""
     return version is not None and not set(version.ids) <= set(definition.version.ids)
 

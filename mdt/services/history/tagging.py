@@ -69,7 +69,8 @@ class AddTag(Operation[WritePlan]):
             )
         if (
             self.comment is not None
-            and (savepoint := _saved_at(snapshot, commit_time(self.metadata, self.seq))) is not None
+            and (savepoint := _savepoint_at(snapshot, commit_time(self.metadata, self.seq)))
+            is not None
         ):
             raise Invalid(
                 f"the savepoint {savepoint!r} already names that commit",
@@ -145,7 +146,7 @@ def _commits_up_to(history: pa.Table, seq: int) -> pa.Table:
     return history.filter(pc.and_(pc.less_equal(history["seq"], seq), is_commit))
 
 
-def _saved_at(snapshot: Snapshot, time: str) -> str | None:
+def _savepoint_at(snapshot: Snapshot, time: str) -> str | None:
     return next((name for name, saved in snapshot.tags.savepoints.items() if saved == time), None)
 
 
@@ -161,6 +162,6 @@ def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
             "instant": instants.get(seq),
             "savepoint": name in tags.savepoints,
         }
-        for name, seq in sorted(tags.seqs.items(), key=lambda one: (one[1], one[0]))
+        for name, seq in sorted(tags.seqs.items(), key=lambda item: (item[1], item[0]))
     ]
     return pa.Table.from_pylist(rows, schema=TAGS)

@@ -38,7 +38,7 @@ from mdt.metadata.skipping_indexes import index_of, named_spec, packages_of, top
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.header_fields import present
-from mdt.services.indexing.index_plans import Plans, ended, open_plans
+from mdt.services.indexing.index_plans import Plans, finished_plans, open_plans
 from mdt.write.summarize import store_summary, summaries_of_shard, summarize_indexes
 
 
@@ -84,7 +84,7 @@ class IndexChange(Operation[WritePlan]):
         lacking = uncovered_specs(snapshot, plans)
         if files:
             lacking += to_build
-        plan_fields = {**ended(plans, remaining, lacking), **present(plan=to_build)}
+        plan_fields = {**finished_plans(plans, remaining, lacking), **present(plan=to_build)}
         return Changes(
             extra={"indexes": {**indexes, "files": files}, **present(indexing=plan_fields)}
         )
@@ -105,7 +105,7 @@ class UncoveredShard:
     specs: tuple[str, ...]
 
 
-class _NothingSummarized(Unsupported):
+class _NothingToCommit(Unsupported):
     """Every index failed for a batch of files, so there is nothing to commit."""
 
 
@@ -114,13 +114,13 @@ class _Batch(WritePlan):
     """The next shards to build.
 
     Attributes:
-        work: The shards.
+        shards: Shards to build.
         total: Number of files in all uncovered shards.
         plans: Unfinished plans on Hudi's timeline.
         lacking: Indexes that will still not cover all files.
     """
 
-    work: Sequence[UncoveredShard] = ()
+    shards: Sequence[UncoveredShard] = ()
     total: int = 0
     plans: Plans = field(default_factory=dict)
     lacking: Sequence[str] = ()
@@ -194,12 +194,12 @@ class IndexBuild(Operation[_Batch]):
         if len(chosen) == len(todo):
             incomplete -= lacking.keys()
         incomplete |= {spec for spec, _ in self.failed}
-        is_needed = bool(next_shards or ended(plans, installed, sorted(incomplete)))
+        is_needed = bool(next_shards or finished_plans(plans, installed, sorted(incomplete)))
         total = int(files.sum())
         return _Batch(
             Footprint(txn),
             is_needed=is_needed,
-            work=next_shards,
+            shards=next_shards,
             total=total,
             plans=plans,
             lacking=sorted(incomplete),
@@ -223,7 +223,7 @@ class IndexBuild(Operation[_Batch]):
         covers: list[tuple[str, int, SummaryRef]] = []
         total = plan.total + self.done
         runner = self.runner or summarize_here
-        for shard, summaries in runner(self.metadata, self.options, snapshot, plan.work, claim):
+        for shard, summaries in runner(self.metadata, self.options, snapshot, plan.shards, claim):
             number = int(snapshot.shards.number[shard.shard])
             covers += [(spec, number, data) for spec, data in summaries.items()]
             self.failed |= {(spec, number) for spec in set(shard.specs).difference(summaries)}
@@ -232,18 +232,18 @@ class IndexBuild(Operation[_Batch]):
             if self.progress is not None:
                 self.progress(self.done, total)
         lacking = {*plan.lacking, *(spec for spec, _ in self.failed)}
-        plan_fields = ended(plan.plans, snapshot.definition.indexes, sorted(lacking))
+        plan_fields = finished_plans(plan.plans, snapshot.definition.indexes, sorted(lacking))
         if not covers and not plan_fields:
-            raise _NothingSummarized("none of the files can be summarized")
+            raise _NothingToCommit("none of the files can be summarized")
         return Changes(covers=covers, extra=present(indexing=plan_fields))
 
 
-Found = Mapping[str, SummaryRef]
+ShardSummaries = Mapping[str, SummaryRef]
 """Index -> summary of one shard, as in commit records."""
 
 Runner = Callable[
     [Metadata, Options, Snapshot, Sequence[UncoveredShard], Claim],
-    Iterable[tuple[UncoveredShard, Found]],
+    Iterable[tuple[UncoveredShard, ShardSummaries]],
 ]
 """Summarizes shards. Larger summaries are written to objects of the claim, at the latest when the
 iterator ends.
@@ -254,23 +254,23 @@ def summarize_here(
     metadata: Metadata,
     options: Options,
     snapshot: Snapshot,
-    work: Sequence[UncoveredShard],
+    shards: Sequence[UncoveredShard],
     claim: Claim,
-) -> Iterator[tuple[UncoveredShard, Found]]:
+) -> Iterator[tuple[UncoveredShard, ShardSummaries]]:
     """Summarize shards on threads of this process (a :data:`Runner`)."""
     objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
     with ThreadPoolExecutor(options.threads("writer")) as pool:
-        results = pool.map(partial(summaries_of, metadata, snapshot), work)
-        for shard, summaries in zip(work, results, strict=True):
+        results = pool.map(partial(summaries_of, metadata, snapshot), shards)
+        for shard, summaries in zip(shards, results, strict=True):
             yield shard, {spec: store_summary(objects, data) for spec, data in summaries.items()}
     objects.write(metadata.storage)
 
 
-def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -> dict[str, bytes]:
+def summaries_of(metadata: Metadata, snapshot: Snapshot, shard: UncoveredShard) -> dict[str, bytes]:
     """Return the summaries of a shard. Reads only the columns of the indexes."""
-    columns = top_levels(snapshot.definition.schema, work.specs)
+    columns = top_levels(snapshot.definition.schema, shard.specs)
     files = []
-    for segment in snapshot.files.segments(np.array(work.files, np.int64)):
+    for segment in snapshot.files.segments(np.array(shard.files, np.int64)):
         table = read_columns(
             metadata.storage,
             snapshot.definition,
@@ -279,11 +279,11 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
             use_threads=False,
             footers=metadata.objects.footers,
         )
-        files.append((segment.first_row, summarize_indexes(work.specs, table, segment.row_groups)))
-    return summaries_of_shard(work.specs, files)
+        files.append((segment.first_row, summarize_indexes(shard.specs, table, segment.row_groups)))
+    return summaries_of_shard(shard.specs, files)
 
 
-def _with_rows(snapshot: Snapshot) -> BoolArray:
+def _live_shards(snapshot: Snapshot) -> BoolArray:
     """Return the mask of shards with live rows (bool[shards])."""
     mask: BoolArray = np.zeros(len(snapshot.shards), np.bool_)
     mask[snapshot.shards.of_file[snapshot.has_rows]] = True
@@ -301,7 +301,7 @@ def uncovered(
 
     Unusable indexes are omitted. O(shards × indexes).
     """
-    shards, has_rows = snapshot.shards, _with_rows(snapshot)
+    shards, has_rows = snapshot.shards, _live_shards(snapshot)
     masks = {}
     for spec in snapshot.definition.indexes:
         if (specs is None or spec in specs) and not isinstance(index_of(spec)[1], str):
@@ -349,7 +349,7 @@ def build(
         while True:
             try:
                 result = run(metadata, operation, attempts=options.commit_attempts)
-            except _NothingSummarized:
+            except _NothingToCommit:
                 continue
             if result.record is None:
                 break
@@ -362,7 +362,7 @@ def build(
             failed=len(operation.failed),
         )
     if operation.failed:
-        broken = ", ".join(sorted({short(spec) for spec, _ in operation.failed}))
+        broken = ", ".join(sorted({short_spec(spec) for spec, _ in operation.failed}))
         raise Unsupported(
             f"{broken}: {len(operation.failed)} summaries could not be made",
             hint="queries read these files; drop the index, or fix its package and build it again",
@@ -376,7 +376,7 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
     The table need not have the indexes ``specs`` yet. With ``anew`` existing coverage is ignored.
     """
     masks = {} if anew else uncovered(snapshot, specs)
-    shards, has_rows = snapshot.shards, _with_rows(snapshot)
+    shards, has_rows = snapshot.shards, _live_shards(snapshot)
     lacking = [masks.get(spec, has_rows) for spec in specs]
     if not has_rows.any() or not lacking:
         return BuildResult()
@@ -384,38 +384,38 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
     return BuildResult(int(np.sum(lacking)), -(-int(rows.sum()) // INDEX_COMMIT_ROWS))
 
 
-def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
+def new_specs(snapshot: Snapshot, specs: str | Sequence[str]) -> tuple[str, ...]:
     """Return new specifications in their stored form. Raises Invalid as :func:`named_spec` does."""
-    requested = texts("specs", given, "'bitmap(status)', or a list of such")
+    requested = texts("specs", specs, "'bitmap(status)', or a list of such")
     return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in requested))
 
 
-def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the indexes of the table that ``given`` names: by full text, short form, or column.
+def installed_specs(snapshot: Snapshot, specs: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the indexes of the table that ``specs`` names: by full text, short form, or column.
 
     None means all. Raises Invalid for a name without an index.
     """
     installed = snapshot.definition.indexes
-    if given is None:
+    if specs is None:
         return installed
     matches: list[str] = []
-    for text in texts("specs", given, "'bitmap(status)', or a list of such"):
-        spellings = {text, _as_kept(text)}
+    for text in texts("specs", specs, "'bitmap(status)', or a list of such"):
+        spellings = {text, _stored_form(text)}
         named = [spec for spec in installed if spellings & _names(spec)]
         if not named:
             raise Invalid(
                 f"the table has no index {text!r}",
-                hint=f"it has {', '.join(map(short, installed)) or 'none'}",
+                hint=f"it has {', '.join(map(short_spec, installed)) or 'none'}",
             )
         matches += named
     return tuple(dict.fromkeys(matches))
 
 
 def _names(spec: str) -> set[str]:
-    return {spec, short(spec), ", ".join(registry.parse_spec(spec).columns)}
+    return {spec, short_spec(spec), ", ".join(registry.parse_spec(spec).columns)}
 
 
-def _as_kept(text: str) -> str:
+def _stored_form(text: str) -> str:
     """Return a specification with the quotes of the stored form, or any other text unchanged."""
     try:
         return str(registry.parse_spec(text))
@@ -423,7 +423,7 @@ def _as_kept(text: str) -> str:
         return text
 
 
-def short(spec: str) -> str:
+def short_spec(spec: str) -> str:
     """Return a specification without format version, e.g. ``bitmap(status)`` for
     ``bitmap/1(status)``.
     """

@@ -44,15 +44,17 @@ def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
     return plans
 
 
-def ended(plans: Plans, left: Sequence[str], lacking: Sequence[str]) -> dict[str, Any]:
+def finished_plans(
+    plans: Plans, installed: Sequence[str], lacking: Sequence[str]
+) -> dict[str, Any]:
     """Return the header fields ``done`` and ``dropped`` of a record that ends plans, empty if none.
 
     Args:
-        left: The table's indexes after the record.
+        installed: The table's indexes after the record.
         lacking: Indexes that do not cover all files of the plans then.
     """
     current = {
-        instant: [spec for spec in specs if spec in left] for instant, specs in plans.items()
+        instant: [spec for spec in specs if spec in installed] for instant, specs in plans.items()
     }
     completed = {
         instant: specs

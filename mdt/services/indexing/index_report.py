@@ -15,7 +15,7 @@ from mdt.metadata.skipping_indexes import explained, index_of
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, TestUse
 from mdt.scan.index_use import sample
-from mdt.services.indexing.index_builder import coverage, short
+from mdt.services.indexing.index_builder import coverage, short_spec
 
 ADVICE_QUERIES_MIN = 10
 """Minimum number of counted queries for advice."""
@@ -98,7 +98,7 @@ def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
     parsed, index = index_of(spec)
     covered, rows = coverage(snapshot, spec)
     row: dict[str, object] = {
-        "index": short(spec),
+        "index": short_spec(spec),
         "kind": parsed.kind,
         "column": ", ".join(parsed.columns),
         "coverage": 100.0,
@@ -138,10 +138,10 @@ def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
         return [Advice("count", "", NOT_COUNTED)]
     if counts.queries < ADVICE_QUERIES_MIN:
         return []
-    return [*_unwanted(snapshot, counts), *_wanted(metadata, snapshot, counts)]
+    return [*_to_drop(snapshot, counts), *_to_create(metadata, snapshot, counts)]
 
 
-def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+def _to_drop(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
     """Yield indexes that save less than half of their own size in ADVICE_QUERIES queries.
 
     Only queries since the creation of the index count.
@@ -160,10 +160,10 @@ def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
             f" {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, but it takes {size:,} bytes and"
             " time in every write"
         )
-        yield Advice("drop", short(spec), reason, size, queries=uses, saved=saved)
+        yield Advice("drop", short_spec(spec), reason, size, queries=uses, saved=saved)
 
 
-def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+def _to_create(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
     """Yield indexes that would save more than their own size in ADVICE_QUERIES queries.
 
     They must also save the share ADVICE_SHARE_MIN of the bytes read.

@@ -44,7 +44,7 @@ _GROUPS_MAX = 1024
 
 
 @dataclass(slots=True)
-class _Done:
+class _Progress:
     """Progress of a rekey.
 
     Attributes:
@@ -65,7 +65,7 @@ class RekeyPlan(WritePlan):
 
     key_hash: MultilinearHash | None = None
     rows: int = 0
-    done: _Done = field(default_factory=_Done)
+    done: _Progress = field(default_factory=_Progress)
 
     def mapped(self) -> int:
         """Return the number of rows."""
@@ -120,7 +120,7 @@ class Rekey(Operation[RekeyPlan]):
         """Write the maps and key parts of all live files."""
         assert plan.key_hash is not None, "it was planned"
         plan.done.claim = claim
-        changes = self._made(snapshot, plan)
+        changes = self._write_maps(snapshot, plan)
         extra = present(key_hash=key_hash_json(plan.key_hash), forgets_deletes=self.forgets_deletes)
         return replace(changes, extra=extra)
 
@@ -133,12 +133,12 @@ class Rekey(Operation[RekeyPlan]):
         ):
             return None
         if theirs.seq > plan.done.seq:
-            added = self._made(self.metadata.newest(), plan)
+            added = self._write_maps(self.metadata.newest(), plan)
             maps = pa.concat_tables([changes.maps, added.maps])
             changes = replace(changes, maps=maps, key_parts=[*changes.key_parts, *added.key_parts])
         return plan, changes
 
-    def _made(self, snapshot: Snapshot, plan: RekeyPlan) -> Changes:
+    def _write_maps(self, snapshot: Snapshot, plan: RekeyPlan) -> Changes:
         """Write the missing maps of live files, and key parts of their file groups."""
         state, groups = plan.done, snapshot.file_groups
         assert state.claim is not None and plan.key_hash is not None, "it is being written"
@@ -172,14 +172,14 @@ class Rekey(Operation[RekeyPlan]):
                     objects.settle()
                     if self.progress is not None:
                         self.progress(len(rows), len(live))
-                parts += joined_key_parts(self.metadata.key_index(snapshot), objects, finished)
+                parts += merge_key_parts(self.metadata.key_index(snapshot), objects, finished)
         objects.write(storage)
         state.segments.update(snapshot.segment_ids[live].tolist())
         state.seq, state.objects = snapshot.seq, state.objects + 1
         return Changes(maps=pa.Table.from_pylist(rows, schema=MAPS), key_parts=parts)
 
 
-def joined_key_parts(
+def merge_key_parts(
     index: KeyIndex, objects: AttachmentWriter, groups: Sequence[GroupKeys]
 ) -> list[KeyPart]:
     """Return one key part for ``groups``, or nothing if the table stores none."""

@@ -72,7 +72,7 @@ def members(snapshot: Snapshot, unit: Unit) -> list[int]:
     return [int(i) for i in numbers if snapshot.has_rows[i]]
 
 
-def arrangement(
+def arrange(
     metadata: Metadata,
     snapshot: Snapshot,
     options: Options,
@@ -84,7 +84,9 @@ def arrangement(
     files = members(snapshot, unit)
     stored = snapshot.definition.schema
     schema = pa.schema([stored.field(name) for name in sorted(column_paths.top_levels(stored, by))])
-    parts = [*metadata.storage.each(partial(_live, metadata, snapshot, i, schema) for i in files)]
+    parts = [
+        *metadata.storage.each(partial(_live_rows, metadata, snapshot, i, schema) for i in files)
+    ]
     rows = pa.concat_tables([schema.empty_table(), *(part for part, _ in parts)])
     columns = [column_paths.column_at(rows, path) for path in by]
     if curve == SORT or len(columns) == 1:
@@ -103,8 +105,8 @@ def arrangement(
     return Arrangement(order, ends, float(np.mean(before)), float(np.mean(after)))
 
 
-def carried(
-    metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangement, pool: Executor
+def carried_rows(
+    metadata: Metadata, snapshot: Snapshot, unit: Unit, arrangement: Arrangement, pool: Executor
 ) -> Iterator[list[Carried]]:
     """Yield for several new files at a time the functions that return their rows.
 
@@ -121,23 +123,25 @@ def carried(
     row_bytes, schema, columns = max(1, rows.nbytes // max(1, len(rows))), rows.schema, rows.columns
     del rows  # free the chunks of each column as soon as it is combined
     for i in range(len(columns)):
-        columns[i] = _movable(columns[i])
+        columns[i] = _combine(columns[i])
     key, record_key = snapshot.definition.key, schema.get_field_index(RECORD_KEY)
     key_position = schema.get_field_index(key[0]) if len(key) == 1 else record_key
     if columns[key_position].equals(columns[record_key]):
         columns[record_key] = columns[key_position]
-    for ends in _pieces(found.ends, _MOVED_BYTES // row_bytes):
-        indices = pa.array(found.order[ends[0] : ends[-1]])
+    for ends in _pieces(arrangement.ends, _MOVED_BYTES // row_bytes):
+        indices = pa.array(arrangement.order[ends[0] : ends[-1]])
         # gather columns that share memory once
         distinct = dict(zip(map(id, columns), columns, strict=True))
         parts = dict(
-            zip(distinct, pool.map(partial(_taken, indices), distinct.values()), strict=True)
+            zip(distinct, pool.map(partial(_gather, indices), distinct.values()), strict=True)
         )
         moved = pa.table([parts[id(column)] for column in columns], schema=schema)
-        yield [_giving(moved.slice(start - ends[0], end - start)) for start, end in pairwise(ends)]
+        yield [
+            _returning(moved.slice(start - ends[0], end - start)) for start, end in pairwise(ends)
+        ]
 
 
-def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _combine(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column in one chunk if its type allows it.
 
     Strings with few distinct values are dictionary-encoded.
@@ -149,8 +153,8 @@ def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _taken(indices: pa.Array, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Gather values of a column from :func:`_movable`, and decode dictionaries.
+def _gather(indices: pa.Array, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Gather values of a column from :func:`_combine`, and decode dictionaries.
 
     parquet-cpp takes twice as long to compute bounds of a dictionary.
     """
@@ -174,11 +178,11 @@ def _pieces(ends: Int64Array, rows: int) -> Iterator[list[int]]:
         yield bounds
 
 
-def _giving(rows: pa.Table) -> Carried:
+def _returning(rows: pa.Table) -> Carried:
     return lambda: [rows]
 
 
-def _live(
+def _live_rows(
     metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema
 ) -> tuple[pa.Table, Int64Array]:
     """Return the live rows of a file, and their number in each row group."""

@@ -66,7 +66,7 @@ def everywhere(options: Options, *, is_dry: bool = False) -> Scope:
     return Scope(None, None, step_bytes(options), takes_any=True, is_dry=is_dry)
 
 
-def carried_out(
+def run_or_plan(
     metadata: Metadata, operation: Operation[Any], options: Options, scope: Scope
 ) -> bool:
     """Run or, with ``is_dry``, plan an operation. Return True if it changes something."""

@@ -99,8 +99,10 @@ def cluster(
     columns = auto_columns(start, counts, chosen) if by == AUTO else _columns(start, by)
     if curve is None:
         curve = HILBERT if by == AUTO and len(columns) > 1 else SORT
-    counted = _counted(counts)
-    watched = dict.fromkeys([*columns, *_known(start, [name for name, n in counted.items() if n])])
+    counted = _query_counts(counts)
+    watched = dict.fromkeys(
+        [*columns, *_ordered_columns(start, [name for name, n in counted.items() if n])]
+    )
     before = overlaps(start, list(watched), chosen)
     with logs.service(metadata.storage, start.definition.name, "cluster") as facts:
         operation = Clustering(metadata, options, columns, curve, chosen, progress, runner)
@@ -117,9 +119,9 @@ def cluster(
                 columns,
                 curve,
                 overlap=overlap,
-                files_read=_read(counted, before, before),
+                files_read=_mean_overlap(counted, before, before),
             )
-            return unchanged if committed is None else _planned(unchanged, committed, options)
+            return unchanged if committed is None else _with_plan(unchanged, committed, options)
         after = overlaps(committed.snapshot, list(watched), chosen)
         files = record.table("files")
         replaced = sum(map(len, record.replaced.values()))
@@ -136,32 +138,32 @@ def cluster(
             len(files),
             rows,
             {name: (before[name], after[name]) for name in columns},
-            _read(counted, before, after),
+            _mean_overlap(counted, before, after),
             committed.attempts,
             committed.warnings,
             count_written(record).bytes,
         )
 
 
-def _planned(
-    found: ClusterResult, done: CommitResult[ClusteringPlan], options: Options
+def _with_plan(
+    result: ClusterResult, planned: CommitResult[ClusteringPlan], options: Options
 ) -> ClusterResult:
     """Add the planned groups, rows and bytes to a result."""
-    groups, snapshot = done.plan.moved(), done.snapshot
+    groups, snapshot = planned.plan.moved(), planned.snapshot
     files = [number for group in groups for number in snapshot.file_groups.members(group).tolist()]
     rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
     sizes = [
         sum(snapshot.file_groups.group(group).bytes for group in unit.groups)
-        for unit in done.plan.units
+        for unit in planned.plan.units
     ]
     file_count = sum(max(1, -(-size // options.max_file_bytes)) for size in sizes)
-    size = estimate(snapshot, done.plan).bytes
+    size = estimate(snapshot, planned.plan).bytes
     return replace(
-        found, groups_replaced=len(groups), groups_made=file_count, rows=rows, bytes_written=size
+        result, groups_replaced=len(groups), groups_made=file_count, rows=rows, bytes_written=size
     )
 
 
-def _counted(counts: Counts) -> dict[str, int]:
+def _query_counts(counts: Counts) -> dict[str, int]:
     """Return column -> number of queries with an equality or range test on it."""
     return {name: use.equality.queries + use.range.queries for name, use in counts.columns.items()}
 
@@ -175,7 +177,7 @@ def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
     columns = tuple(
         dict.fromkeys(column_name(name, schema) for name in texts("by", by, "['city', 'ts']"))
     )
-    unknown = [name for name in columns if name not in _known(snapshot, columns)]
+    unknown = [name for name in columns if name not in _ordered_columns(snapshot, columns)]
     if unknown:
         names = ", ".join(schema.names)
         raise Invalid(
@@ -190,7 +192,7 @@ def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
     return columns
 
 
-def _known(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
+def _ordered_columns(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     """Return the ``names`` of existing columns whose values have an order."""
     schema = snapshot.definition.schema
     fields = {name: column_paths.field_at(schema, name) for name in names}
@@ -210,10 +212,10 @@ def auto_columns(
     are excluded because they do not separate files of a partition. Raises Invalid if no query was
     counted.
     """
-    uses = {name: queries for name, queries in _counted(counts).items() if queries}
+    uses = {name: queries for name, queries in _query_counts(counts).items() if queries}
     candidates = [
         name
-        for name in _known(snapshot, list(uses))
+        for name in _ordered_columns(snapshot, list(uses))
         if name not in snapshot.definition.partition_by
     ]
     if not candidates:
@@ -230,7 +232,7 @@ def auto_columns(
     ]
 
 
-def _read(
+def _mean_overlap(
     uses: Mapping[str, int], before: Mapping[str, float], after: Mapping[str, float]
 ) -> tuple[float, float] | None:
     """Return the mean overlap (before, after) of the columns, weighted by their queries."""

@@ -30,9 +30,9 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.services.layout.arrangement import Arrangement, arrangement, carried
+from mdt.services.layout.arrangement import Arrangement, arrange, carried_rows
 from mdt.services.layout.clustering_plan import Unit, units
-from mdt.services.layout.repeated_keys import apart
+from mdt.services.layout.repeated_keys import exclude_shared_keys
 from mdt.services.layout.rewriting import Rewrite, RewriteRunner, in_process, left_out
 from mdt.write.assign import NEW
 from mdt.write.new_files import WriteJob, Written
@@ -88,7 +88,7 @@ class Clustering(Operation[ClusteringPlan]):
     def _units(self, snapshot: Snapshot) -> list[Unit]:
         """Return the units with overlapping ranges."""
         candidates = units(snapshot, self.options, self.by, self.curve, self.partitions)
-        return apart(self.metadata, snapshot, candidates)
+        return exclude_shared_keys(self.metadata, snapshot, candidates)
 
     def write(self, snapshot: Snapshot, plan: ClusteringPlan, claim: Claim) -> Changes:
         """Rewrite the units that improve. Raises NothingGained if there are none."""
@@ -100,7 +100,7 @@ class Clustering(Operation[ClusteringPlan]):
         return replace(changes, extra={"clustering_plan": entries, "replaced": _replaced(entries)})
 
     def _rewrite(self) -> Rewrite[Unit]:
-        return partial(clustered, self.by, self.curve)
+        return partial(cluster_units, self.by, self.curve)
 
     def narrow(
         self, snapshot: Snapshot, plan: ClusteringPlan, changes: Changes, theirs: CommitRecord
@@ -121,75 +121,81 @@ class Clustering(Operation[ClusteringPlan]):
         if not remaining:
             return None
         footprint = replace(plan.footprint, groups=plan.footprint.groups - conflicting)
-        return replace(plan, footprint=footprint), _without(snapshot, changes, remaining)
+        return replace(plan, footprint=footprint), _only_units(snapshot, changes, remaining)
 
 
-Made = list[tuple[Unit, int]]
+Rewritten = list[tuple[Unit, int]]
 """Rewritten units with their number of new files."""
-Arranged = Callable[[WriteJob, Unit], Arrangement | None]
+Arrange = Callable[[WriteJob, Unit], Arrangement | None]
 """Function that returns the new order of a unit's rows, or None if they stay."""
 
 
-def clustered(
+def cluster_units(
     by: Sequence[str],
     curve: str,
     shared: WriteJob,
-    work: Sequence[Unit],
+    units: Sequence[Unit],
     part: str,
     progress: Progress | None,
 ) -> Changes:
-    """Rewrite the units ``work`` that improve in a new order.
+    """Rewrite the ``units`` that improve in a new order.
 
     With ``by`` and ``curve`` bound this is a :class:`mdt.services.layout.rewriting.Rewrite`.
     """
 
-    def arranged(job: WriteJob, unit: Unit) -> Arrangement | None:
-        candidate = arrangement(job.metadata, job.snapshot, job.options, unit, by, curve)
+    def arrange_unit(job: WriteJob, unit: Unit) -> Arrangement | None:
+        candidate = arrange(job.metadata, job.snapshot, job.options, unit, by, curve)
         return candidate if candidate.pays(len(unit.groups)) else None
 
-    return rearranged(arranged, shared, work, part, progress)
+    return rearrange(arrange_unit, shared, units, part, progress)
 
 
-def rearranged(
-    arranged: Arranged, shared: WriteJob, work: Sequence[Unit], part: str, progress: Progress | None
+def rearrange(
+    arrange_unit: Arrange,
+    shared: WriteJob,
+    units: Sequence[Unit],
+    part: str,
+    progress: Progress | None,
 ) -> Changes:
-    """Rewrite the units that have a new order according to ``arranged``.
+    """Rewrite the units for which ``arrange_unit`` returns a new order.
 
     Returns new files, removed files, and Hudi's plan.
     """
-    rewritten: Made = []
-    written = _written(arranged, shared, work, rewritten, progress)
+    rewritten: Rewritten = []
+    written = _new_files(arrange_unit, shared, units, rewritten, progress)
     changes = collect(shared, written, threads=shared.options.threads("writer"), part=part)
-    return _told(shared.snapshot, changes, rewritten)
+    return _with_plan(shared.snapshot, changes, rewritten)
 
 
-def _written(
-    arranged: Arranged,
+def _new_files(
+    arrange_unit: Arrange,
     shared: WriteJob,
-    work: Sequence[Unit],
-    made: Made,
+    units: Sequence[Unit],
+    rewritten: Rewritten,
     progress: Progress | None,
 ) -> Iterator[Written]:
-    """Yield the new files unit by unit. Adds every rewritten unit to ``made``."""
+    """Yield the new files unit by unit. Adds every rewritten unit to ``rewritten``."""
     task = 0
     with ThreadPoolExecutor(shared.options.threads("writer")) as pool:
-        for number, unit in enumerate(work, 1):
-            new_order = arranged(shared, unit)
+        for number, unit in enumerate(units, 1):
+            new_order = arrange_unit(shared, unit)
             if new_order is not None:
-                made.append((unit, len(new_order.ends)))
-                for rows in carried(shared.metadata, shared.snapshot, unit, new_order, pool):
+                rewritten.append((unit, len(new_order.ends)))
+                for rows in carried_rows(shared.metadata, shared.snapshot, unit, new_order, pool):
                     slices = [
-                        Slice(unit.partition, _home(shared, unit, file_rows), carried=file_rows)
+                        Slice(
+                            unit.partition, _placeholder(shared, unit, file_rows), carried=file_rows
+                        )
                         for file_rows in rows
                     ]
                     shared.marked.mark(enumerate(slices, task))
                     yield from pool.map(shared.run, range(task, task + len(slices)), slices)
                     task += len(slices)
             if progress is not None:
-                progress(number, len(work))
+                progress(number, len(units))
 
 
-def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
+def _placeholder(shared: WriteJob, unit: Unit, rows: Carried) -> int:
     """Return the placeholder of the new file group for ``rows``: a new group, or that of their
     bucket.
 
@@ -204,20 +210,20 @@ def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
     return NEW if home is None else int(home[0])
 
 
-def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:
+def _with_plan(snapshot: Snapshot, changes: Changes, rewritten: Rewritten) -> Changes:
     """Add the removed files and Hudi's plan to ``changes``. Files are in the order of the units."""
     plan, removed, start = [], list(changes.removed), 0
-    for unit, count in made:
+    for unit, count in rewritten:
         outputs = [file.file_id for file in changes.files[start : start + count]]
         start += count
-        slices = [_slice(snapshot, group) for group in unit.groups]
+        slices = [_plan_entry(snapshot, group) for group in unit.groups]
         plan.append({"slices": slices, "outputs": outputs})
         for group in unit.groups:
             removed += snapshot.segment_ids[snapshot.file_groups.members(group)].tolist()
     return replace(changes, removed=removed, extra={"clustering_plan": plan})
 
 
-def _slice(snapshot: Snapshot, group: int) -> dict[str, Any]:
+def _plan_entry(snapshot: Snapshot, group: int) -> dict[str, Any]:
     """Return the entry of a file group in Hudi's clustering plan."""
     members = snapshot.files.segments(snapshot.file_groups.members(group))
     return {
@@ -237,11 +243,13 @@ def _replaced(plan: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return groups
 
 
-def _without(snapshot: Snapshot, changes: Changes, kept: Sequence[Mapping[str, Any]]) -> Changes:
-    """Return the part of ``changes`` that belongs to the units ``kept``."""
-    outputs = {name for unit in kept for name in unit["outputs"]}
+def _only_units(
+    snapshot: Snapshot, changes: Changes, entries: Sequence[Mapping[str, Any]]
+) -> Changes:
+    """Return the part of ``changes`` that belongs to the units of the plan ``entries``."""
+    outputs = {name for unit in entries for name in unit["outputs"]}
     files = [file for file in changes.files if file.file_id in outputs]
-    replaced = _replaced(kept)
+    replaced = _replaced(entries)
     numbers = snapshot.file_groups.number([name for names in replaced.values() for name in names])
     segments = {
         int(s)
@@ -250,7 +258,7 @@ def _without(snapshot: Snapshot, changes: Changes, kept: Sequence[Mapping[str, A
     }
     removed = [segment for segment in changes.removed if segment in segments]
     extra = {
-        "clustering_plan": list(kept),
+        "clustering_plan": list(entries),
         "replaced": replaced,
         "left_out": left_out(changes, files),
     }

@@ -57,8 +57,8 @@ def units(
     )
     chosen = []
     for partition, positions in places.items():
-        selected = _taken(
-            {column: bounds.of(positions) for column, bounds in column_ranges.items()},
+        selected = _select_units(
+            {column: bounds.take(positions) for column, bounds in column_ranges.items()},
             size[positions],
             options,
             curve,
@@ -78,37 +78,42 @@ def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
     return total.astype(np.int64)
 
 
-def _taken(
-    known: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str
+def _select_units(
+    column_ranges: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str
 ) -> list[Int64Array]:
     """Return the units of one partition, each as positions of its groups."""
     if len(size) == 1:
         return [np.zeros(1, np.int64)]  # the row groups may overlap
     is_small = size < _SMALL_SHARE * options.max_file_bytes
     is_small &= np.count_nonzero(is_small) > 1
-    width = _width(known, curve)
+    width = _overlap_counts(column_ranges, curve)
     chosen = np.flatnonzero(
         ((width > 1) & (width >= _WIDE_SHARE * width.max(initial=0))) | is_small
     )
-    meets = _width({column: bounds.of(chosen) for column, bounds in known.items()}, curve) > 1
+    meets = (
+        _overlap_counts(
+            {column: bounds.take(chosen) for column, bounds in column_ranges.items()}, curve
+        )
+        > 1
+    )
     chosen = chosen[meets | is_small[chosen]]
     if len(chosen) < 2:
         return []
-    first = next(iter(known.values())).of(chosen)
+    first = next(iter(column_ranges.values())).take(chosen)
     order = np.lexsort((first.high, first.low))
-    ends = _ends(first.of(order), size[chosen[order]], options, may_cut=curve == SORT)
+    ends = _ends(first.take(order), size[chosen[order]], options, may_cut=curve == SORT)
     return [part for part in np.split(chosen[order], ends) if len(part) > 1]
 
 
-def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
+def _overlap_counts(column_ranges: Mapping[str, Ranges], curve: str) -> Int64Array:
     """Return the number of groups that each group overlaps.
 
     A sort uses the first column that separates groups, a curve the mean of all columns.
     """
-    met = [column.met() for column in known.values()]
+    counts = [column.overlap_counts() for column in column_ranges.values()]
     if curve == SORT:
-        return next((column for column in met if column.min(initial=0) < len(column)), met[0])
-    return np.ceil(np.mean(met, axis=0)).astype(np.int64)
+        return next((column for column in counts if column.min(initial=0) < len(column)), counts[0])
+    return np.ceil(np.mean(counts, axis=0)).astype(np.int64)
 
 
 def _ends(first: Ranges, size: Int64Array, options: Options, *, may_cut: bool) -> Int64Array:

@@ -18,7 +18,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.services.layout.compaction_strategies import Strategy, chosen, dirty
+from mdt.services.layout.compaction_strategies import Strategy, choose_groups, dirty
 from mdt.services.layout.rewriting import RewriteRunner, in_process, left_out
 from mdt.write.new_files import WriteJob
 from mdt.write.slice_files import write_slices
@@ -43,7 +43,7 @@ class Compaction(Operation[CompactionPlan]):
     Attributes:
         progress: Called with the number of finished file groups and of all.
         strategy, partitions, budget_bytes: See
-            :func:`mdt.services.layout.compaction_strategies.chosen`.
+            :func:`mdt.services.layout.compaction_strategies.choose_groups`.
         runner: Where rows are written.
         names: Ids of the file groups to compact, instead of a strategy's choice.
         everything: True to rewrite all of ``names``, including groups without log files and deleted
@@ -64,16 +64,16 @@ class Compaction(Operation[CompactionPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
         """Return a plan with the chosen file groups among those with log files or deleted rows."""
-        groups = sorted(self._chosen(snapshot))
+        groups = sorted(self._choose(snapshot))
         names = snapshot.file_groups.names(groups)
         partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
         return CompactionPlan(
             Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups
         )
 
-    def _chosen(self, snapshot: Snapshot) -> Sequence[int]:
+    def _choose(self, snapshot: Snapshot) -> Sequence[int]:
         if self.names is None:
-            return chosen(
+            return choose_groups(
                 snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes
             )
         groups = snapshot.file_groups.with_files(self.names)
@@ -84,9 +84,9 @@ class Compaction(Operation[CompactionPlan]):
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write a base file for each file group."""
         shared = WriteJob.for_claim(self.metadata, snapshot, self.options, claim)
-        changes = self.runner(shared, compacted, plan.groups, self.progress)
+        changes = self.runner(shared, compact_groups, plan.groups, self.progress)
         return replace(
-            changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]}
+            changes, extra={"compaction_plan": [_plan_entry(snapshot, g) for g in plan.groups]}
         )
 
     def narrow(
@@ -118,18 +118,18 @@ class Compaction(Operation[CompactionPlan]):
         )
 
 
-def compacted(
-    shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None
+def compact_groups(
+    shared: WriteJob, groups: Sequence[int], part: str, progress: Progress | None
 ) -> Changes:
-    """Write a base file for each of the file groups ``work``.
+    """Write a base file for each file group of ``groups``.
 
     A :class:`mdt.services.layout.rewriting.Rewrite`.
     """
-    slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in work]
-    return write_slices(shared, slices, lambda one: one, progress, read=work, part=part)
+    slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in groups]
+    return write_slices(shared, slices, lambda item: item, progress, read=groups, part=part)
 
 
-def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:
+def _plan_entry(snapshot: Snapshot, group: int) -> dict[str, object]:
     """Return the entry of a file group in Hudi's compaction plan."""
     members = snapshot.files.segments(snapshot.file_groups.members(group))
     return {

@@ -45,7 +45,7 @@ class Dirty:
     begun: Int64Array
     commits: Int64Array
 
-    def taken(self, order: Int64Array) -> Dirty:
+    def take(self, order: Int64Array) -> Dirty:
         """Return a selection of the groups, in the given order."""
         return Dirty(*(getattr(self, name)[order] for name in self.__slots__))
 
@@ -93,7 +93,7 @@ of deleted rows, longest time since the last compaction, last partition path (e.
 """
 
 
-def chosen(
+def choose_groups(
     snapshot: Snapshot,
     strategy: str | Strategy = "log_bytes",
     *,
@@ -112,12 +112,12 @@ def chosen(
     """
     candidates = dirty(snapshot)
     if partitions is not None:
-        candidates = candidates.taken(
+        candidates = candidates.take(
             np.flatnonzero(np.isin(candidates.partition.astype(str), list(partitions)))
         )
     priority = _priority(strategy, candidates)
     eligible = np.flatnonzero(priority >= 0)
-    candidates = candidates.taken(eligible[np.argsort(-priority[eligible], kind="stable")])
+    candidates = candidates.take(eligible[np.argsort(-priority[eligible], kind="stable")])
     if budget_bytes is None:
         return candidates.group.tolist()
     within = np.cumsum(candidates.bytes) <= budget_bytes
@@ -160,17 +160,17 @@ def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
     )
 
 
-def _priority(strategy: str | Strategy, found: Dirty) -> Float64Array:
+def _priority(strategy: str | Strategy, candidates: Dirty) -> Float64Array:
     rank = STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if not callable(rank):
         raise Invalid(
             f"unknown strategy {strategy!r}",
             hint=f"use one of {', '.join(STRATEGIES)}, or a function",
         )
-    priority = np.asarray(rank(found))
-    if priority.shape != found.group.shape or not np.issubdtype(priority.dtype, np.number):
+    priority = np.asarray(rank(candidates))
+    if priority.shape != candidates.group.shape or not np.issubdtype(priority.dtype, np.number):
         raise Invalid(
             "a strategy must return a number for each file group",
-            hint=f"there are {len(found.group)} file groups",
+            hint=f"there are {len(candidates.group)} file groups",
         )
     return priority.astype(np.float64)

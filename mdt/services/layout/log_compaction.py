@@ -35,16 +35,16 @@ times larger.
 """
 
 
-def size_of(bytes: int) -> int:
+def size_class(bytes: int) -> int:
     """Return the size class: 0 for the smallest files, and one more for each factor of four.
 
-    >>> [size_of(n << 10) for n in (1, 8, 31, 32, 128)]
+    >>> [size_class(n << 10) for n in (1, 8, 31, 32, 128)]
     [0, 1, 1, 2, 3]
     """
     return ((bytes // SMALLEST_BYTES).bit_length() + 1) // 2
 
 
-def joined(snapshot: Snapshot, group: int, least: int) -> list[int]:
+def files_to_merge(snapshot: Snapshot, group: int, least: int) -> list[int]:
     """Return the log files of a file group to merge: the smallest size class with ``least`` files.
 
     Files without live rows count in every class. Empty if no class has enough files. O(files of the
@@ -55,7 +55,7 @@ def joined(snapshot: Snapshot, group: int, least: int) -> list[int]:
     ended: list[int] = []
     for number, file in _movable(snapshot, members.tolist(), snapshot.files.segments(members)):
         is_live = file.rows > len(snapshot.vector(number) or ())
-        (by_size.setdefault(size_of(file.size), []) if is_live else ended).append(number)
+        (by_size.setdefault(size_class(file.size), []) if is_live else ended).append(number)
     due = [size for size, numbers in by_size.items() if len(numbers) + len(ended) >= max(least, 2)]
     return sorted(by_size[min(due)] + ended) if due else []
 
@@ -99,7 +99,8 @@ class LogCompaction(Compaction):
         """Return a plan with the log files to merge."""
         numbers = snapshot.file_groups.number(self.names or ())
         logs_by_group = {
-            group: joined(snapshot, group, self.least) for group in numbers[numbers >= 0].tolist()
+            group: files_to_merge(snapshot, group, self.least)
+            for group in numbers[numbers >= 0].tolist()
         }
         files = {group: logs for group, logs in logs_by_group.items() if logs}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(list(files))))
@@ -124,7 +125,9 @@ class LogCompaction(Compaction):
                     replaced=logs,
                 )
             )
-        return write_slices(shared, slices, lambda one: one, self.progress, read=sorted(plan.files))
+        return write_slices(
+            shared, slices, lambda item: item, self.progress, read=sorted(plan.files)
+        )
 
     def _live(self, snapshot: Snapshot, logs: Sequence[int]) -> list[pa.Table]:
         return [live_rows(self.metadata, snapshot, number) for number in logs]

@@ -28,11 +28,11 @@ class Ranges:
     low: Int64Array
     high: Int64Array
 
-    def of(self, chosen: Int64Array | BoolArray) -> Ranges:
-        """Return the ranges of the groups ``chosen``."""
-        return Ranges(self.low[chosen], self.high[chosen])
+    def take(self, groups: Int64Array | BoolArray) -> Ranges:
+        """Return the ranges of ``groups``, as positions or flags."""
+        return Ranges(self.low[groups], self.high[groups])
 
-    def met(self) -> Int64Array:
+    def overlap_counts(self) -> Int64Array:
         """Return the number of ranges that each range overlaps, including itself (int64[n]).
 
         O(n log n).
@@ -69,10 +69,10 @@ def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
     np.minimum.at(first, group, low)
     np.maximum.at(last, group, high)
     first = np.minimum(first, last.clip(0))  # groups without live rows
-    return _opened(first, last.clip(0))
+    return _open_ranges(first, last.clip(0))
 
 
-def _opened(low: Int64Array, high: Int64Array) -> Ranges:
+def _open_ranges(low: Int64Array, high: Int64Array) -> Ranges:
     inwards = (low < high).astype(np.int64)
     return Ranges(2 * low + inwards, 2 * high - inwards)
 
@@ -105,6 +105,6 @@ def overlaps(
     overlap = {}
     for column in columns:
         whole = ranges(snapshot, groups, column)
-        depths = [whole.of(places_).depth() * len(places_) for places_ in places.values()]
+        depths = [whole.take(places_).depth() * len(places_) for places_ in places.values()]
         overlap[column] = sum(depths) / len(groups) if len(groups) else 0.0
     return overlap

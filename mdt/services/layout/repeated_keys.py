@@ -17,17 +17,23 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.layout.clustering_plan import Unit
 
 
-def apart(metadata: Metadata, snapshot: Snapshot, units: Sequence[Unit]) -> list[Unit]:
+def exclude_shared_keys(
+    metadata: Metadata, snapshot: Snapshot, units: Sequence[Unit]
+) -> list[Unit]:
     """Remove file groups that share keys with earlier groups of their unit.
 
     Reads key maps, but only if keys may repeat in the table.
     """
     if not snapshot.definition.keys_repeat:
         return list(units)
-    return [remaining for unit in units if (remaining := _apart(metadata, snapshot, unit)).groups]
+    return [
+        remaining
+        for unit in units
+        if (remaining := _exclude_shared_keys(metadata, snapshot, unit)).groups
+    ]
 
 
-def _apart(metadata: Metadata, snapshot: Snapshot, unit: Unit) -> Unit:
+def _exclude_shared_keys(metadata: Metadata, snapshot: Snapshot, unit: Unit) -> Unit:
     seen_hashes, groups = np.empty(0, np.uint64), []
     for group in unit.groups:
         hashes = _live_hashes(metadata, snapshot, group)

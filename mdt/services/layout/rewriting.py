@@ -32,16 +32,16 @@ be writing.
 """
 
 
-def left_out(changes: Changes, kept: Sequence[NewFile]) -> list[str]:
-    """Return the paths of files that become garbage if only the files ``kept`` are committed.
+def left_out(changes: Changes, committed: Sequence[NewFile]) -> list[str]:
+    """Return the paths of files that become garbage if only ``committed`` is committed.
 
     Includes data files and attachments.
     """
-    names = {file.name for file in kept}
+    names = {file.name for file in committed}
     dropped = [file for file in changes.files if file.name not in names]
     garbage = list(changes.extra.get("left_out", ()))
     garbage += [paths.partition_file(file.partition, file.name) for file in dropped]
-    return garbage + sorted(_attachments(dropped) - _attachments(kept))
+    return garbage + sorted(_attachments(dropped) - _attachments(committed))
 
 
 def _attachments(files: Sequence[NewFile]) -> set[str]:
@@ -57,7 +57,7 @@ def _attachments(files: Sequence[NewFile]) -> set[str]:
 
 
 def in_process(
-    shared: WriteJob, rewrite: Rewrite[Any], work: Sequence[Any], progress: Progress | None
+    shared: WriteJob, rewrite: Rewrite[Any], units: Sequence[Any], progress: Progress | None
 ) -> Changes:
     """Run ``rewrite`` in this process, on its own threads."""
-    return rewrite(shared, work, "", progress)
+    return rewrite(shared, units, "", progress)

@@ -39,8 +39,8 @@ from mdt.services.layout.budget import (
     Outcome,
     Scope,
     affordable,
-    carried_out,
     everywhere,
+    run_or_plan,
     step_bytes,
 )
 from mdt.services.layout.clustering import Clustering
@@ -48,9 +48,9 @@ from mdt.services.layout.clustering_plan import Unit
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.compaction_strategies import Dirty, dirty
 from mdt.services.layout.curves import SORT
-from mdt.services.layout.log_compaction import LogCompaction, joined, size_of
-from mdt.services.layout.repeated_keys import apart
-from mdt.services.layout.split_groups import PART_BYTES, Cutting, parts
+from mdt.services.layout.log_compaction import LogCompaction, files_to_merge, size_class
+from mdt.services.layout.repeated_keys import exclude_shared_keys
+from mdt.services.layout.split_groups import PART_BYTES, SplitGroups, part_counts
 
 REWRITTEN_BYTES_MAX = 1 << 20
 """Size up to which rewriting a file group is as fast as merging its log files."""
@@ -77,7 +77,7 @@ JOINED_MIN = 8
 """File groups of a size class that are joined. Fewer would move rows more often, more would leave
 more files.
 """
-JOINED_SOME = 2
+JOINED_COUNT_MIN = 2
 """Minimum number of file groups to join if more would exceed PART_BYTES together."""
 SIZES = 6
 
@@ -98,59 +98,65 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Sco
     chosen = affordable(need, cost, scope)
     if not chosen:
         return Outcome(is_left=bool((need >= 1).any()))
-    count = _parts(snapshot, candidates)
+    count = _part_counts(snapshot, candidates)
     if count[chosen[0]] > 1:
         chosen = chosen[:1]
-        operation: Operation[Any] = _cutting(
+        operation: Operation[Any] = _split(
             metadata, snapshot, options, candidates, chosen[0], int(count[chosen[0]])
         )
     else:
         chosen = [position for position in chosen if count[position] == 1]
         names = snapshot.file_groups.names(candidates.group[chosen].tolist())
         operation = Compaction(metadata, options, names=names)
-    is_done = carried_out(metadata, operation, options, scope)
+    is_done = run_or_plan(metadata, operation, options, scope)
     return Outcome(is_done, int((need >= 1).sum()) > len(chosen), int(cost[chosen].sum()))
 
 
-def compaction_need(found: Dirty, options: Options) -> npt.NDArray[np.float64]:
+def compaction_need(groups: Dirty, options: Options) -> npt.NDArray[np.float64]:
     """Return the need of compaction of n file groups (float64[n]).
 
     1 means that compaction pays. NaN means that there are too few log files.
     """
     limit = options.compact_log_files
-    is_paid = found.commits * PAID_BYTES >= found.bytes
+    is_paid = groups.commits * PAID_BYTES >= groups.bytes
     times = np.where(is_paid, PAID_TIMES * LOG_SHARE, LOG_SHARE)
     share = (
-        np.maximum(found.log_bytes / found.bytes.clip(1), found.dead / found.rows.clip(1)) * times
+        np.maximum(groups.log_bytes / groups.bytes.clip(1), groups.dead / groups.rows.clip(1))
+        * times
     )
-    if_small = np.where(found.bytes <= REWRITTEN_BYTES_MAX, found.log_files / limit, 0)
-    many = OVERDUE * found.log_files / (LOGS_FACTOR * limit)
-    return np.where(found.log_files >= limit, np.maximum.reduce([share, if_small, many]), np.nan)
+    if_small = np.where(groups.bytes <= REWRITTEN_BYTES_MAX, groups.log_files / limit, 0)
+    many = OVERDUE * groups.log_files / (LOGS_FACTOR * limit)
+    return np.where(groups.log_files >= limit, np.maximum.reduce([share, if_small, many]), np.nan)
 
 
-def _parts(snapshot: Snapshot, found: Dirty) -> Int64Array:
+def _part_counts(snapshot: Snapshot, groups: Dirty) -> Int64Array:
     """Return the number of groups into which each group is split, 1 for a plain compaction.
 
     Groups of buckets and groups that may share keys are never split.
     """
     if has_buckets(snapshot.definition.key_index) or snapshot.definition.keys_repeat:
-        return np.ones(len(found.group), np.int64)
-    return parts(found)
+        return np.ones(len(groups.group), np.int64)
+    return part_counts(groups)
 
 
-def _cutting(
-    metadata: Metadata, snapshot: Snapshot, options: Options, found: Dirty, at: int, count: int
-) -> Cutting:
-    names = snapshot.file_groups.names([int(found.group[at])])
-    options = replace(options, max_file_bytes=int(found.bytes[at]) // count)
-    return Cutting(metadata, options, snapshot.definition.key, SORT, names=names)
+def _split(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    options: Options,
+    groups: Dirty,
+    position: int,
+    count: int,
+) -> SplitGroups:
+    names = snapshot.file_groups.names([int(groups.group[position])])
+    options = replace(options, max_file_bytes=int(groups.bytes[position]) // count)
+    return SplitGroups(metadata, options, snapshot.definition.key, SORT, names=names)
 
 
 def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
     """Merge log files of about the same size in the file groups with the most of them."""
     least = options.compact_log_files
     groups = _with_many_logs(snapshot, options, scope.names)
-    logs = [joined(snapshot, group, least) for group in groups]
+    logs = [files_to_merge(snapshot, group, least) for group in groups]
     bytes = [snapshot.file_groups.group(group).bytes for group in groups]
     size = snapshot.files.numpy("size") if groups else np.empty(0, np.int64)
     log_bytes = [int(size[files].sum()) for files in logs]
@@ -162,7 +168,7 @@ def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, scope
         return Outcome(is_left=bool((need >= 1).any()))
     names = snapshot.file_groups.names([groups[position] for position in chosen])
     operation = LogCompaction(metadata, options, names=names, least=least)
-    is_done = carried_out(metadata, operation, options, scope)
+    is_done = run_or_plan(metadata, operation, options, scope)
     return Outcome(
         is_done, int((need >= 1).sum()) > len(chosen), sum(cost[position] for position in chosen)
     )
@@ -198,7 +204,7 @@ def _with_many_logs(
 
 
 @dataclass(frozen=True, slots=True)
-class Joining(Clustering):
+class JoinGroups(Clustering):
     """A clustering that joins file groups of about the same size.
 
     ``scope`` None means the whole table.
@@ -209,7 +215,7 @@ class Joining(Clustering):
     def _units(self, snapshot: Snapshot) -> list[Unit]:
         """Return the groups of a size class of each partition."""
         units, _, _ = joinable(snapshot, self.options, self.scope or everywhere(self.options))
-        return apart(self.metadata, snapshot, units)
+        return exclude_shared_keys(self.metadata, snapshot, units)
 
 
 def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
@@ -222,8 +228,8 @@ def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
     units, cost, is_left = joinable(snapshot, options, scope)
     if not units:
         return Outcome(is_left=is_left)
-    operation = Joining(metadata, options, snapshot.definition.key, SORT, scope=scope)
-    is_done = carried_out(metadata, operation, options, scope)
+    operation = JoinGroups(metadata, options, snapshot.definition.key, SORT, scope=scope)
+    is_done = run_or_plan(metadata, operation, options, scope)
     return Outcome(is_done, is_left, cost)
 
 
@@ -254,12 +260,12 @@ def _small_units(
     """
     by_size: dict[int, list[Small]] = {}
     for small in snapshot.file_groups.small(partition, small_bytes(options)):
-        by_size.setdefault(size_of(small.bytes), []).append(small)
+        by_size.setdefault(size_class(small.bytes), []).append(small)
     units = []
     for groups in by_size.values():
         total = np.cumsum([small.bytes + FILE_BYTES for small in groups])
         count = max(
-            JOINED_SOME,
+            JOINED_COUNT_MIN,
             int(np.searchsorted(total, min(PART_BYTES, step_bytes(options)), side="right")),
         )
         unit = Unit(partition, tuple(small.group for small in groups[:count]))

@@ -17,8 +17,8 @@ import numpy as np
 
 from indexes.base import Int64Array
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.services.layout.arrangement import Arrangement, arrangement, members
-from mdt.services.layout.clustering import Clustering, rearranged
+from mdt.services.layout.arrangement import Arrangement, arrange, members
+from mdt.services.layout.clustering import Clustering, rearrange
 from mdt.services.layout.clustering_plan import Unit, single_units
 from mdt.services.layout.compaction_strategies import Dirty
 from mdt.services.layout.curves import SORT
@@ -39,18 +39,18 @@ rewritten too rarely to matter.
 """
 
 
-def parts(found: Dirty) -> Int64Array:
+def part_counts(groups: Dirty) -> Int64Array:
     """Return the number of parts for each of n file groups due for compaction (int64[n]).
 
     1 means that the group is not split.
     """
-    rows = found.rows * found.log_bytes / (found.bytes * found.commits).clip(1)
-    count = np.minimum(found.bytes // PART_BYTES, (rows // PART_ROWS).astype(np.int64))
-    return np.where(found.commits < COMMITS_MAX, count.clip(1), 1)
+    rows = groups.rows * groups.log_bytes / (groups.bytes * groups.commits).clip(1)
+    count = np.minimum(groups.bytes // PART_BYTES, (rows // PART_ROWS).astype(np.int64))
+    return np.where(groups.commits < COMMITS_MAX, count.clip(1), 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting(Clustering):
+class SplitGroups(Clustering):
     """A clustering that splits each of the file groups ``names`` into files of the configured size.
 
     Rows are in key order if the base file is, otherwise they keep their order.
@@ -63,16 +63,16 @@ class Cutting(Clustering):
         return single_units(snapshot, snapshot.file_groups.with_files(self.names))
 
     def _rewrite(self) -> Rewrite[Unit]:
-        return partial(rearranged, partial(_arranged, self.by))
+        return partial(rearrange, partial(_arrange, self.by))
 
 
-def _arranged(by: Sequence[str], job: WriteJob, unit: Unit) -> Arrangement:
+def _arrange(by: Sequence[str], job: WriteJob, unit: Unit) -> Arrangement:
     """Return the rows of a file group in the order of the keys ``by``.
 
     They keep their order if the base file is not in key order.
     """
     snapshot = job.snapshot
-    new_order = arrangement(job.metadata, snapshot, job.options, unit, by, SORT)
+    new_order = arrange(job.metadata, snapshot, job.options, unit, by, SORT)
     base = members(snapshot, unit)[:1]
     settled = new_order.order[
         new_order.order < int((snapshot.rows - snapshot.dead_rows)[base].sum())

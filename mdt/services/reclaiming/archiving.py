@@ -65,17 +65,17 @@ def archive(metadata: Metadata) -> int:
     are deleted oldest first, so the log never has a gap. Restarts if another process deletes
     records meanwhile.
     """
-    return retry_missing(lambda: _archived(metadata))
+    return retry_missing(lambda: _archive(metadata))
 
 
-def _archived(metadata: Metadata) -> int:
+def _archive(metadata: Metadata) -> int:
     snapshot = metadata.newest()
     oldest = snapshot.retention.first
     if not oldest:
         return 0
     storage = metadata.storage
     last = archived.last_archived(storage)
-    released = before(metadata, oldest)
+    released = records_before(metadata, oldest)
     if released or last < oldest - 1:
         _require_checkpoint(metadata, snapshot)
     if last < oldest - 1:
@@ -106,7 +106,7 @@ def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
         )
 
 
-def before(metadata: Metadata, seq: int) -> list[str]:
+def records_before(metadata: Metadata, seq: int) -> list[str]:
     """Return the paths of the log's records before ``seq``, oldest first."""
     listed = [info.path for info in metadata.storage.list_dir(paths.log_dir())]
     return sorted(
@@ -137,11 +137,15 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     newest = max(
         (i.time for i, _ in instants if i.state == COMPLETED and i.action in _COMMITS), default=""
     )
-    end = min(newest, pc.min(snapshot.history["instant"]).as_py(), _held_back(metadata, snapshot))
+    end = min(
+        newest,
+        pc.min(snapshot.history["instant"]).as_py(),
+        _oldest_held_instant(metadata, snapshot),
+    )
     old = [
         (i, path) for i, path in instants if i.time <= snapshot.retention.instant and i.time < end
     ]
-    old.sort(key=lambda one: one[0].time)
+    old.sort(key=lambda pair: pair[0].time)
     commits = [(i, path) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
     if commits:
         read = storage.each(
@@ -155,13 +159,13 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
 
 
-def _delete_in_order(storage: Storage, found: Sequence[str]) -> None:
+def _delete_in_order(storage: Storage, objects: Sequence[str]) -> None:
     """Delete objects one by one, so that no object is deleted before an older one."""
-    for path in found:
+    for path in objects:
         storage.delete(path)
 
 
-def _held_back(metadata: Metadata, snapshot: Snapshot) -> str:
+def _oldest_held_instant(metadata: Metadata, snapshot: Snapshot) -> str:
     """Return the oldest instant that tags keep on Hudi's active timeline.
 
     Returns a text that sorts after every instant if there is none.

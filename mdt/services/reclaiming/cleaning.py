@@ -34,7 +34,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
 from mdt.schema.versions import numbers_of
-from mdt.services.layout.budget import NOTHING, Outcome, Scope, carried_out
+from mdt.services.layout.budget import NOTHING, Outcome, Scope, run_or_plan
 from mdt.services.reclaiming import archiving
 
 _NO_STATE = (*publish.NO_INSTANTS, "clean")
@@ -86,7 +86,7 @@ class Clean(Operation[CleanPlan]):
         target = self.horizon
         if target is None:
             target = horizon_of(self.metadata, snapshot, self.options)
-        needed, ended_leases = self._needed(snapshot)
+        needed, ended_leases = self._oldest_needed(snapshot)
         horizon = max(old.horizon, min(target, needed))
         files, size = list[str](), 0
         if horizon > old.horizon:
@@ -109,7 +109,7 @@ class Clean(Operation[CleanPlan]):
             leases=ended_leases,
         )
 
-    def _needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
+    def _oldest_needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
         """Return (oldest state that a running transaction or a lease may need, expired leases)."""
         storage = self.metadata.storage
         running = [claim.begun_at for claim in claims.read_all(storage)[0]]
@@ -124,8 +124,8 @@ class Clean(Operation[CleanPlan]):
         fields.
         """
         self.metadata.storage.delete_many(plan.leases)
-        _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
-        clean_fields = {"policy": self.options.clean_policy} | _row_of(
+        _ensure_tag_checkpoints(self.metadata, snapshot, plan.retention.horizon)
+        clean_fields = {"policy": self.options.clean_policy} | _hudi_commit(
             snapshot, plan.retention.horizon
         )
         extra = {"retention": plan.retention.to_json(), "clean": clean_fields}
@@ -133,7 +133,7 @@ class Clean(Operation[CleanPlan]):
         return Changes(cleaned=plan.files, extra={**extra, **ended})
 
 
-def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
+def _ended_versions(metadata: Metadata, snapshot: Snapshot, retention: Retention) -> Sequence[int]:
     """Return the first commits of the schema versions that are no longer needed.
 
     A version is needed by readable states, by records in the log, and by files of these states. A
@@ -143,8 +143,8 @@ def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> 
     versions = snapshot.definition.versions
     if not versions:
         return ()
-    oldest = min(kept.first, kept.horizon)
-    state = metadata.state(kept.horizon)
+    oldest = min(retention.first, retention.horizon)
+    state = metadata.state(retention.horizon)
     of_states = np.array([oldest, *snapshot.tags.states], np.int64) * SEGMENTS_PER_COMMIT_MAX
     needed = np.concatenate([of_states, state.segment_ids[state.live]])
     is_needed = np.array([version.since > oldest for version in versions])
@@ -157,7 +157,7 @@ def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> 
     ]
 
 
-def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:
+def _ensure_tag_checkpoints(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:
     """Ensure that each tagged state before ``horizon`` has an intact checkpoint.
 
     Checkpoints of states before the log cannot be rebuilt. An earlier cleaning verified them.
@@ -178,7 +178,7 @@ def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) ->
         metadata.write_checkpoint(metadata.state(seq, listed))
 
 
-def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str]:
+def _hudi_commit(snapshot: Snapshot, seq: int) -> dict[str, str]:
     """Return instant and action of commit ``seq`` as in Hudi, or {} if Hudi does not have it."""
     history = snapshot.history
     row = history.slice(seq - snapshot.retention.first, 1).to_pylist()
@@ -221,9 +221,11 @@ def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> 
         (record.seq, record.table("files")) for record in metadata.records(old + 1, snapshot.seq)
     ]
     names = pa.chunked_array(
-        [c for _, t in tables for c in _base(t)["file_id"].chunks], pa.string()
+        [c for _, t in tables for c in _base_files(t)["file_id"].chunks], pa.string()
     )
-    seqs = np.concatenate([np.full(len(_base(table)), seq, np.int64) for seq, table in tables])
+    seqs = np.concatenate(
+        [np.full(len(_base_files(table)), seq, np.int64) for seq, table in tables]
+    )
     if not len(seqs):
         return old
     group = np.asarray(names.combine_chunks().dictionary_encode().indices)
@@ -233,11 +235,11 @@ def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> 
     return int(oldest_kept.max(initial=old))
 
 
-def _base(table: pa.Table) -> pa.Table:
+def _base_files(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["kind"], BASE))
 
 
-def chosen(
+def with_policy(
     options: Options, commits: int | None, hours: int | None, versions: int | None
 ) -> Options:
     """Return ``options`` with the policy given by one of the counts, or unchanged without one.
@@ -301,7 +303,7 @@ def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
     """
     if not scope.bytes_max:
         return NOTHING
-    if not scope.is_dry and _archived_a_part(metadata, snapshot.retention.first):
+    if not scope.is_dry and _continue_archiving(metadata, snapshot.retention.first):
         return Outcome(is_done=True)
     retained = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
     looked_at = max(snapshot.retention.horizon + retained, metadata.cleaned_at)
@@ -309,10 +311,10 @@ def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
         return NOTHING
     if not scope.is_dry:
         metadata.cleaned_at = snapshot.seq
-    return Outcome(carried_out(metadata, Clean(metadata, options), options, scope))
+    return Outcome(run_or_plan(metadata, Clean(metadata, options), options, scope))
 
 
-def _archived_a_part(metadata: Metadata, first: int) -> bool:
+def _continue_archiving(metadata: Metadata, first: int) -> bool:
     """Do part of the remaining work of earlier cleanings. Return True if there was any.
 
     ``first`` is the new start of the log. The process that ran the cleaning continues with its next
@@ -351,7 +353,7 @@ def plan(metadata: Metadata, options: Options) -> CleanReport:
     snapshot = metadata.newest()
     planned = Clean(metadata, options).prepare(snapshot, "")
     garbage = set(leftover_files(metadata, planned.retention)).difference(planned.files)
-    records = archiving.before(metadata, planned.retention.first)
+    records = archiving.records_before(metadata, planned.retention.first)
     return _report(
         planned, snapshot.retention.horizon, planned.retention.horizon, len(records), len(garbage)
     )

@@ -35,7 +35,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.services.history.tagging import DropTag
 from mdt.services.layout.arrangement import Arrangement, members
-from mdt.services.layout.clustering import Clustering, rearranged
+from mdt.services.layout.clustering import Clustering, rearrange
 from mdt.services.layout.clustering_plan import Unit, single_units
 from mdt.services.layout.rewriting import Rewrite
 from mdt.services.reclaiming import archiving
@@ -74,7 +74,7 @@ class PurgeReport:
         return f"{ended} ended; {anew}, {self.objects} objects and {self.records} records removed"
 
 
-class Rewriting(Clustering):
+class PurgeRewrite(Clustering):
     """The operation that rewrites file groups which may contain bytes of deleted rows.
 
     Rows keep their order.
@@ -85,9 +85,9 @@ class Rewriting(Clustering):
         return single_units(snapshot, tainted(self.metadata, snapshot).tolist())
 
     def _rewrite(self) -> Rewrite[Unit]:
-        return partial(rearranged, _as_they_stand)
+        return partial(rearrange, _keep_order)
 
-    def narrow(self, *given: object) -> None:
+    def narrow(self, *arguments: object) -> None:
         """Start again, because another writer's changes may have to be purged too."""
         return
 
@@ -108,7 +108,7 @@ class ForgetDeletes(Operation[WritePlan]):
         return Changes(extra={"forgets_deletes": True})
 
 
-def _as_they_stand(shared: WriteJob, unit: Unit) -> Arrangement:
+def _keep_order(shared: WriteJob, unit: Unit) -> Arrangement:
     files = members(shared.snapshot, unit)
     rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
     return Arrangement(
@@ -136,7 +136,7 @@ def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
     shared = _shared_objects(snapshot)
     is_tainted: BoolArray = np.zeros(snapshot.file_groups.count, np.bool_)
     is_tainted[group[~is_pure]] = True
-    bad = _with_dead_bytes(metadata, shared)
+    bad = _objects_with_dead_bytes(metadata, shared)
     while True:
         of_shared = numbers(shared["group"])
         tainted_paths = pc.unique(
@@ -159,8 +159,8 @@ def _shared_objects(snapshot: Snapshot) -> pa.Table:
     group = snapshot.file_groups.of_files(files)
     maps = snapshot.files.take(["key_map_path", "key_map_length", "page_map_length"], files)
     parts = [
-        _rows(group, maps["key_map_path"], maps["key_map_length"]),
-        _rows(group, maps["key_map_path"], maps["page_map_length"]),
+        _range_rows(group, maps["key_map_path"], maps["key_map_length"]),
+        _range_rows(group, maps["key_map_path"], maps["page_map_length"]),
     ]
     shard = snapshot.shards.of_file[files]
     for spec in snapshot.definition.indexes:
@@ -168,7 +168,7 @@ def _shared_objects(snapshot: Snapshot) -> pa.Table:
         first = np.zeros(len(shard), np.bool_)
         first[np.unique(shard, return_index=True)[1]] = True
         once = pc.if_else(pa.array(first), summaries["length"], 0)
-        parts.append(_rows(group, summaries["path"], once))
+        parts.append(_range_rows(group, summaries["path"], once))
     for part in snapshot.key_parts:
         if part.stored is not None:
             groups = snapshot.key_part_groups(part)
@@ -176,7 +176,7 @@ def _shared_objects(snapshot: Snapshot) -> pa.Table:
             length = np.zeros(len(groups), np.int64)
             length[:1] = part.stored.length
             parts.append(
-                _rows(
+                _range_rows(
                     groups,
                     pa.array([part.stored.path] * len(groups), pa.string()),
                     pa.array(length),
@@ -186,7 +186,7 @@ def _shared_objects(snapshot: Snapshot) -> pa.Table:
     return table.filter(table["path"].is_valid())
 
 
-def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
+def _range_rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
     """Return rows of :func:`_shared_objects`. Ranges are padded to a multiple of 8 bytes."""
     size = numbers(length.fill_null(0))
     return pa.table(
@@ -198,7 +198,7 @@ def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
     )
 
 
-def _with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
+def _objects_with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
     """Return objects that are larger than the ranges in use by live files, shards and key parts."""
     sizes = {info.path: info.size for info in metadata.storage.list(paths.attachments_dir())}
     used = shared.group_by("path").aggregate([("bytes", "sum")]).to_pylist()
@@ -208,23 +208,23 @@ def _with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
 def purge(metadata: Metadata, options: Options, progress: Progress | None = None) -> PurgeReport:
     """Remove all bytes of rows that are not live; see :meth:`mdt.table.Table.purge`."""
     before = metadata.newest()
-    _refuse_company(metadata)
-    rewritten = _committed(
-        metadata, options, Rewriting(metadata, options, (), "sort", None, progress)
+    _require_no_transactions(metadata)
+    rewritten = _commit(
+        metadata, options, PurgeRewrite(metadata, options, (), "sort", None, progress)
     )
-    forgot = _committed(metadata, options, ForgetDeletes(before.definition.commit_action))
+    forgot = _commit(metadata, options, ForgetDeletes(before.definition.commit_action))
     for name in metadata.newest().tags.seqs:
-        _committed(metadata, options, DropTag(name))
+        _commit(metadata, options, DropTag(name))
     removed = 0
-    if rewritten.record is not None or forgot.record is not None or not _has_no_past(metadata):
+    if rewritten.record is not None or forgot.record is not None or not _has_no_history(metadata):
         # Twice, because the log begins after the older of two checkpoints, and both must contain
         # only the newest state.
         for _ in range(2):
             last = metadata.compact(whole=True).seq
             clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
-            removed += len(_committed(metadata, options, clean).plan.files)
-    _finish_ours(metadata, options)
-    _refuse_company(metadata)
+            removed += len(_commit(metadata, options, clean).plan.files)
+    _finish_own_commit(metadata, options)
+    _require_no_transactions(metadata)
     removed += sweep(metadata)
     records = archiving.archive(metadata)
     horizon = metadata.newest().retention.horizon
@@ -239,9 +239,9 @@ def plan(metadata: Metadata, options: Options) -> PurgeReport:
     Shared objects that are rewritten are not counted, only their files.
     """
     snapshot = metadata.newest()
-    _refuse_company(metadata)
-    planned = Rewriting(metadata, options, (), "sort", None).prepare(snapshot, "")
-    if not (planned.is_needed or has_tombstones(snapshot) or not _has_no_past(metadata)):
+    _require_no_transactions(metadata)
+    planned = PurgeRewrite(metadata, options, (), "sort", None).prepare(snapshot, "")
+    if not (planned.is_needed or has_tombstones(snapshot) or not _has_no_history(metadata)):
         return PurgeReport(None, 0, len(leftover_files(metadata)), 0)
     garbage = leftover_files(metadata, replace(snapshot.retention, horizon=snapshot.seq))
     files = sum(len(snapshot.file_groups.members(group)) for group in planned.moved())
@@ -255,15 +255,15 @@ def plan(metadata: Metadata, options: Options) -> PurgeReport:
     )
 
 
-def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
+def _commit(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
     """Run ``operation``, and finish work that failed after its commit."""
     result = run(metadata, operation, attempts=options.commit_attempts)
     if result.warnings:
-        _finish_ours(metadata, options)
+        _finish_own_commit(metadata, options)
     return result
 
 
-def _finish_ours(metadata: Metadata, options: Options) -> None:
+def _finish_own_commit(metadata: Metadata, options: Options) -> None:
     """Drop the claim of our own commit if work failed after it.
 
     Otherwise the claim would hold back the cleaning, and look like another writer's transaction.
@@ -271,7 +271,7 @@ def _finish_ours(metadata: Metadata, options: Options) -> None:
     recover(metadata, after_seconds=options.rollback_after_seconds or 1)
 
 
-def _has_no_past(metadata: Metadata) -> bool:
+def _has_no_history(metadata: Metadata) -> bool:
     """Return True if no record or checkpoint of an earlier state exists, except records of
     cleanings.
     """
@@ -285,7 +285,7 @@ def _has_no_past(metadata: Metadata) -> bool:
     )
 
 
-def _refuse_company(metadata: Metadata) -> None:
+def _require_no_transactions(metadata: Metadata) -> None:
     """Raise Conflict if a transaction is running, because it may need objects to be deleted."""
     running: Sequence[str] = [claim.instant for claim in claims.read_all(metadata.storage)[0]]
     if running:

@@ -49,14 +49,14 @@ class FilesOfState:
     Attributes:
         low, high: Ranges in both columns, from 0 to 1 (float64[2, n]).
         is_log: True for log files (bool[n]).
-        of: Number of files with rows, including files that are not shown.
+        count: Number of files with rows, including files that are not shown.
     """
 
     seq: int
     low: Floats
     high: Floats
     is_log: BoolArray
-    of: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout 
     ``columns`` are two columns with statistics, by default the columns with the least overlap.
     Returns None if there are no two such columns. Raises Invalid for other columns.
     """
-    chosen = _narrowest(states[-1]) if columns is None else _checked(states[-1], columns)
+    chosen = _narrowest(states[-1]) if columns is None else _check_columns(states[-1], columns)
     if chosen is None:
         return None
-    drawn = [_drawn(state) for state in states]
-    extents = [_placed(states, drawn, column) for column in chosen]
+    drawn = [_drawn_files(state) for state in states]
+    extents = [_extent(states, drawn, column) for column in chosen]
     ends = np.cumsum([0, *map(len, drawn)]).tolist()
     files = []
     for state, numbers_, (start, end) in zip(states, drawn, pairwise(ends), strict=True):
@@ -102,12 +102,12 @@ def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout 
     return Layout(chosen, tuple(files), (extents[0][2], extents[1][2]))
 
 
-def _drawn(state: Snapshot) -> npt.NDArray[np.int64]:
+def _drawn_files(state: Snapshot) -> npt.NDArray[np.int64]:
     files = np.flatnonzero(state.has_rows)
     return files[:: -(-max(1, len(files)) // FILES_DRAWN_MAX)]
 
 
-def _known(state: Snapshot) -> list[str]:
+def _ordered_columns(state: Snapshot) -> list[str]:
     """Return the columns whose values have an order."""
     definition = state.definition
     return [
@@ -117,8 +117,8 @@ def _known(state: Snapshot) -> list[str]:
     ]
 
 
-def _checked(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
-    allowed = _known(state)
+def _check_columns(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
+    allowed = _ordered_columns(state)
     wrong = [name for name in columns if name not in allowed]
     if len(set(columns)) != 2 or wrong:
         reason = f"{wrong[0]!r} cannot be used" if wrong else f"{len(columns)} were given"
@@ -133,9 +133,9 @@ def _narrowest(state: Snapshot) -> tuple[str, str] | None:
 
     Partition columns are excluded.
     """
-    candidates = [name for name in _known(state) if name not in state.definition.partition_by][
-        :COLUMNS_COMPARED_MAX
-    ]
+    candidates = [
+        name for name in _ordered_columns(state) if name not in state.definition.partition_by
+    ][:COLUMNS_COMPARED_MAX]
     if len(candidates) < 2 or not state.has_rows.any():
         return None
     depth = overlaps(state, candidates)
@@ -143,7 +143,7 @@ def _narrowest(state: Snapshot) -> tuple[str, str] | None:
     return first, second
 
 
-def _placed(
+def _extent(
     states: Sequence[Snapshot], files: Sequence[npt.NDArray[np.int64]], column: str
 ) -> tuple[Floats, Floats, Axis]:
     """Return (lower ends, upper ends, axis) of a column.

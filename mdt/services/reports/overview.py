@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mdt.display import html_columns, html_facts, html_table
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.services.indexing.index_builder import coverage, short
+from mdt.services.indexing.index_builder import coverage, short_spec
 
 
 def table_html(path: str, snapshot: Snapshot) -> str:
@@ -36,4 +36,4 @@ def _indexes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     for spec in snapshot.definition.indexes:
         covered, every = coverage(snapshot, spec)
         share = 100 * int(covered.sum()) // max(1, int(every.sum()))
-        yield short(spec), f"{len(covered):,} of {len(every):,}, {share} %"
+        yield short_spec(spec), f"{len(covered):,} of {len(every):,}, {share} %"

@@ -21,7 +21,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.indexing.index_report import index_table
 from mdt.services.layout.compaction_strategies import dirty
 from mdt.services.layout.curves import SORT
-from mdt.services.layout.small_files import Joining
+from mdt.services.layout.small_files import JoinGroups
 
 COMMITS_SHOWN = 60
 _BAR_CHARACTERS = 30
@@ -163,7 +163,7 @@ def due(
         )
     if options.small_file_bytes:
         units = (
-            Joining(metadata, options, snapshot.definition.key, SORT).prepare(snapshot, "").units
+            JoinGroups(metadata, options, snapshot.definition.key, SORT).prepare(snapshot, "").units
         )
         if units:
             yield f"joining of {sum(len(unit.groups) for unit in units):,} small file groups"

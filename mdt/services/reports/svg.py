@@ -267,14 +267,16 @@ def _tags(
 # The layout
 
 
-def _plane(found: Layout) -> tuple[int, str]:
+def _plane(file_layout: Layout) -> tuple[int, str]:
     """Return (height, SVG elements) of the files as rectangles over two columns, one panel per
     state.
     """
-    parts = [_text(12, 20, f"files by {found.columns[0]} and {found.columns[1]}", size=14)]
+    parts = [
+        _text(12, 20, f"files by {file_layout.columns[0]} and {file_layout.columns[1]}", size=14)
+    ]
     parts += _legend_of_files()
-    for number, state in enumerate(found.states):
-        parts.append(_panel(found, state, _GAP + number * (_PANEL + _GAP)))
+    for number, state in enumerate(file_layout.states):
+        parts.append(_panel(file_layout, state, _GAP + number * (_PANEL + _GAP)))
     return _PANEL_TOP + _PANEL + 46, "".join(parts)
 
 
@@ -290,12 +292,12 @@ def _legend_of_files() -> Iterator[str]:
         x -= 12
 
 
-def _panel(found: Layout, state: FilesOfState, x: int) -> str:
+def _panel(file_layout: Layout, state: FilesOfState, x: int) -> str:
     """Return the panel of one state."""
-    note = "" if len(state.is_log) == state.of else f", {len(state.is_log):,} of them shown"
-    noun = "file" if state.of == 1 else "files"
+    note = "" if len(state.is_log) == state.count else f", {len(state.is_log):,} of them shown"
+    noun = "file" if state.count == 1 else "files"
     parts = [
-        _text(x, _PANEL_TOP - 26, f"commit {state.seq:,}: {state.of:,} {noun}{note}"),
+        _text(x, _PANEL_TOP - 26, f"commit {state.seq:,}: {state.count:,} {noun}{note}"),
         (
             f'<rect x="{x}" y="{_PANEL_TOP}" width="{_PANEL}" height="{_PANEL}" fill="none"'
             ' stroke="#a0aec0"/>'
@@ -312,12 +314,12 @@ def _panel(found: Layout, state: FilesOfState, x: int) -> str:
             f'<rect x="{a:.1f}" y="{b:.1f}" width="{width:.1f}" height="{height:.1f}"'
             f' fill="{colour}" fill-opacity="{dense}" stroke="{colour}" stroke-width="0.7"/>'
         )
-    return "".join([*parts, *_axes(found, x)])
+    return "".join([*parts, *_axes(file_layout, x)])
 
 
-def _axes(found: Layout, x: int) -> Iterator[str]:
+def _axes(file_layout: Layout, x: int) -> Iterator[str]:
     """Yield the axis labels of a panel."""
-    across, up = found.axes
+    across, up = file_layout.axes
     bottom = _PANEL_TOP + _PANEL
     for position, text in across.labels.items():
         anchor = {0.0: "start", 1.0: "end"}.get(position, "middle")
@@ -328,9 +330,12 @@ def _axes(found: Layout, x: int) -> Iterator[str]:
         for position in axis.labels:
             yield _tick(axis is across, position, x, end)
     yield _text(
-        x + _PANEL / 2, bottom + 34, f"{_axis_name(found.columns[0], across)} →", anchor="middle"
+        x + _PANEL / 2,
+        bottom + 34,
+        f"{_axis_name(file_layout.columns[0], across)} →",
+        anchor="middle",
     )
-    yield _text(x, _PANEL_TOP - 8, f"↑ {_axis_name(found.columns[1], up)}")
+    yield _text(x, _PANEL_TOP - 8, f"↑ {_axis_name(file_layout.columns[1], up)}")
 
 
 def _tick(is_across: bool, position: float, left: int, end: int) -> str:
