@@ -270,18 +270,18 @@ def _count_frequent(present: pa.Array) -> _Counts:
 
 
 def _list_common(
-    keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, sketch: Registers
+    keys: pa.Array, counts: Int64Array, order: Int64Array, uncounted_max: int, sketch: Registers
 ) -> _Counts:
-    """Return the values at ``order`` as common values. Long values count towards ``rest``."""
+    """Return the values at ``order`` as common values. Long values raise ``uncounted_max``."""
     common = {}
     for key, count in zip(
         keys.take(pa.array(order)).to_pylist(), counts[order].tolist(), strict=True
     ):
         if len(key) > COMMON_KEY_BYTES_MAX:
-            rest = max(rest, count)
+            uncounted_max = max(uncounted_max, count)
         else:
             common[key] = (count, 0)
-    return rest, sketch, common
+    return uncounted_max, sketch, common
 
 
 def _pack(summary: _Summary) -> bytes:

@@ -85,32 +85,34 @@ class Tokenizer(ABC):
             return []
         return self.query(part)
 
-    def holds_all(self, values: pa.Array, wanted: Sequence[str]) -> pa.Array:
-        """Return True for each of n texts with all ``wanted`` tokens -> bool[n], null for null.
+    def holds_all(self, values: pa.Array, required: Sequence[str]) -> pa.Array:
+        """Return True for each of n texts with all ``required`` tokens -> bool[n], null for null.
 
-        ``wanted`` holds distinct tokens. An empty list matches no text.
+        ``required`` holds distinct tokens. An empty list matches no text.
         """
         holds = np.zeros(len(values), np.bool_)
-        rows = np.flatnonzero(self._may_hold(values, wanted))
+        rows = np.flatnonzero(self._may_hold(values, required))
         if len(rows):
             terms, row = self.tokens(values.take(pa.array(rows)))
             token_number = (
-                pc.index_in(terms, value_set=pa.array(wanted, pa.string())).fill_null(-1).to_numpy()
+                pc.index_in(terms, value_set=pa.array(required, pa.string()))
+                .fill_null(-1)
+                .to_numpy()
             )
-            pairs = np.unique((row * len(wanted) + token_number)[token_number >= 0])
-            holds[rows[np.bincount(pairs // len(wanted), minlength=len(rows)) == len(wanted)]] = (
-                True
-            )
+            pairs = np.unique((row * len(required) + token_number)[token_number >= 0])
+            holds[
+                rows[np.bincount(pairs // len(required), minlength=len(rows)) == len(required)]
+            ] = True
         return pa.array(holds, mask=np.asarray(values.is_null()))
 
-    def _may_hold(self, values: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def _may_hold(self, values: pa.Array, required: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return True for each of n texts that is worth tokenizing -> bool[n].
 
         A cheap test that excludes most texts.
         """
-        may_hold = np.full(len(values), bool(wanted))
+        may_hold = np.full(len(values), bool(required))
         if self.cuts_words:
-            for token in wanted:
+            for token in required:
                 may_hold &= np.asarray(
                     pc.match_substring_regex(values, pattern=pattern(token)).fill_null(False)
                 )
@@ -193,8 +195,8 @@ class Ngram(Tokenizer):
         tokens: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
         return tokens
 
-    def holds_all(self, values: pa.Array, wanted: Sequence[str]) -> pa.Array:
-        return pa.array(self._may_hold(values, wanted), mask=np.asarray(values.is_null()))
+    def holds_all(self, values: pa.Array, required: Sequence[str]) -> pa.Array:
+        return pa.array(self._may_hold(values, required), mask=np.asarray(values.is_null()))
 
     def _starts(self, text: Text) -> Int64Array:
         """Return the start of each n-gram -> int64[t]. N-grams do not cross the end of a row."""
