@@ -44,7 +44,7 @@ def next_path(existing: Iterable[str]) -> str:
 
 def encode(instants: Sequence[tuple[Instant, bytes]]) -> bytes:
     """Return an archive file with completed instants and their content, oldest first."""
-    records = [_encoded(_entry(instant, body)) for instant, body in instants]
+    records = [_encode(_entry(instant, body)) for instant, body in instants]
     content = b"".join(
         [
             log_file.CONTENT_VERSION.to_bytes(4, "big"),
@@ -93,7 +93,7 @@ def _commit_entry(instant: Instant, body: bytes) -> Mapping[str, Any]:
         ) from error
 
 
-def _encoded(entry: Mapping[str, Any]) -> bytes:
+def _encode(entry: Mapping[str, Any]) -> bytes:
     out = BytesIO()
     fastavro.schemaless_writer(out, _PARSED, entry)
     return out.getvalue()

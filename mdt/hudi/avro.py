@@ -28,16 +28,16 @@ def optional(name: str, type: Any) -> dict[str, Any]:
     return {"name": name, "type": ["null", type], "default": None}
 
 
-def record(name: str, *fields: Mapping[str, Any], **more: str) -> dict[str, Any]:
+def record(name: str, *fields: Mapping[str, Any], **attributes: str) -> dict[str, Any]:
     """Return a record type.
 
     Args:
-        more: Further attributes, e.g. its namespace.
+        attributes: Further attributes, e.g. its namespace.
     """
-    return {"type": "record", "name": name, **more, "fields": list(fields)}
+    return {"type": "record", "name": name, **attributes, "fields": list(fields)}
 
 
-def parsed(name: str, *fields: Mapping[str, Any]) -> Any:
+def parse_record(name: str, *fields: Mapping[str, Any]) -> Any:
     """Return Hudi's record type ``name``, parsed by fastavro."""
     return fastavro.parse_schema(record(name, *fields, namespace=NAMESPACE))
 

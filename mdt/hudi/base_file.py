@@ -186,10 +186,10 @@ def stack(tables: Sequence[pa.Table]) -> pa.Table:
     """
     types = [table.schema.types for table in tables]
     plain = [len(set(of_column)) > 1 for of_column in zip(*types, strict=True)]
-    return pa.concat_tables([_decoded(table, plain) for table in tables])
+    return pa.concat_tables([_decode(table, plain) for table in tables])
 
 
-def _decoded(table: pa.Table, plain: Sequence[bool]) -> pa.Table:
+def _decode(table: pa.Table, plain: Sequence[bool]) -> pa.Table:
     for i, is_plain in enumerate(plain):
         column = table.column(i)
         if is_plain and pa.types.is_dictionary(column.type):

@@ -17,7 +17,7 @@ from mdt.hudi.avro import (
     mapping,
     one_record,
     optional,
-    parsed,
+    parse_record,
     record,
 )
 from mdt.hudi.commit_metadata import Cleaned
@@ -89,7 +89,7 @@ _FILE = record(
     optional("filePath", "string"),
     optional("isBootstrapBaseFile", "boolean"),
 )
-_PLAN = parsed(
+_PLAN = parse_record(
     "HoodieCleanerPlan",
     optional("earliestInstantToRetain", _INSTANT),
     {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
@@ -108,7 +108,7 @@ _OF_PARTITION = record(
     field("failedDeleteFiles", STRINGS),
     optional("isPartitionDeleted", "boolean"),
 )
-_METADATA = parsed(
+_METADATA = parse_record(
     "HoodieCleanMetadata",
     field("startCleanTime", "string"),
     field("timeTakenInMillis", "long"),

@@ -19,7 +19,7 @@ from mdt.hudi.avro import (
     mapping,
     one_record,
     optional,
-    parsed,
+    parse_record,
     record,
 )
 
@@ -103,7 +103,7 @@ _PLAN = record(
     optional("preserveHoodieMetadata", "boolean"),
     optional("missingSchedulePartitions", STRINGS),
 )
-_REQUESTED_REPLACE = parsed(
+_REQUESTED_REPLACE = parse_record(
     "HoodieRequestedReplaceMetadata",
     optional("operationType", "string"),
     optional("clusteringPlan", _PLAN),

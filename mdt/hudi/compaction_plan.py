@@ -17,7 +17,7 @@ from mdt.hudi.avro import (
     mapping,
     one_record,
     optional,
-    parsed,
+    parse_record,
     record,
 )
 
@@ -61,7 +61,7 @@ _STRATEGY = record(
     optional("strategyParams", mapping("string")),
     VERSION,
 )
-_COMPACTION_PLAN = parsed(
+_COMPACTION_PLAN = parse_record(
     "HoodieCompactionPlan",
     optional("operations", array(_OPERATION)),
     optional("extraMetadata", mapping("string")),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mdt.hudi.avro import VERSION, array, mapping, one_record, optional, parsed, record
+from mdt.hudi.avro import VERSION, array, mapping, one_record, optional, parse_record, record
 
 _SYNC = b"mdt.indexing/1.."
 
@@ -41,8 +41,8 @@ _INFO = record(
     optional("indexUptoInstant", "string"),
     optional("extraMetadata", mapping("string")),
 )
-_PLAN = parsed("HoodieIndexPlan", VERSION, optional("indexPartitionInfos", array(_INFO)))
-_METADATA = parsed(
+_PLAN = parse_record("HoodieIndexPlan", VERSION, optional("indexPartitionInfos", array(_INFO)))
+_METADATA = parse_record(
     "HoodieIndexCommitMetadata",
     VERSION,
     optional("operationType", "string"),

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
-from mdt.hudi.avro import array, field, parsed, record
+from mdt.hudi.avro import array, field, parse_record, record
 from mdt.hudi.file_names import LOG
 
 COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
@@ -196,7 +196,7 @@ def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
         pa.scalar(b"", pa.large_binary()),
     )
     records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, separator)
-    return _varint(len(keys)) + _concatenated(records) + b"\x00"
+    return _varint(len(keys)) + _concatenate(records) + b"\x00"
 
 
 def _lengths(texts: pa.Array) -> pa.Array:
@@ -211,7 +211,7 @@ def _lengths(texts: pa.Array) -> pa.Array:
     return varints.take(encoded.indices)
 
 
-def _concatenated(texts: pa.Array) -> bytes:
+def _concatenate(texts: pa.Array) -> bytes:
     """Return the concatenated elements of large_binary[n]."""
     _, offsets, data = texts.buffers()
     ends = struct.Struct("<q")
@@ -381,5 +381,7 @@ _DELETE_RECORD = record(
     field("partitionPath", ["null", "string"]),
     field("orderingVal", ["null", *_WRAPPERS, _ARRAY_WRAPPER]),
 )
-_DELETE_LIST = parsed("HoodieDeleteRecordList", field("deleteRecordList", array(_DELETE_RECORD)))
+_DELETE_LIST = parse_record(
+    "HoodieDeleteRecordList", field("deleteRecordList", array(_DELETE_RECORD))
+)
 _DELETES = pa.schema([("recordKey", pa.string()), ("partitionPath", pa.string())])

@@ -83,7 +83,7 @@ def partition_paths(
             if time_path is None
             else _times(table, field, hive_style, time_path)
         )
-        codes, pairs = _renumbered(codes * max(len(names), 1) + level_codes)
+        codes, pairs = _renumber(codes * max(len(names), 1) + level_codes)
         paths = [
             f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()
         ]
@@ -129,7 +129,7 @@ def null_levels(path: str) -> frozenset[int]:
     )
 
 
-def _renumbered(
+def _renumber(
     codes: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the codes renumbered without gaps, and the old code of each new code."""

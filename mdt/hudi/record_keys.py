@@ -183,10 +183,10 @@ def _refuse(
     examples = [values[int(row)].as_py() for row in rows[:_SHOWN]]
     if numbered:
         listing = ", ".join(
-            f"row {row}" + _quoted(value) for row, value in zip(rows, examples, strict=False)
+            f"row {row}" + _quote(value) for row, value in zip(rows, examples, strict=False)
         )
     else:
-        listing = ", ".join(_quoted(value).removeprefix(": ") for value in examples if value)
+        listing = ", ".join(_quote(value).removeprefix(": ") for value in examples if value)
     raise Invalid(
         f"key column {field!r} {problem} in {len(rows)} rows"
         + (f" ({listing})" if listing else ""),
@@ -194,7 +194,7 @@ def _refuse(
     )
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     if value is None:
         return ""
     return f": {str(value)[:60]!r}"

@@ -21,7 +21,7 @@ from mdt.hudi.avro import (
     mapping,
     one_record,
     optional,
-    parsed,
+    parse_record,
     record,
 )
 
@@ -75,13 +75,13 @@ _ROLLBACK = record(
     VERSION,
     {"name": "instantsRollback", "type": array(_INSTANT), "default": []},
 )
-_PLAN = parsed(
+_PLAN = parse_record(
     "HoodieRestorePlan",
     _INSTANTS,
     {"name": "version", "type": ["int", "null"], "default": 2},
     field("savepointToRestoreTimestamp", ["string", "null"]),
 )
-_METADATA = parsed(
+_METADATA = parse_record(
     "HoodieRestoreMetadata",
     field("startRestoreTime", "string"),
     field("timeTakenInMillis", "long"),

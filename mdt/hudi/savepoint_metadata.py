@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mdt.hudi.avro import STRINGS, field, mapping, one_record, parsed, record
+from mdt.hudi.avro import STRINGS, field, mapping, one_record, parse_record, record
 
 _SYNC = b"mdt.savepoint/1."
 
@@ -39,7 +39,7 @@ _PARTITION = record(
     field("partitionPath", "string"),
     field("savepointDataFile", STRINGS),
 )
-_SAVEPOINT = parsed(
+_SAVEPOINT = parse_record(
     "HoodieSavepointMetadata",
     field("savepointedBy", "string"),
     field("savepointedAt", "long"),
