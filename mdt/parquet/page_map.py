@@ -292,7 +292,7 @@ def build(
     first_row = np.tile(np.cumsum(group_rows) - group_rows, len(leaf_numbers))
     count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
     if not chunks or chunks[0].has_offset_index:
-        count, size, row, of_pages = _indexed(
+        count, size, row, of_pages = _index_pages(
             parquet, groups, leaves, np.array(leaf_numbers, np.int64), lists
         )
         row = row + np.repeat(first_row, count)
@@ -354,7 +354,7 @@ def encode_file(
         return None
 
 
-def _indexed(
+def _index_pages(
     parquet: pa.Buffer, groups: int, leaves: int, taken: Int64Array, lists: BoolArray
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """Return the page count of each chunk, and the size, first row in the row group and values per

@@ -277,20 +277,20 @@ def read_rows(
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
     try:
         if mask is None:
-            return _decoded(reader, segment, numbers, schema, use_threads)
+            return _decode(reader, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
         masks = np.split(mask, ends[:-1])
         # Filter row group by row group, so that each reuses the memory that the previous one was
         # decoded into.
         parts = zip(numbers, masks, strict=True)
         return pa.concat_tables(
-            _decoded(reader, segment, [n], schema, use_threads, mask) for n, mask in parts
+            _decode(reader, segment, [n], schema, use_threads, mask) for n, mask in parts
         )
     except _UNREADABLE as error:
         raise _corrupt(segment, str(error)) from error
 
 
-def _decoded(
+def _decode(
     reader: _OpenSegment,
     segment: Segment,
     row_groups: Sequence[int],

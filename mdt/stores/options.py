@@ -41,8 +41,8 @@ class Service:
     rights: Mapping[str, str]
 
 
-def _names(own: str, **synonyms: str) -> dict[str, str]:
-    return {**{name: name for name in own.split()}, **synonyms}
+def _names(names: str, **synonyms: str) -> dict[str, str]:
+    return {**{name: name for name in names.split()}, **synonyms}
 
 
 def _words(text: str) -> frozenset[str]:
@@ -233,7 +233,7 @@ class StoreOptions:
 
 def parse_store_options(
     scheme: str,
-    given: Mapping[str, object] | None,
+    options: Mapping[str, object] | None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> StoreOptions:
     """Return the options for a URL.
@@ -245,18 +245,18 @@ def parse_store_options(
             the other options from the environment itself, but ignores these if any HTTP option is
             passed to it.
 
-    Raises ``errors.Invalid`` if ``given`` is not a mapping, for an unknown name (suggesting the
+    Raises ``errors.Invalid`` if ``options`` is not a mapping, for an unknown name (suggesting the
     closest one), an option given twice with different values, a value of a wrong type, and an
     unencrypted endpoint without allow_http.
 
     >>> dict(parse_store_options("s3", {"AWS_REGION": "eu-west-1"}).config)
     {'region': 'eu-west-1'}
     """
-    given = mapping("storage_options", given)
+    options = mapping("storage_options", options)
     services = (SERVICES[scheme],) if scheme in SERVICES else (S3, GCS, AZURE)
     texts: dict[str, str] = {}
     typed: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         option, kind = _find_option(name, services)
         text = _text(name, value)
         if texts.setdefault(option, text) != text:
@@ -264,7 +264,7 @@ def parse_store_options(
                 f"the storage option {option} is given twice, with different values",
                 hint=f"{name} is one of them",
             )
-        typed[option] = _parsed(name, text, kind)
+        typed[option] = _parse(name, text, kind)
     if scheme not in SERVICES:
         return StoreOptions()
     return _checked_options(SERVICES[scheme], texts, typed, environment)
@@ -332,7 +332,7 @@ def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, An
     """Return the HTTP options set in the environment."""
     names = {prefix.upper() + name.upper(): name for prefix in service.prefixes for name in _CLIENT}
     return {
-        names[name]: _parsed(name, text, _CLIENT[names[name]])
+        names[name]: _parse(name, text, _CLIENT[names[name]])
         for name, text in environment.items()
         if name in names
     }
@@ -391,7 +391,7 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _parsed(name: str, text: str, kind: type) -> Any:
+def _parse(name: str, text: str, kind: type) -> Any:
     """Return the value of an HTTP or retry option in obstore's type.
 
     Messages do not show the text, since it may be a misplaced secret.
