@@ -53,7 +53,7 @@ from mdt.metadata.snapshot.checkpoints import (
     hint_to,
     rebuilt_snapshot,
 )
-from mdt.metadata.snapshot.key_part_merge import can_be_read, mergeable, merged_key_parts
+from mdt.metadata.snapshot.key_part_merge import can_be_read, merge_key_parts, mergeable
 from mdt.metadata.snapshot.key_part_reader import KeyPartReader
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.segments import KnownSegments
@@ -450,7 +450,7 @@ class Metadata:
             # Otherwise they stay unchanged, for a process that can read them.
             index = self.key_index(snapshot)
             snapshot, key_parts = self._without_damaged_key_parts(snapshot, index)
-            key_parts = merged_key_parts(
+            key_parts = merge_key_parts(
                 snapshot, key_parts, index, self.key_parts.payload, whole=whole
             )
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))

@@ -249,7 +249,7 @@ class _Reader:
             snapshot.segment(task.scan.file),
             schema,
             row_groups=task.row_groups,
-            wanted=mask,
+            mask=mask,
             use_threads=False,
             footers=self._footers,
         )

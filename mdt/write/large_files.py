@@ -97,7 +97,7 @@ class Base:
                     self._segment,
                     schema,
                     row_groups=[number],
-                    wanted=live,
+                    mask=live,
                     footers=self._footers,
                 )
 

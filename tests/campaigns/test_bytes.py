@@ -22,7 +22,7 @@ from mdt.metadata.files.attachments import ObjectReader
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.key_indexes import find as key_index
 from mdt.metadata.log import codec, commit_log
-from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing_columns
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
@@ -130,7 +130,7 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log():
                 mdt.open(copy).metadata.check_checkpoint()
             opened = mdt.open(copy)
             assert bag(opened.scan().to_arrow()) == expected
-            assert not differing(columns, checkpoint_of(opened.snapshot()), names)
+            assert not differing_columns(columns, checkpoint_of(opened.snapshot()), names)
             opened.snapshot().check()
             count("damaged objects of compacted metadata, all replaced by the log")
         gone = storage.copy()

@@ -24,7 +24,7 @@ from mdt.errors import Corrupt
 from mdt.metadata.files import paths
 from mdt.metadata.snapshot import checkpoint
 from mdt.metadata.snapshot.apply import apply, first
-from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing_columns
 from mdt.metadata.snapshot.file_groups import Groups
 from mdt.metadata.snapshot.persistent_map import Layered
 from mdt.metadata.snapshot.stored_columns import StoredColumns
@@ -102,7 +102,7 @@ def test_a_checkpoint_with_records_on_top_says_what_the_log_says(steps, records,
         names = [name for name in expected.everything() if name != "key_parts"]
         for snapshot in (table.snapshot(), mdt.open(table.storage).snapshot()):
             snapshot.check()
-            assert differing(expected, checkpoint_of(snapshot), names) == []
+            assert differing_columns(expected, checkpoint_of(snapshot), names) == []
             for spec in snapshot.definition.indexes:
                 assert snapshot.covered(spec)[snapshot.rows > 0].all()
         count("states of tables, checkpoint and additions compared with the log")

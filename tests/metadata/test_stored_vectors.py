@@ -16,7 +16,7 @@ from texts import columns
 
 import mdt
 from mdt.metadata.files import paths
-from mdt.metadata.files.deletion_vectors import first_vector, serialized
+from mdt.metadata.files.deletion_vectors import first_vector, serialize
 from mdt.metadata.log import codec, commit_log
 from mdt.metadata.snapshot import checkpoint
 from mdt.metadata.snapshot.checkpoints import MANIFEST, VERSION
@@ -204,5 +204,5 @@ def test_equal_vectors_are_equal_bytes_whatever_they_were_put_together_from(runs
     for start, rows in runs:
         vector |= BitMap(range(start, start + rows))
         if data.draw(st.booleans()):
-            vector = BitMap.deserialize(serialized(vector))
-    assert serialized(vector) == serialized(BitMap(vector.to_array()))
+            vector = BitMap.deserialize(serialize(vector))
+    assert serialize(vector) == serialize(BitMap(vector.to_array()))

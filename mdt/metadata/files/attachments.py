@@ -196,7 +196,7 @@ class ObjectReader:
         """Return the page map at ``stored``.  Cached."""
         from mdt.parquet import page_map
 
-        return self._decoded(self.page_maps, stored, page_map.decode, lambda found: found.nbytes)
+        return self._decoded(self.page_maps, stored, page_map.decode, lambda pages: pages.nbytes)
 
     def _decoded(
         self,

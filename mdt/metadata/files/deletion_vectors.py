@@ -49,13 +49,13 @@ def positions(data: bytes | None, rows: int, *, path: str) -> BitMap:
         raise Corrupt(f"a deletion vector cannot be read: {error}", path=path) from error
 
 
-def serialized(vector: BitMap) -> bytes:
+def serialize(vector: BitMap) -> bytes:
     """Return a deletion vector in roaring's portable format.  Equal vectors have equal bytes.
 
     Where n runs take as many bytes as their 2 n + 1 rows, ``run_optimize`` keeps the existing form.
     So runs are expanded first.
 
-    >>> serialized(BitMap(range(3))) == serialized(BitMap([0, 1, 2]))
+    >>> serialize(BitMap(range(3))) == serialize(BitMap([0, 1, 2]))
     True
     """
     has_runs = vector.get_statistics()["n_run_containers"]

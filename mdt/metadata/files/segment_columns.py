@@ -22,7 +22,7 @@ def read_columns(
     schema: pa.Schema,
     *,
     row_groups: Sequence[int] | None = None,
-    wanted: npt.NDArray[np.bool_] | None = None,
+    mask: npt.NDArray[np.bool_] | None = None,
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
@@ -39,7 +39,7 @@ def read_columns(
         segment,
         schema,
         row_groups=row_groups,
-        mask=wanted,
+        mask=mask,
         use_threads=use_threads,
         footers=footers,
     )

@@ -60,7 +60,7 @@ def refuse_to_create(storage: Storage) -> None:
     children = [name for name in storage.children("") if not name.startswith(".")]
     if children:
         raise Invalid(
-            f"{storage.url} is not empty: it has {_listed(children)}",
+            f"{storage.url} is not empty: it has {_list_names(children)}",
             hint="choose another path: a table needs a directory of its own",
         )
 
@@ -79,11 +79,11 @@ def describe_path(storage: Storage) -> Finding:
         )
         return Finding(
             "parquet",
-            f"it is a directory with {_listed(parquet)}",
+            f"it is a directory with {_list_names(parquet)}",
             f"create a table from them: {create}",
         )
     if children:
-        return Finding("directory", f"it is a directory with {_listed(children)}", _CREATE)
+        return Finding("directory", f"it is a directory with {_list_names(children)}", _CREATE)
     near = difflib.get_close_matches(_name(storage), storage.neighbours(), n=_NAMES_SHOWN)
     near = [name for name in near if name != _name(storage)]
     beside = f"; similar names nearby: {', '.join(near)}" if near else ""
@@ -136,6 +136,6 @@ def _name(storage: Storage) -> str:
     return storage.url.rstrip("/").rpartition("/")[2]
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     further = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {further} more" if further > 0 else "")

@@ -113,14 +113,14 @@ def add(storage: Storage, rows: pa.Table) -> None:
         absorbed.append(objects.pop())
         rows = pa.concat_tables([read_span(storage, absorbed[-1]), rows])
         first = absorbed[-1][0]
-    storage.put_if_absent(paths.archive(first, last), _encoded(rows, first, last))
+    storage.put_if_absent(paths.archive(first, last), _encode(rows, first, last))
     storage.delete_many([paths.archive(*span) for span in absorbed])
 
 
 def rewrite(storage: Storage, rows: pa.Table) -> None:
     """Replace the whole archive by ``rows``, which have all records from 0 on.  Idempotent."""
     last = len(rows) - 1
-    storage.replace(paths.archive(0, last), _encoded(rows, 0, last))
+    storage.replace(paths.archive(0, last), _encode(rows, 0, last))
     objects = [info.path for info in storage.list_dir(paths.archive_dir())]
     replacement = paths.archive(0, last)
     storage.delete_many(
@@ -132,7 +132,7 @@ def rewrite(storage: Storage, rows: pa.Table) -> None:
     )
 
 
-def _encoded(rows: pa.Table, first: int, last: int) -> bytes:
+def _encode(rows: pa.Table, first: int, last: int) -> bytes:
     sections = {"history": codec.encode_ipc(rows.combine_chunks(), compression="lz4")}
     return codec.frame(KIND, VERSION, codec.pack({"first": first, "last": last}, sections))
 

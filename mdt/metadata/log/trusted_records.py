@@ -301,6 +301,6 @@ def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
         )
 
 
-def corrupt(message: str, path: str, expected: str, got: str) -> NoReturn:
-    """Raise Corrupt for a record.  ``got`` is cut to 80 characters."""
-    raise Corrupt(message, path=path, expected=expected, got=got[:80])
+def corrupt(message: str, path: str, expected: str, actual: str) -> NoReturn:
+    """Raise Corrupt for a record.  ``actual`` is cut to 80 characters."""
+    raise Corrupt(message, path=path, expected=expected, got=actual[:80])

@@ -215,13 +215,13 @@ class _Section:
             all(holds(value) for value in values if value is not None), f"{column}: {expected}"
         )
 
-    def same_nulls(self, first: str, *others: str) -> BoolArray:
+    def same_nulls(self, first: str, *other_columns: str) -> BoolArray:
         """Return a mask of the rows where column ``first`` has a value.
 
         Raises Corrupt unless the other columns are null in the same rows.
         """
         valid = self.valid(first)
-        for name in others:
+        for name in other_columns:
             column, expected = self.columns[name], f"{name} where there is {first}"
             self.require(column.null_count == self.columns[first].null_count, expected)
             if 0 < column.null_count < self.rows:

@@ -73,7 +73,7 @@ def change_of(field: Mapping[str, Any]) -> IndexChange:
     )
 
 
-def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
+def _definition_after(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
     """Return the table's definition after ``record``.
 
     Raises Corrupt for an invalid schema change, or if a transaction that began before the last
@@ -285,7 +285,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         snapshot,
         seq=record.seq,
         definition=_without_ended(
-            snapshot, _altered(change.defined(snapshot.definition), record), record
+            snapshot, _definition_after(change.defined(snapshot.definition), record), record
         ),
         last_instant=max(snapshot.last_instant, record.instant),
         maps=_maps(snapshot, record, removed),

@@ -25,7 +25,7 @@ from mdt.limits import (
     METADATA_COMPACT_FILES_SHARE,
     METADATA_COMPACT_RECORDS_MAX,
 )
-from mdt.metadata.files.deletion_vectors import serialized
+from mdt.metadata.files.deletion_vectors import serialize
 from mdt.metadata.files.file_group import BASE, FILES
 from mdt.metadata.log.checkpoint_columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.metadata.log.commit_log import STATS
@@ -162,7 +162,7 @@ def _vectors(snapshot: Snapshot) -> dict[str, pa.Table]:
     for at in np.flatnonzero(snapshot.dead_rows[numbers]).tolist():
         vector = snapshot.vector(int(numbers[at]))
         if vector is not None:
-            data = vectors[at] = serialized(vector)
+            data = vectors[at] = serialize(vector)
             crcs[at] = zlib.crc32(data)
     stored = simple("vector", vectors)
     length = pc.binary_length(stored["value"]).cast(pa.int64())
@@ -316,12 +316,12 @@ def _key_parts(
     return numbered_table(parts, np.array(uncovered, np.int64))
 
 
-def differing(one: Columns, other: Columns, names: Sequence[str]) -> list[str]:
+def differing_columns(first: Columns, second: Columns, names: Sequence[str]) -> list[str]:
     """Return the ``names`` of the columns that differ between two sets of columns."""
     differ = []
     for name in names:
         tables = [
-            columns.table(name).combine_chunks() for columns in (one, other) if name in columns
+            columns.table(name).combine_chunks() for columns in (first, second) if name in columns
         ]
         if len(tables) == 1 or (tables and not tables[0].equals(tables[1])):
             differ.append(name)

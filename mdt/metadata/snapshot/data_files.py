@@ -39,18 +39,18 @@ class Files:
         self,
         checkpoint: Columns,
         additions: Sequence[Addition],
-        known: KnownSegments,
+        known_segments: KnownSegments,
         key_hash: KeyHash,
         maps: pa.Table | None = None,
     ) -> None:
-        """``known`` caches segments by key hash and id, for all snapshots of the process.
+        """``known_segments`` caches segments by key hash and id, for all snapshots of the process.
 
         ``maps`` has columns of FILES that replace those of the first files.
         """
         self._checkpoint = checkpoint
         self._additions = [addition for addition in additions if len(addition)]
         self._firsts = [addition.first for addition in self._additions]
-        self._known = known
+        self._known_segments = known_segments
         self._key_hash = key_hash
         self._maps = maps
         self._columns: dict[str, pa.ChunkedArray] = {}
@@ -61,10 +61,10 @@ class Files:
     def segment(self, number: int) -> Segment:
         """Return a file.  Cached."""
         key = self._key_hash, self._id(number)
-        cached = self._known.get(key)
+        cached = self._known_segments.get(key)
         if cached is not None:
             return cached
-        return self._known.put(
+        return self._known_segments.put(
             key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS})
         )
 
@@ -83,12 +83,12 @@ class Files:
         if self._are_few(numbers):
             return [self.segment(number) for number in numbers.tolist()]
         ids = self.numpy("segment")[numbers].tolist()
-        segment_of_id = {id: self._known.get((self._key_hash, id)) for id in ids}
+        segment_of_id = {id: self._known_segments.get((self._key_hash, id)) for id in ids}
         missing = [at for at, id in enumerate(ids) if segment_of_id[id] is None]
         if missing:
             new_segments = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
             segment_of_id |= {
-                segment.id: self._known.put((self._key_hash, segment.id), segment)
+                segment.id: self._known_segments.put((self._key_hash, segment.id), segment)
                 for segment in new_segments
             }
         return [segment for id in ids if (segment := segment_of_id[id]) is not None]

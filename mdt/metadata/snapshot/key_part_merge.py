@@ -43,7 +43,7 @@ def mergeable(key_parts: Sequence[KeyPart], index: KeyIndex) -> list[KeyPart]:
     return chosen
 
 
-def merged_key_parts(
+def merge_key_parts(
     snapshot: Snapshot,
     key_parts: tuple[KeyPart, ...],
     index: KeyIndex,

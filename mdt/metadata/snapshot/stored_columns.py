@@ -197,7 +197,7 @@ class StoredColumns(Columns):
         if not self._storage.is_remote or len(requests) < 2 or self._are_near(requests):
             return [self._page(place, n) for place, n in requests]
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
-            return list(pool.map(lambda work: self._page(*work), requests))
+            return list(pool.map(lambda request: self._page(*request), requests))
 
     def check(self) -> None:
         """Read every page.  Raises Corrupt at the first damaged page."""

@@ -28,7 +28,7 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import apply, first
-from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing_columns
 from mdt.metadata.snapshot.checkpoints import hint_to
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.transactions import history_row
@@ -90,7 +90,7 @@ def _check_replay(state: TableState) -> Iterator[Problem]:
         replayed = apply(replayed, record)
     stored, expected = checkpoint_of(snapshot), checkpoint_of(replayed)
     names = [name for name in expected.everything() if name not in ("key_parts", "history")]
-    wrong = differing(expected, stored, names)
+    wrong = differing_columns(expected, stored, names)
     if not _same_history(stored.table("history"), expected.table("history")):
         wrong.append("history")
     path = paths.checkpoint_manifest(max(snapshot.checkpoint.seq, 0))
