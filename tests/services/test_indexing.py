@@ -152,8 +152,8 @@ def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(
     snapshot = table.snapshot()
     options = table.metadata.options(snapshot.definition)
     batch = index_builder.IndexBuild(table.metadata, options).prepare(snapshot, "0" * 32)
-    assert [one.shard for one in batch.work] == listed == [0], "one has the rows of a commit"
-    assert batch.total == len(snapshot.live_numbers) > len(batch.work[0].files)
+    assert [one.shard for one in batch.shards] == listed == [0], "one has the rows of a commit"
+    assert batch.total == len(snapshot.live_numbers) > len(batch.shards[0].files)
 
 
 def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(
