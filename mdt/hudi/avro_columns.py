@@ -1,0 +1,394 @@
+"""Avro records as Arrow columns, decoded column by column with NumPy instead of row by row.
+
+All rows are decoded together. A cursor holds the offset of the next byte of each row, and each
+field moves the cursors of all rows by the bytes that it takes. The binary encoding and the logical
+types are those of the Avro specification 1.11.
+
+Nothing that the bytes claim is trusted. Every length is compared with the bytes that are left in
+its row before it is used, and the number of items of an array or a map with the bytes of its row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mdt.errors import Corrupt, Unsupported
+
+Int64s = npt.NDArray[np.int64]
+
+_FIELDS_MAX = 50_000
+"""Fields of a schema, counted at each use of a named type. Named types may be used several times,
+so a short schema could have 2**50 fields.
+"""
+_ROUNDS_MAX = 1_000_000
+"""Items of one array or map. Items of different rows are decoded together, those of a row in turn.
+"""
+_BYTES_MAX = 2**31 - 1 - 16
+_VARINT_SHIFT_MAX = 63
+_DECIMAL_BYTES = 16
+_DECIMAL_DIGITS_MAX = 38
+_PADDING = 16
+"""Zero bytes after the content, so that values of a fixed size can be gathered at any offset."""
+
+_NUMBERS: Mapping[str, pa.DataType] = {"int": pa.int32(), "long": pa.int64()}
+_LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+
+
+def decode(
+    content: bytes | memoryview | pa.Buffer, starts: Int64s, ends: Int64s, schema: str
+) -> pa.Table:
+    r"""Return the records at ``starts`` to ``ends`` of ``content`` as a table [n].
+
+    A union of null and another type is a nullable column, and any other union a dense union.
+
+    Args:
+        content: Bytes with records in Avro's binary encoding, less than 2 GiB.
+        starts: Offset of each record, int64[n], ascending.
+        ends: End of each record, int64[n]. Records do not overlap.
+        schema: The writer's schema: the JSON text of a record.
+
+    Raises Corrupt if a record does not fill its bytes exactly, or for a damaged schema, and
+    Unsupported for types that Arrow does not have.
+
+    >>> schema = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}'
+    >>> decode(b"\x02a\x04bc", np.array([0, 2]), np.array([2, 5]), schema)["id"].to_pylist()
+    ['a', 'bc']
+    """
+    data = np.frombuffer(content, np.uint8)
+    if len(data) > _BYTES_MAX:
+        raise Unsupported(f"{len(data)} bytes of Avro records, at most {_BYTES_MAX} are supported")
+    is_inside = not len(starts) or (starts[0] >= 0 and ends[-1] <= len(data))
+    if not is_inside or (starts > ends).any() or (starts[1:] < ends[:-1]).any():
+        raise Corrupt("damaged Avro records: a record is outside of its block")
+    padded = np.concatenate([data, np.zeros(_PADDING, np.uint8)])
+    rows = _Rows(padded, pa.py_buffer(padded), starts.astype(np.int64), ends.astype(np.int64))
+    schema_types = _Types.parse(schema)
+    record = schema_types.record(rows, schema_types.top)
+    rows.check(rows.at == rows.end, "bytes are left over in a record")
+    fields = [record.type.field(number) for number in range(record.type.num_fields)]
+    return pa.table(record.flatten(), schema=pa.schema(fields))
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The bytes of n rows. ``at``: offset of the next byte of each row; ``end``: end of each row.
+
+    ``buffer`` has the bytes of ``data``. Offsets ascend from row to row.
+    """
+
+    data: npt.NDArray[np.uint8]
+    buffer: pa.Buffer
+    at: Int64s
+    end: Int64s
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def check(self, condition: npt.NDArray[np.bool_], message: str) -> None:
+        """Raise Corrupt unless ``condition`` is true for all rows."""
+        if not condition.all():
+            raise Corrupt(f"damaged Avro records: {message}")
+
+    def some(self, rows: Int64s) -> _Rows:
+        """Return the given rows. Call :meth:`advance` after they were read."""
+        return _Rows(self.data, self.buffer, self.at[rows], self.end[rows])
+
+    def advance(self, rows: Int64s, part: _Rows) -> None:
+        """Move the cursors of ``rows`` to those of ``part``."""
+        self.at[rows] = part.at
+
+    def skip(self, lengths: Int64s | int) -> Int64s:
+        """Move over ``lengths`` bytes of each row and return where they begin, int64[n]."""
+        self.check(
+            np.asarray((lengths >= 0) & (lengths <= self.end - self.at)), "a value does not fit"
+        )
+        starts = self.at
+        self.at = starts + lengths
+        return starts
+
+    def byte(self) -> npt.NDArray[np.uint8]:
+        """Read one byte of each row -> uint8[n]."""
+        return self.data[self.skip(1)]
+
+    def long(self) -> Int64s:
+        """Read a zigzag varint of each row -> int64[n]."""
+        byte = self.byte()
+        value = (byte & 0x7F).astype(np.uint64)
+        more = np.flatnonzero(byte >= 0x80)
+        shift = 7
+        while len(more):
+            part = self.some(more)
+            byte = part.byte()
+            self.advance(more, part)
+            fits = byte <= 1 if shift == _VARINT_SHIFT_MAX else byte >= 0
+            self.check(fits, "a number has more than 64 bits")
+            value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            more = more[byte >= 0x80]
+            shift += 7
+        sign = np.uint64(0) - (value & np.uint64(1))
+        return ((value >> np.uint64(1)) ^ sign).view(np.int64)
+
+    def fixed(self, size: int) -> npt.NDArray[np.uint8]:
+        """Read ``size`` bytes of each row -> uint8[n, size], with ``size`` at most 16."""
+        return self.data[self.skip(size)[:, None] + np.arange(size)]
+
+    def slices(self, lengths: Int64s) -> pa.Array:
+        """Read ``lengths`` bytes of each row -> binary[n].
+
+        The values and the gaps between them are an array over the bytes, without a copy. Taking
+        every second element copies the values only.
+        """
+        starts = self.skip(lengths)
+        if not len(starts):
+            return pa.array([], pa.binary())
+        edges = np.empty(2 * len(starts), np.int32)
+        edges[0::2], edges[1::2] = starts, self.at
+        whole = pa.Array.from_buffers(
+            pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), self.buffer]
+        )
+        return whole.take(pa.array(np.arange(0, len(edges), 2)))
+
+
+class _Types:
+    """The types of a schema, and how their values are read. ``top``: the record."""
+
+    def __init__(self, top: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+        self.top = top
+        self._named = named
+        self._fields = 0
+        self._readers: Mapping[str, Callable[[_Rows, Any], pa.Array]] = {
+            "null": lambda rows, type: pa.nulls(len(rows)),
+            "boolean": self._boolean,
+            "int": self._number,
+            "long": self._number,
+            "float": lambda rows, type: pa.array(rows.fixed(4).view("<f4").ravel()),
+            "double": lambda rows, type: pa.array(rows.fixed(8).view("<f8").ravel()),
+            "bytes": self._bytes,
+            "string": self._string,
+            "fixed": self._fixed,
+            "enum": self._enum,
+            "array": self._array,
+            "map": self._map,
+            "record": self.record,
+        }
+
+    @classmethod
+    def parse(cls, text: str) -> _Types:
+        """Return the types of a schema. Raises Corrupt unless it is a valid schema of a record."""
+        named: dict[str, Any] = {}
+        try:
+            top = fastavro.parse_schema(json.loads(text), named_schemas=named)
+        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+            raise Corrupt(f"damaged Avro schema: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Corrupt(f"damaged Avro schema: {error!r}") from error
+        if not isinstance(top, dict) or top.get("type") != "record":
+            raise Corrupt("damaged Avro schema: it is not a record")
+        return cls(top, named)
+
+    def value(self, rows: _Rows, type: Any) -> pa.Array:
+        """Read a value of each row -> type[n]."""
+        self._fields += 1
+        if self._fields > _FIELDS_MAX:
+            raise Unsupported(f"an Avro schema with more than {_FIELDS_MAX} fields")
+        if isinstance(type, list):
+            return self._union(rows, type)
+        if isinstance(type, str):
+            type = self._named.get(type, {"type": type})
+        name = type["type"]
+        if not isinstance(name, str):
+            return self.value(rows, name)
+        reader = self._readers.get(name)
+        if reader is None:
+            return self.value(rows, name)
+        return reader(rows, type)
+
+    def record(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        """Read a record of each row -> struct[n]."""
+        columns = [self.value(rows, member["type"]) for member in type["fields"]]
+        fields = [
+            pa.field(member["name"], column.type, _is_nullable(member["type"]))
+            for member, column in zip(type["fields"], columns, strict=True)
+        ]
+        if not fields:
+            return pa.Array.from_buffers(pa.struct([]), len(rows), [None])
+        return pa.StructArray.from_arrays(columns, fields=fields)
+
+    def _union(self, rows: _Rows, types: Sequence[Any]) -> pa.Array:
+        branch = rows.long()
+        rows.check((branch >= 0) & (branch < len(types)), "unknown branch of a union")
+        values = [number for number, type in enumerate(types) if type != "null"]
+        if len(values) == 1 and len(types) <= 2:
+            return self._nullable(rows, types[values[0]], np.flatnonzero(branch == values[0]))
+        positions = np.zeros(len(rows), np.int32)
+        children = []
+        for number, type in enumerate(types):
+            chosen = np.flatnonzero(branch == number)
+            part = rows.some(chosen)
+            children.append(self.value(part, type))
+            rows.advance(chosen, part)
+            positions[chosen] = np.arange(len(chosen))
+        return pa.UnionArray.from_dense(
+            pa.array(branch.astype(np.int8)), pa.array(positions), children
+        )
+
+    def _nullable(self, rows: _Rows, type: Any, present: Int64s) -> pa.Array:
+        """Read a value of the rows ``present``, and null for the others."""
+        if len(present) == len(rows):
+            return self.value(rows, type)
+        part = rows.some(present)
+        values = self.value(part, type)
+        rows.advance(present, part)
+        places = np.zeros(len(rows), np.int64)
+        is_null = np.ones(len(rows), np.bool_)
+        places[present], is_null[present] = np.arange(len(present)), False
+        return values.take(pa.array(places, mask=is_null))
+
+    def _boolean(self, rows: _Rows, type: Any) -> pa.Array:
+        byte = rows.byte()
+        rows.check(byte <= 1, "a boolean is neither 0 nor 1")
+        return pa.array(byte == 1)
+
+    def _number(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        name = type["type"]
+        values = rows.long()
+        if name == "int":
+            rows.check(values == values.astype(np.int32), "an int has more than 32 bits")
+        numbers = pa.array(values.astype(_NUMBERS[name].to_pandas_dtype(), copy=False))
+        logical = _LOGICAL.get((name, type.get("logicalType", "")))
+        if logical is None:
+            return numbers
+        return numbers.view(logical)
+
+    def _bytes(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        if type.get("logicalType") == "decimal":
+            return _decimals(rows, rows.long(), type)
+        return rows.slices(rows.long())
+
+    def _string(self, rows: _Rows, type: Any) -> pa.Array:
+        try:
+            return rows.slices(rows.long()).cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise Corrupt("damaged Avro records: a string is not UTF-8") from error
+
+    def _fixed(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        size = type["size"]
+        if not isinstance(size, int) or size < 0:
+            raise Corrupt(f"damaged Avro schema: a fixed type of {size!r} bytes")
+        lengths = np.full(len(rows), size, np.int64)
+        if type.get("logicalType") == "decimal":
+            return _decimals(rows, lengths, type)
+        return rows.slices(lengths).cast(pa.binary(size))
+
+    def _enum(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        symbols = type["symbols"]
+        number = rows.long()
+        rows.check((number >= 0) & (number < len(symbols)), "unknown symbol of an enum")
+        return pa.array(symbols, pa.string()).take(pa.array(number))
+
+    def _array(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        offsets, items = self._items(rows, lambda part: self.value(part, type["items"]))
+        element = pa.field("element", items.type, _is_nullable(type["items"]))
+        return pa.ListArray.from_arrays(offsets, items, type=pa.list_(element))
+
+    def _map(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
+        def entry(part: _Rows) -> pa.Array:
+            keys = self._string(part, None)
+            return pa.StructArray.from_arrays([keys, self.value(part, type["values"])], ["k", "v"])
+
+        offsets, entries = self._items(rows, entry)
+        keys, values = entries.flatten()
+        return pa.MapArray.from_arrays(offsets, keys, values)
+
+    def _items(self, rows: _Rows, read: Callable[[_Rows], pa.Array]) -> tuple[pa.Array, pa.Array]:
+        """Read the blocks of an array or map of each row -> (offsets int32[n + 1], items).
+
+        ``read`` reads an item of each of some rows.
+        """
+        items, owners = [read(rows.some(np.empty(0, np.int64)))], [np.empty(0, np.int64)]
+        active = np.arange(len(rows))
+        while len(active):
+            active, counts = self._block(rows, active)
+            for number in range(int(counts.max(initial=0))):
+                owner = active[counts > number]
+                part = rows.some(owner)
+                items.append(read(part))
+                rows.check(part.at > rows.at[owner], "an item has no bytes")
+                rows.advance(owner, part)
+                owners.append(owner)
+            if len(items) > _ROUNDS_MAX:
+                raise Unsupported(f"an Avro array with more than {_ROUNDS_MAX} items")
+        owner = np.concatenate(owners)
+        order = pa.array(np.argsort(owner, kind="stable"))
+        ends = np.cumsum(np.bincount(owner, minlength=len(rows)))
+        offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
+        return pa.array(offsets), pa.concat_arrays(items).take(order)
+
+    def _block(self, rows: _Rows, active: Int64s) -> tuple[Int64s, Int64s]:
+        """Read the head of the next block of the rows ``active``.
+
+        Returns the rows whose block is not empty, and the numbers of their items.
+        """
+        part = rows.some(active)
+        counts = part.long()
+        sized = np.flatnonzero(counts < 0)
+        with_size = part.some(sized)
+        with_size.long()  # bytes of the block, for readers that skip it
+        part.advance(sized, with_size)
+        counts = np.where(counts < 0, -counts, counts)
+        part.check((counts >= 0) & (counts <= part.end - part.at), "more items than bytes")
+        if counts.max(initial=0) > _ROUNDS_MAX:
+            raise Unsupported(f"an Avro array with more than {_ROUNDS_MAX} items")
+        rows.advance(active, part)
+        is_open = counts > 0
+        return active[is_open], counts[is_open]
+
+
+def _is_nullable(type: Any) -> bool:
+    return type == "null" or (isinstance(type, list) and "null" in type)
+
+
+def _decimals(rows: _Rows, lengths: Int64s, type: Mapping[str, Any]) -> pa.Array:
+    """Read big-endian two's complement numbers of ``lengths`` bytes -> decimal128[n]."""
+    digits, scale = type.get("precision"), type.get("scale", 0)
+    if not isinstance(digits, int) or not isinstance(scale, int) or digits < 1 or scale < 0:
+        raise Corrupt(
+            f"damaged Avro schema: a decimal of {digits!r} digits, {scale!r} of them last"
+        )
+    if digits > _DECIMAL_DIGITS_MAX:
+        raise Unsupported(
+            f"decimals of {digits} digits, at most {_DECIMAL_DIGITS_MAX} are supported"
+        )
+    rows.check((lengths > 0) & (lengths <= _DECIMAL_BYTES), "a decimal has a wrong size")
+    starts = rows.skip(lengths)
+    sign = np.where(rows.data[starts] >= 0x80, 0xFF, 0).astype(np.uint8)
+    number = np.empty((len(rows), _DECIMAL_BYTES), np.uint8)
+    for place in range(_DECIMAL_BYTES):
+        has_byte = place < lengths
+        number[:, place] = np.where(has_byte, rows.data[rows.at - 1 - place * has_byte], sign)
+    values = pa.Array.from_buffers(
+        pa.decimal128(digits, scale), len(rows), [None, pa.py_buffer(number)]
+    )
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Corrupt(f"damaged Avro records: {error}") from error
+    return values

@@ -1,0 +1,137 @@
+"""Which rows of a file slice that Hudi wrote are live, found by sorting instead of row by row.
+
+A slice is a base file and log blocks in order. Hudi merges the log's rows among themselves first
+and then once with the row of the base file, per record key (``HoodieMergedLogRecordReader``):
+
+* By commit time, the later row or delete wins.
+* By event time, it wins unless its ordering value is smaller. A delete without an ordering value
+  (a commit-time delete), or a null ordering value, wins over all that stood before it in the log
+  and loses to all that follows it there.
+* A commit-time delete that is the last of its key in the log deletes the base row, too. Otherwise
+  the winner of the log replaces the base row unless its ordering value is smaller.
+
+Folding the events of a key in this way ends with the largest ordering value after the last event
+without one, and of equal values with the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Rows of a base file, or rows and deletes of a log in order.
+
+    Attributes:
+        keys: Record keys, string[n] without nulls.
+        ordering: A column for each ordering field, each [n]. Empty to merge by commit time.
+        is_delete: True for deletes, bool[n].
+    """
+
+    keys: pa.Array
+    ordering: Sequence[pa.Array]
+    is_delete: Bools
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def live_rows(base: Events, log: Events) -> tuple[Bools, Bools]:
+    """Return which rows of the base file and of the log are live, bool[n] each.
+
+    The columns of ``ordering`` must have the same types in both. Deletes are never live. Keys are
+    unique in ``base``. O(n log n).
+
+    >>> base = Events(pa.array(["a", "b"]), [pa.array([5, 5])], np.zeros(2, bool))
+    >>> log = Events(pa.array(["a", "b", "c"]), [pa.array([6, 4, 1])], np.zeros(3, bool))
+    >>> [live.tolist() for live in live_rows(base, log)]
+    [[False, True], [True, False, True]]
+    """
+    if not len(log):
+        return ~base.is_delete, np.zeros(0, np.bool_)
+    key = _codes(pa.chunked_array([base.keys, log.keys]))
+    rank = _ranks(
+        [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
+    )
+    if rank is None:
+        rank = np.zeros(len(key), np.int64)
+    base_key, log_key = key[: len(base)], key[len(base) :]
+    base_rank, log_rank = rank[: len(base)], rank[len(base) :]
+    winner = _last_by_rank(log_key, log_rank)
+    base_row = np.full(int(key.max()) + 1, -1)
+    base_row[base_key] = np.arange(len(base))
+    rival = base_row[log_key[winner]]
+    has_rival = rival >= 0
+    ranks = np.append(base_rank, -1)[rival]  # -1 without a rival, too
+    wins = (ranks < 0) | (log_rank[winner] < 0) | (log_rank[winner] >= ranks)
+    base_live = ~base.is_delete
+    base_live[rival[has_rival & wins]] = False
+    log_live = np.zeros(len(log), np.bool_)
+    log_live[winner[wins]] = True
+    return base_live, log_live & ~log.is_delete
+
+
+def _codes(keys: pa.ChunkedArray) -> Int64s:
+    """Return a number per row that is equal for equal keys, int64[n]."""
+    indices = keys.combine_chunks().dictionary_encode().indices
+    codes: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def _ranks(columns: Sequence[pa.ChunkedArray]) -> Int64s | None:
+    """Return the dense rank of each row by ``columns``, -1 if a value is null -> int64[n].
+
+    None without columns.
+    """
+    if not columns:
+        return None
+    names = [str(number) for number in range(len(columns))]
+    table = pa.table(list(columns), names=names).combine_chunks()
+    order = table.sort_by([(name, "ascending") for name in names])
+    permutation = pc.sort_indices(table, [(name, "ascending") for name in names]).to_numpy()
+    rises = np.zeros(len(table), np.bool_)
+    is_null = np.zeros(len(table), np.bool_)
+    for name in names:
+        values = order[name].combine_chunks()
+        rises[1:] |= ~_same(values.slice(1), values.slice(0, len(values) - 1))
+        is_null |= values.is_null().to_numpy(zero_copy_only=False)
+    dense = np.where(is_null, -1, np.cumsum(rises))
+    ranks = np.empty(len(table), np.int64)
+    ranks[permutation] = dense
+    return ranks
+
+
+def _same(left: pa.Array, right: pa.Array) -> Bools:
+    """Return True where values are equal, NaN with NaN, and null with anything -> bool[n]."""
+    equal = pc.fill_null(pc.equal(left, right), True)
+    if pa.types.is_floating(left.type):
+        equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), True))
+    same: Bools = equal.to_numpy(zero_copy_only=False)
+    return same
+
+
+def _last_by_rank(key: Int64s, rank: Int64s) -> Int64s:
+    """Return for each key the event that remains of its events in order -> rows, ascending by key.
+
+    That is the last one with the largest rank after the last event of rank -1, or that event if it
+    is the last.
+    """
+    number = np.arange(len(key))
+    reset = np.full(int(key.max()) + 1, -1)
+    np.maximum.at(reset, key[rank < 0], number[rank < 0])
+    is_left = number >= reset[key]
+    rows = number[is_left]
+    order = rows[np.lexsort((rows, rank[rows], key[rows]))]
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = key[order][1:] != key[order][:-1]
+    return order[is_last]

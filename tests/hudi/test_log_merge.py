@@ -1,0 +1,88 @@
+"""Live rows found by sorting are those that a fold over the rows finds, as Hudi does it."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.hudi.log_merge import Events, live_rows
+
+KEYS = st.sampled_from("abcd")
+VALUES = st.none() | st.integers(0, 3)
+
+
+def newer_wins(old, new):
+    """Whether an event with the ordering values ``new`` replaces an older one."""
+    return any(value is None for value in (*old, *new)) or new >= old
+
+
+def folded(base, log):
+    """Numbers of the live rows of the base file and of the log."""
+    state = {}
+    for number, (key, ordering, is_delete) in enumerate(log):
+        if key not in state or newer_wins(state[key][1], ordering):
+            state[key] = number, ordering, is_delete
+    live_base = set()
+    for number, (key, ordering, _) in enumerate(base):
+        if key in state and newer_wins(ordering, state[key][1]):
+            continue
+        state.pop(key, None)
+        live_base.add(number)
+    return live_base, {number for number, _, is_delete in state.values() if not is_delete}
+
+
+def events(rows, fields, type=None):
+    return Events(
+        pa.array([key for key, _, _ in rows], pa.string()),
+        [
+            pa.array([ordering[at] for _, ordering, _ in rows], type or pa.int64())
+            for at in range(fields)
+        ],
+        np.array([is_delete for _, _, is_delete in rows], bool),
+    )
+
+
+@st.composite
+def slices(draw):
+    fields = draw(st.integers(0, 2))
+    ordering = st.tuples(*[VALUES] * fields)
+    keys = draw(st.lists(KEYS, unique=True))
+    base = [(key, draw(ordering), False) for key in keys]
+    return base, draw(st.lists(st.tuples(KEYS, ordering, st.booleans()), max_size=12)), fields
+
+
+@given(slices())
+def test_live_rows_are_those_of_a_fold(case):
+    base, log, fields = case
+    found = live_rows(events(base, fields), events(log, fields))
+    assert tuple(set(np.flatnonzero(live).tolist()) for live in found) == folded(base, log)
+
+
+def test_a_commit_time_delete_ends_older_rows_of_the_log_and_not_a_newer_base_row():
+    base = [("a", (9,), False), ("b", (9,), False), ("c", (9,), False)]
+    log = [
+        ("a", (20,), False),
+        ("a", (None,), True),
+        ("a", (1,), False),  # wins in the log, is older than the base row
+        ("b", (None,), True),
+        ("c", (8,), True),
+    ]
+    base_live, log_live = live_rows(events(base, 1), events(log, 1))
+    assert base_live.tolist() == [True, False, True]
+    assert not log_live.any()
+
+
+def test_not_a_number_is_larger_than_all_numbers_and_equal_to_itself():
+    base = [("a", (1.0,), False), ("b", (float("nan"),), False), ("c", (float("nan"),), False)]
+    log = [("a", (float("nan"),), False), ("b", (5.0,), False), ("c", (float("nan"),), False)]
+    base_live, log_live = live_rows(events(base, 1, pa.float64()), events(log, 1, pa.float64()))
+    assert base_live.tolist() == [False, True, False]
+    assert log_live.tolist() == [True, False, True]
+
+
+def test_a_slice_may_have_no_base_file_or_no_log():
+    rows = [("a", (1,), False), ("b", (2,), True)]
+    base_live, log_live = live_rows(events([], 1), events(rows, 1))
+    assert (base_live.tolist(), log_live.tolist()) == ([], [True, False])
+    base_live, log_live = live_rows(events(rows[:1], 1), events([], 1))
+    assert (base_live.tolist(), log_live.tolist()) == ([True], [])
