@@ -11,7 +11,7 @@ WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help python demo docs test quick durations check bench ssb tpch tpcds nightly oldest oldest-spark clean java
+.PHONY: help python demo docs test quick durations check bench figures ssb tpch tpcds nightly oldest oldest-spark clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ $(VENV)-oldest/.installed: pyproject.toml tests/oldest.py
 
 bench: $(VENV)/.benchmarks  ## the workload trips against the peers, 1 M rows; planning on tables of many files
 	$(RUN) -m benchmarks upsert lookup scan index planning
+
+figures: $(VENV)/.benchmarks java  ## run every benchmark of docs/figures.md and write that page: two hours on an idle machine
+	$(RUN) -m benchmarks.figures
 
 ssb: $(VENV)/.benchmarks java  ## the Star Schema Benchmark on Spark, with a plot
 	$(RUN) -m benchmarks.ssb --markdown ssb.md --plot ssb.png

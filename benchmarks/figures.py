@@ -1,0 +1,429 @@
+"""``python -m benchmarks.figures``: run the benchmarks of docs/figures.md and write its sections.
+
+Each question has a command. Its JSON lines are kept in ``benchmarks/results``, after a line with
+the command, date, versions and machine. A section contains only what its file contains, and two
+sentences on what bounds the figures. ``--only`` runs some questions, ``--render`` none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "figures.md"
+RESULTS = ROOT / "benchmarks" / "results"
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a question: a row per value of ``rows``, a column per value of ``columns``.
+
+    A cell shows the fields ``cells`` of a line, joined by " / ". Without ``columns``, each of these
+    fields is a column. ``variant``: the only value of that field to show. ``has_mean``: a last row
+    with geometric means.
+    """
+
+    rows: tuple[str, ...]
+    cells: tuple[str, ...]
+    columns: str | None = None
+    caption: str = ""
+    variant: str | None = None
+    has_mean: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """A section of the page. ``command``: arguments of ``python``. ``bounds``: at most two
+    sentences.
+    """
+
+    name: str
+    title: str
+    command: str
+    tables: Sequence[Table]
+    text: str
+    bounds: str = ""
+
+
+TIMES = ("seconds", "cpu_seconds")
+RATIOS = Table(
+    ("query",),
+    ("times", "cpu_times"),
+    caption="Times plain Parquet's seconds, and times its CPU seconds",
+    variant="mdt",
+    has_mean=True,
+)
+PEERS = "--peers duckdb,deltalake,lance"
+
+QUESTIONS = (
+    Question(
+        "rows",
+        "Loads, upserts, scans and look-ups",
+        f"-m benchmarks upsert lookup scan --flat --rows 5000000 {PEERS}",
+        (
+            Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),
+            Table(("workload",), ("bytes",), "peer", caption="MB of the table afterwards"),
+        ),
+        "5 M rows of nine columns in 64 files, merge-on-read, with an ordering field. An upsert brings 50,000 rows, into all"
+        " files (W2) or into the newest 2 % (W3).",
+        "Half of a load's CPU encodes Parquet; the rest is statistics, key maps and checksums. An upsert into all files"
+        " writes 64 log files of 2 ms each.",
+    ),
+    Question(
+        "nested",
+        "Rows by key beside nested columns",
+        "-m benchmarks nested --rows 400000 --repeat 15",
+        (Table(("what",), ("cpu_ms",), "kind", caption="CPU milliseconds, medians"),),
+        "Five flat columns, and the same with a struct, a list or a map more.",
+        "The keys and values of a map are two columns, of whose pages 1,024 rows are decoded for one.",
+    ),
+    Question(
+        "index",
+        "Queries by indexes",
+        "-m benchmarks index --flat --rows 5000000 --peers lance,duckdb",
+        (Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),),
+        "mdt has five bitmaps and a text index of words, lance three BITMAP, two BTREE and one NGRAM index, duckdb an"
+        ' index on rider. "After" is after five upserts of 50,000 rows, without optimising anything again.',
+        "Equalities are bound by parsing and by 60 µs for each file that contains rows. A rare word and a narrow range are"
+        " bound by decoding a page of 512 rows for each row found.",
+    ),
+    Question(
+        "written",
+        "Bytes that writes add",
+        "-m benchmarks written",
+        (
+            Table(
+                ("operation",),
+                ("bytes",),
+                "rows",
+                caption="MB by which the table's folder grows",
+            ),
+        ),
+        "A merge-on-read table of 1 M rows, with services off. The changed rows are spread over all keys.",
+    ),
+    Question(
+        "planning",
+        "Planning",
+        "-m benchmarks planning --peers deltalake,pyiceberg",
+        (Table(("workload", "files"), ("ms",), "peer", caption="Milliseconds, medians"),),
+        'Tables whose files exist only in the metadata. "Cold" opens the table in a new process, without imports.',
+        "A cold plan reads the checkpoint's columns that the filter needs, and decodes a stripe of bounds at a time.",
+    ),
+    Question(
+        "changes",
+        "Changes",
+        f"-m benchmarks changes --rows 2000000 {PEERS}",
+        (Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),),
+        "A commit that changes 1 % of the rows, read back from a table that was just opened.",
+    ),
+    Question(
+        "conditions",
+        "Deletes, updates and merges by a condition",
+        f"-m benchmarks conditions --rows 2000000 --repeat 4 {PEERS}",
+        (Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),),
+        "One commit each. Indexes find the rows; no key is looked up.",
+    ),
+    Question(
+        "life",
+        "A table that lives",
+        "-m benchmarks life --commits 2000 --peers lance,deltalake --budget 240",
+        (
+            Table(
+                ("peer", "commits"),
+                (
+                    "commit_ms",
+                    "commit_mean_ms",
+                    "commit_p99_ms",
+                    "key_ms",
+                    "scan_ms",
+                    "disk_of_load",
+                ),
+                caption="CPU milliseconds of the last 100 commits, a look-up and a scan; bytes by those of the load",
+            ),
+        ),
+        "1 M rows, then commits of 100 rows, nine in ten of which replace a row, with all services as by default.",
+        "The mean of a commit includes compaction and clustering, which take a bounded part of the time of writes.",
+    ),
+    Question(
+        "clustering",
+        "Clustering",
+        "-m benchmarks clustering --rows 2000000",
+        (
+            Table(
+                ("what",),
+                ("seconds", "cpu", "files", "read by both", "read by the second"),
+                caption="Seconds and CPU seconds of the operation; files, and shares of rows that ranges read",
+            ),
+        ),
+        "Rows that were loaded in no order are sorted by three columns. A range of one column holds a tenth of the rows;"
+        " queries filter two of them, or the second alone.",
+    ),
+    Question(
+        "advice",
+        "Advice on indexes",
+        "-m benchmarks advice --rows 100000",
+        (
+            Table(
+                ("workload",),
+                ("advised", "of", "saved_unseen", "saved_by_every_index", "mb_of_advised"),
+                caption="Indexes advised, of those possible; shares of bytes that queries do not read",
+            ),
+        ),
+        "Half of the queries are counted and choose the indexes. The other half shows how many bytes of data files are not"
+        " read.",
+    ),
+    Question(
+        "keys",
+        "Key indexes",
+        "-m benchmarks keys --rows 5000000",
+        (
+            Table(
+                ("index", "groups", "asked"),
+                ("cpu_milliseconds", "bytes_per_key"),
+                "order",
+                caption="CPU milliseconds of a look-up of existing keys / bytes per key",
+            ),
+        ),
+        "Key indexes of up to 5 M keys in up to 1,000 file groups, in memory.",
+    ),
+    Question(
+        "latency",
+        "Latency of single writes",
+        "-m benchmarks latency --rows 2000000",
+        (
+            Table(
+                ("kind",),
+                ("median_ms", "mean_ms", "p99_ms", "max_ms", "cpu_median_ms", "cpu_p99_ms"),
+                caption="Milliseconds",
+            ),
+        ),
+        "Upserts and merges of 50,000 rows spread over all files of 2 M rows, natural file sizes, services as by default.",
+    ),
+    Question(
+        "writers",
+        "Writers side by side",
+        "-m benchmarks writers --rows 200000 --peers lance,deltalake",
+        (
+            Table(
+                ("peer", "writers", "threads", "batch", "hot", "latency"),
+                ("calls_per_second", "rows_per_second", "cpu_ms_per_call", "refused"),
+                caption="Calls of all writers together",
+            ),
+        ),
+        "Upserts into a file group of 200,000 rows for five seconds.",
+    ),
+    Question(
+        "tpch",
+        "TPC-H on Spark",
+        "-m benchmarks.tpch --cbo --warm-seconds 8 --runs 5 --queries "
+        + ",".join(f"Q{number}" for number in range(1, 23)),
+        (RATIOS,),
+        "The 22 queries at scale 1, beside plain Parquet files of the same rows and settings, `local[2]`, with Spark's"
+        " cost-based optimizer.",
+        "Spark plans and joins; mdt chooses files, row groups and rows, and gives the optimizer true sizes.",
+    ),
+    Question(
+        "tpcds",
+        "TPC-DS on Spark",
+        "-m benchmarks.tpcds --cbo --warm-seconds 6 --runs 5",
+        (RATIOS,),
+        "25 of the 99 queries at scale 1, chosen before anything was measured to keep a run short. Each answer equals"
+        " duckdb's.",
+    ),
+    Question(
+        "spark",
+        "Engines on Spark",
+        '-m benchmarks spark --rows 1000000 --engines "mdt,mdt in tasks,iceberg"',
+        (
+            Table(
+                ("step", "when"),
+                TIMES,
+                "engine",
+                caption="Seconds / CPU seconds, medians of warm runs",
+            ),
+            Table(("step",), ("bytes",), "engine", caption="MB of the table"),
+        ),
+        'Frames with a filter and a computed column. "mdt" writes small inputs in the driver, as it does by default; "mdt'
+        ' in tasks" writes everything in tasks. mdt runs on Spark 4.3, Iceberg 1.12 on 4.1.',
+        "A load crosses between the JVM and Python three times, because equal keys must meet and files have disjoint key"
+        " ranges; Iceberg writes rows as they come. Iceberg compresses with zstd, mdt on local disks with LZ4.",
+    ),
+)
+
+
+def measured(question: Question, environments: Path) -> None:
+    """Run the command of a question and keep its lines. Raises CalledProcessError if it fails."""
+    arguments = shlex.split(question.command)
+    if question.name in ("spark", "tpcds"):
+        arguments += ["--environments", str(environments)]
+    found = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    lines = [line for line in found.stdout.splitlines() if line.startswith("{")]
+    RESULTS.mkdir(exist_ok=True)
+    first = json.dumps({"command": f"python {question.command}", **surroundings()})
+    file = RESULTS / f"{question.name}.jsonl"
+    file.write_text("\n".join([first, *lines]) + "\n", encoding="utf-8")
+
+
+def surroundings() -> dict[str, Any]:
+    """Return date, machine and versions of what is measured."""
+    names = ("pyarrow", "numpy", "pyspark", "duckdb", "deltalake", "pylance", "pyiceberg")
+    versions = {name: _version(name) for name in names}
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "processors": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        **{name: number for name, number in versions.items() if number},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except ImportError:
+        return None
+
+
+def updated(text: str) -> str:
+    """Return the page ``text`` with the sections of all measured questions as they are now.
+
+    A section that the page does not have is appended. Other sections stay.
+    """
+    begin, *sections = re.split(r"(?m)^(?=## )", text)
+    titles = [part.partition("\n")[0] for part in sections]
+    for question in QUESTIONS:
+        lines = section(question)
+        if not lines:
+            continue
+        body = "\n".join([*lines, "", ""])
+        if lines[0] in titles:
+            sections[titles.index(lines[0])] = body
+        else:
+            titles.append(lines[0])
+            sections.append(body)
+    return begin + "".join(sections).rstrip("\n") + "\n"
+
+
+def section(question: Question) -> list[str]:
+    """Return the lines of a question's section; none if it was not measured."""
+    file = RESULTS / f"{question.name}.jsonl"
+    if not file.exists():
+        return []
+    first, *lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    command = first.pop("command")
+    where = ", ".join(f"{name} {value}" for name, value in first.items())
+    texts = [f"## {question.title}", "", *wrapped(question.text), ""]
+    texts += ["```text", command, "```", ""]
+    for table in question.tables:
+        texts += [f"{table.caption}:", "", *rendered(table, lines), ""]
+    if question.bounds:
+        texts += [*wrapped(question.bounds), ""]
+    return [*texts, *wrapped(f"Measured with: {where}.")]
+
+
+def wrapped(text: str) -> list[str]:
+    """Return text in lines of at most 118 characters."""
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > 116:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def rendered(table: Table, lines: Iterable[Line]) -> list[str]:
+    """Return the Markdown of a table."""
+    chosen = [line for line in lines if takes(table, line)]
+    if table.columns is None:
+        names = [*table.rows, *table.cells]
+        body = [[cell(line, name) for name in names] for line in chosen]
+        if table.has_mean:
+            means = [geometric_mean([line[name] for line in chosen]) for name in table.cells]
+            body.append(["geometric mean", *map(shown, means)])
+        return grid([name.replace("_", " ") for name in names], body)
+    columns = list(dict.fromkeys(line[table.columns] for line in chosen))
+    by_row: dict[tuple[str, ...], dict[Any, str]] = {}
+    for line in chosen:
+        key = tuple(cell(line, name) for name in table.rows)
+        by_row.setdefault(key, {})[line[table.columns]] = " / ".join(
+            cell(line, name) for name in table.cells
+        )
+    body = [[*key, *(row.get(name, "") for name in columns)] for key, row in by_row.items()]
+    return grid([*table.rows, *map(shown, columns)], body)
+
+
+def takes(table: Table, line: Line) -> bool:
+    """Return True if a line has cells of the table, its column and its variant."""
+    if table.columns is not None and table.columns not in line:
+        return False
+    if table.variant is not None and line.get("variant") != table.variant:
+        return False
+    return any(line.get(name) is not None for name in table.cells)
+
+
+def cell(line: Line, name: str) -> str:
+    """Return a field of a line as text, bytes as megabytes."""
+    value = line.get(name)
+    if name == "bytes" and value is not None:
+        value = value / 1e6
+    return shown(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value as text, numbers with three significant digits.
+
+    >>> [shown(value) for value in (0.01234, 12.34, 1234.5, 1_000_000, "mdt", None)]
+    ['0.0123', '12.3', '1,234', '1,000,000', 'mdt', '']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table."""
+    rows = [head, ["---"] * len(head), *body]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def main(
+    only: Annotated[
+        str, typer.Option(help=f"questions, by commas, of {', '.join(q.name for q in QUESTIONS)}")
+    ] = "",
+    render: Annotated[
+        bool, typer.Option("--render", help="write the page, measure nothing")
+    ] = False,
+    environments: Annotated[
+        Path, typer.Option(help="folder for the environments of other engines")
+    ] = ROOT / ".spark-engines",
+) -> None:
+    """Measure, and write docs/figures.md."""
+    wanted = [question for question in QUESTIONS if not only or question.name in only.split(",")]
+    for question in () if render else wanted:
+        print(f"{question.name} ...", file=sys.stderr)
+        measured(question, environments.resolve())
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)
