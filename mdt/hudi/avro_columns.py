@@ -24,7 +24,7 @@ from mdt.errors import Corrupt, Unsupported
 
 Int64s = npt.NDArray[np.int64]
 
-_FIELDS_MAX = 50_000
+_FIELDS_MAX = 20_000
 """Fields of a schema, counted at each use of a named type. Named types may be used several times,
 so a short schema could have 2**50 fields.
 """
