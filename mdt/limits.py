@@ -183,6 +183,23 @@ PAGE_VALUES_MAX = 1 << 24
 thousand.
 """
 
+INSTANT_BYTES_MAX = 256 << 20
+"""The content of an instant of any Hudi writer: 250,000 files as JSON, 600,000 as Avro. Python
+objects take about 20 times its size.
+"""
+
+AVRO_SCHEMA_BYTES_MAX = 1 << 20
+"""The schema in an instant of any Hudi writer. Hudi's largest has 4 KB."""
+
+AVRO_SCHEMA_DEPTH_MAX = 64
+"""Nested types in such a schema, which are decoded recursively. Hudi's deepest has 12."""
+
+HISTORY_ROWS_MAX = 1 << 22
+"""Instants in a file of Hudi's history: one a minute for eight years."""
+
+HISTORY_COLUMN_BYTES_MAX = 256 << 20
+"""Uncompressed times in a file of Hudi's history, 20 bytes each and two for each instant."""
+
 CLAIM_CLOCK_AHEAD_SECONDS = 3600
 """Clock skew up to which the start time in another writer's claim is trusted. Beyond it, the
 storage's modification time is used.

@@ -1,0 +1,115 @@
+"""Tables written by Apache Hudi: the slices are those that hudi-rs finds, now and at each instant."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from hudi import HudiReadOptions, HudiTable
+
+from mdt.hudi.read import loading, service_metadata, table_properties
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.timeline import REQUESTED
+from mdt.stores.storage import LocalStorage
+
+FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
+ZIPS = [
+    path for folder in ("hudi", "hudi_rs") for path in sorted((FIXTURES / folder).glob("*.zip"))
+]
+pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}")
+EVERY_TABLE = pytest.mark.parametrize(
+    "path", ZIPS, ids=[f"{path.parent.name}-{path.stem}" for path in ZIPS]
+)
+
+
+def unpacked(path: Path, folder: Path, *, only: str = "") -> Path:
+    """Unpack a table, or its files with ``only`` in their paths, and return its directory."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if not name.startswith("__MACOSX") and only in name:
+                archive.extract(name, folder)
+    [properties] = folder.glob("*/.hoodie/hoodie.properties")
+    return properties.parents[1]
+
+
+def found(slices: list[FileSlice]) -> list[object]:
+    rows: list[object] = []
+    for one in slices:
+        base = one.base.name if one.base else ""
+        files = [*([one.base] if one.base else []), *one.logs]
+        sizes = [file.size for file in files]
+        rows.append((one.partition, one.file_id, base, [file.name for file in one.logs], sizes))
+    return rows
+
+
+def of_hudi_rs(
+    folder: Path, version: int, at: str, sizes: dict[str, dict[str, int]]
+) -> list[object]:
+    """Return the slices that hudi-rs finds.
+
+    From version 8 on, it lists log files that are later than ``at``, and skips their blocks.
+    """
+    table = HudiTable(str(folder))
+    rows: list[object] = []
+    for one in table.get_file_slices(HudiReadOptions().with_as_of_timestamp(at) if at else None):
+        base = one.base_file_name or ""
+        logs = one.log_file_names
+        if at and version >= 8:
+            logs = [name for name in logs if name.split("_")[1].partition(".")[0] <= at]
+        of_partition = sizes[one.partition_path]
+        files = [of_partition[name] for name in ([base] if base else []) + logs]
+        rows.append((one.partition_path, one.file_id, base, logs, files))
+    return sorted(rows)
+
+
+@EVERY_TABLE
+def test_slices_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
+    folder = unpacked(path, tmp_path)
+    storage = LocalStorage(str(folder))
+    table = loading.load_properties(storage)
+    table_properties.refuse(table)
+    sizes = loading.load_files(storage)
+    writes = loading.load_timeline(storage, table).writes()
+    assert bool(writes) == bool(sizes)
+    for at in ["", *(write.time for write in writes)]:
+        state = loading.load_state(storage, table, at=at)
+        assert found(state.slices) == of_hudi_rs(folder, table.version, at, sizes), at
+
+
+@EVERY_TABLE
+def test_every_instant_is_understood(path, tmp_path):
+    storage = LocalStorage(str(unpacked(path, tmp_path)))
+    table = loading.load_properties(storage)
+    timeline = loading.load_timeline(storage, table)
+    sizes = loading.load_files(storage)
+    listed = {info.path for info in storage.list_dir(table.timeline_folder)}
+    assert {file.path for file in timeline.files} == listed - {table_properties.PATH}
+    for write in timeline.writes():
+        content = loading.load_commit(storage, write)
+        assert content.schema_json and content.operation
+        for file in content.files:
+            name = file.path.rpartition("/")[2]
+            assert sizes[file.partition][name] == file.size
+    for file in timeline.of_action("compaction", REQUESTED):
+        body = loading.load_body(storage, file)
+        for operation in service_metadata.decode_compaction_plan(body, file.path):
+            assert operation.base_name in sizes[operation.partition]
+            assert operation.log_names <= sizes[operation.partition].keys()
+    for file in timeline.of_action("rollback"):
+        deleted = service_metadata.decode_rollback(loading.load_body(storage, file), file.path)
+        assert deleted.instants and not any(map(timeline.completed.get, deleted.instants))
+
+
+@EVERY_TABLE
+def test_a_clustering_plan_names_what_the_clustering_replaced(path, tmp_path):
+    storage = LocalStorage(str(unpacked(path, tmp_path, only="/.hoodie/")))
+    table = loading.load_properties(storage)
+    timeline = loading.load_timeline(storage, table)
+    action = "replacecommit" if table.layout == 1 else "clustering"
+    for file in timeline.of_action(action, REQUESTED):
+        body = loading.load_body(storage, file)
+        groups = service_metadata.decode_clustering_plan(body, file.path)
+        replaced = loading.load_commit(storage, timeline.completed[file.time]).replaced
+        pairs = {(partition, one) for partition, ids in replaced.items() for one in ids}
+        assert groups == pairs or (table.layout == 1 and not groups)

@@ -1,0 +1,239 @@
+"""What a snapshot of a table reads from its storage."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi import clustering_plan, compaction_plan, properties
+from mdt.hudi.read import loading
+from mdt.stores.storage import MemoryStorage
+
+MARKER = ".hoodie_partition_metadata"
+
+
+def time(number: int) -> str:
+    return f"20240101{number:09}"
+
+
+def base(file_id: str, number: int) -> str:
+    return f"{file_id}_1-2-3_{time(number)}.parquet"
+
+
+def log(file_id: str, number: int) -> str:
+    return f".{file_id}_{time(number)}.log.1_1-2-3"
+
+
+def a_table(version: int, objects: Mapping[str, bytes]) -> MemoryStorage:
+    stored = {
+        properties.NAME: "trips",
+        properties.TYPE: "MERGE_ON_READ",
+        properties.VERSION: str(version),
+        properties.LAYOUT: "1" if version < 8 else "2",
+    }
+    storage = MemoryStorage()
+    storage.create(".hoodie/hoodie.properties", properties.encode(stored))
+    for path, data in objects.items():
+        storage.create(path, data)
+    return storage
+
+
+def instant(version: int, number: int, action: str, completion: int = 0) -> str:
+    """Return the path of an instant, completed if ``completion`` is given or version is 6."""
+    if version < 8:
+        return f".hoodie/{time(number)}.{action}"
+    times = f"{time(number)}_{time(completion)}" if completion else time(number)
+    return f".hoodie/timeline/{times}.{action}"
+
+
+def compaction(file_id: str) -> bytes:
+    return compaction_plan.encode(
+        [{"baseInstantTime": "", "fileId": file_id, "partitionPath": "p"}]
+    )
+
+
+def replacing(*file_ids: str) -> bytes:
+    return json.dumps({"partitionToReplaceFileIds": {"p": file_ids}}).encode()
+
+
+def names(storage: MemoryStorage, at: str = "") -> list[str]:
+    """Return the names of all files in the newest slices."""
+    state = loading.load_state(storage, loading.load_properties(storage), at=at)
+    found = []
+    for one in state.slices:
+        found += [one.path(file) for file in ([one.base] if one.base else []) + list(one.logs)]
+    return found
+
+
+def objects_of(version: int) -> dict[str, bytes]:
+    """Return a table with a replaced file group and one with a pending compaction."""
+    compacted_log = 1 if version < 8 else 2
+    later_log = 5 if version < 8 else 6
+    return {
+        instant(version, 1, "deltacommit", 1): b"{}",
+        instant(version, 2, "deltacommit", 2): b"{}",
+        instant(version, 3, "replacecommit", 3): replacing("r-0"),
+        instant(version, 4, "replacecommit", 4): replacing("r-0", "s-0"),
+        instant(version, 5, "compaction.requested"): compaction("c-0"),
+        instant(version, 6, "deltacommit", 6): b"{}",
+        f"p/{MARKER}": b"",
+        f"p/{base('c-0', 1)}": b"1",
+        f"p/{log('c-0', compacted_log)}": b"1",
+        f"p/{log('c-0', later_log)}": b"1",
+        f"p/{base('r-0', 1)}": b"1",
+        f"p/{base('s-0', 1)}": b"1",
+    }
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_state_has_pending_compactions_and_no_replaced_groups(version):
+    storage = a_table(version, objects_of(version))
+    logs = (1, 5) if version < 8 else (2, 6)
+    expected = [base("c-0", 1), *(log("c-0", number) for number in logs)]
+    assert names(storage) == [f"p/{name}" for name in expected]
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_state_as_of_an_instant_has_groups_that_were_replaced_later(version):
+    storage = a_table(version, objects_of(version))
+    assert f"p/{base('r-0', 1)}" in names(storage, at=time(2))
+    then = names(storage, at=time(3))
+    assert f"p/{base('s-0', 1)}" in then and f"p/{base('r-0', 1)}" not in then
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_timeline_has_only_the_instants_of_its_folder(version):
+    other = 9 if version < 8 else 6
+    storage = a_table(
+        version,
+        {
+            instant(version, 1, "commit", 2): b"{}",
+            instant(other, 3, "commit", 4): b"{}",
+            ".hoodie/metadata/.hoodie/20240101000000009.commit": b"{}",
+            ".hoodie/timeline/history/_version_": b"1",
+        },
+    )
+    timeline = loading.load_timeline(storage, loading.load_properties(storage))
+    [file] = timeline.files
+    assert (file.time, file.path, file.size) == (time(1), instant(version, 1, "commit", 2), 2)
+
+
+def test_pending_clusterings_name_their_file_groups():
+    plan = clustering_plan.encode(
+        [{"slices": [{"fileId": "a-0", "partitionPath": "p"}], "outputs": ["b-0"]}]
+    )
+    for version, action in ((6, "replacecommit"), (9, "clustering")):
+        objects = {
+            instant(version, 1, f"{action}.requested"): plan,
+            instant(version, 2, "replacecommit.requested"): b"",
+            instant(version, 3, "replacecommit.inflight"): b"",
+        }
+        storage = a_table(version, objects)
+        timeline = loading.load_timeline(storage, loading.load_properties(storage))
+        assert loading.load_pending_clusterings(storage, timeline) == {("p", "a-0"): time(1)}
+
+
+def test_archived_log_files_are_sliced_by_the_history():
+    out = io.BytesIO()
+    times = {"instantTime": [time(2)], "completionTime": [time(6)]}
+    pq.write_table(pa.table(times), out)
+    name = f"{time(1)}_{time(5)}_0.parquet"
+    folder = ".hoodie/timeline/history"
+    objects = {
+        instant(9, 9, "commit", 10): b"{}",
+        f"{folder}/{name}": out.getvalue(),
+        f"{folder}/manifest_1": json.dumps({"files": [{"fileName": name}]}).encode(),
+        f"p/{MARKER}": b"",
+        f"p/{base('a-0', 1)}": b"1",
+        f"p/{log('a-0', 2)}": b"1",
+        f"p/{base('a-0', 4)}": b"1",
+    }
+    assert names(a_table(9, objects)) == [f"p/{base('a-0', 4)}", f"p/{log('a-0', 2)}"]
+
+
+def test_partitions_are_the_folders_with_a_marker():
+    storage = a_table(
+        9,
+        {
+            f"a=1/b=2/{MARKER}": b"",
+            f"a=1/b=2/{base('x-0', 1)}": b"12",
+            f"c/{MARKER}.parquet": b"",
+            f"other/{base('x-0', 1)}": b"",
+            f".hoodie/metadata/files/{MARKER}": b"",
+            "readme.txt": b"",
+        },
+    )
+    files = loading.load_files(storage)
+    assert files == {
+        "a=1/b=2": {MARKER: 0, base("x-0", 1): 2},
+        "c": {f"{MARKER}.parquet": 0},
+    }
+
+
+def test_a_table_without_partitions_is_its_own_folder():
+    storage = a_table(9, {MARKER: b"", base("x-0", 1): b"12", f"below/{MARKER}": b""})
+    assert loading.load_files(storage) == {"": {MARKER: 0, base("x-0", 1): 2}}
+
+
+def test_files_can_be_given_instead_of_listed():
+    storage = a_table(9, {instant(9, 1, "commit", 2): b"{}"})
+    table = loading.load_properties(storage)
+    state = loading.load_state(storage, table, files={"p": {base("x-0", 1): 5}})
+    assert [one.file_id for one in state.slices] == ["x-0"]
+    assert state.timeline.is_completed(time(1)) and state.table is table
+
+
+def test_a_new_table_has_no_slices():
+    assert names(a_table(9, {})) == names(a_table(6, {})) == []
+
+
+def test_a_folder_without_properties_is_not_a_table():
+    with pytest.raises(Missing):
+        loading.load_properties(MemoryStorage())
+    storage = a_table(9, {})
+    storage.replace(".hoodie/hoodie.properties", b"hoodie.table.version=7")
+    with pytest.raises(Unsupported):
+        loading.load_properties(storage)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        {instant(9, 1, "replacecommit", 2): b""},
+        {instant(9, 1, "replacecommit", 2): b"{"},
+        {instant(9, 1, "compaction.requested"): b""},
+        {instant(9, 1, "compaction.requested"): b"{}"},
+        {instant(9, 1, "compaction.inflight"): b""},
+    ],
+    ids=range(5),
+)
+def test_damaged_instants_are_corrupt_and_named(objects):
+    storage = a_table(9, objects)
+    with pytest.raises(Corrupt) as caught:
+        names(storage)
+    assert caught.value.path == next(iter(objects))
+
+
+def test_an_instant_that_is_too_large_is_not_read(monkeypatch):
+    monkeypatch.setattr(loading, "INSTANT_BYTES_MAX", 10)
+    storage = a_table(9, {instant(9, 1, "replacecommit", 2): replacing("a-0")})
+    monkeypatch.setattr(storage, "read", None)
+    table = loading.table_properties.parse(properties.encode(stored_properties()))
+    timeline = loading.load_timeline(storage, table)
+    with pytest.raises(Corrupt, match="too large"):
+        loading.load_replaced_groups(storage, timeline)
+
+
+def stored_properties() -> dict[str, str]:
+    return {
+        properties.NAME: "trips",
+        properties.TYPE: "MERGE_ON_READ",
+        properties.VERSION: "9",
+        properties.LAYOUT: "2",
+    }
