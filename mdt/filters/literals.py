@@ -99,7 +99,7 @@ def negate(value: float | Decimal) -> float | Decimal:
 def typed_literal(name: str, text: str) -> Value:
     r"""Return the value of DATE '…', TIMESTAMP '…' or X'…'. Raises NoSuchCast for other names.
 
-    >>> typed("date", "2024-02-29"), typed("x", "0aff")
+    >>> typed_literal("date", "2024-02-29"), typed_literal("x", "0aff")
     (datetime.date(2024, 2, 29), b'\n\xff')
     """
     if name == "x":
