@@ -276,7 +276,7 @@ class _Types:
         logical = _LOGICAL.get((name, type.get("logicalType", "")))
         if logical is None:
             return numbers
-        return numbers.view(logical)
+        return _valid(numbers.view(logical))
 
     def _bytes(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
         if type.get("logicalType") == "decimal":
@@ -387,6 +387,11 @@ def _decimals(rows: _Rows, lengths: Int64s, type: Mapping[str, Any]) -> pa.Array
     values = pa.Array.from_buffers(
         pa.decimal128(digits, scale), len(rows), [None, pa.py_buffer(number)]
     )
+    return _valid(values)
+
+
+def _valid(values: pa.Array) -> pa.Array:
+    """Return decimals or times. Raises Corrupt if a value is outside of the range of its type."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -197,7 +197,10 @@ def _create(options: SourceOptions, rows: DataFrame) -> tables.Table:
     if "key" not in options.create_arguments:
         raise Invalid(
             "a new table needs a record key",
-            hint='set .option("key", "id"), or in SQL: USING mdt OPTIONS (key \'id\')',
+            hint=(
+                'set .option("key", "id") or hoodie.datasource.write.recordkey.field, or in SQL:'
+                " USING mdt OPTIONS (key 'id')"
+            ),
         )
     columns = late.spark_schema.of_new_columns(rows.drop(IS_DELETED).schema)
     if late.spark_session.is_case_sensitive(rows.sparkSession):

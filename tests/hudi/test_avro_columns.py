@@ -39,7 +39,7 @@ PLAIN = (
     ),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3},
-        st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-3)),
+        st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(f"{n}e-3")),
     ),
     ("null", st.none()),
 )
@@ -58,7 +58,7 @@ def named(number):
                 "precision": 9,
                 "scale": 2,
             },
-            st.integers(1 - 10**9, 10**9 - 1).map(lambda n: Decimal(n).scaleb(-2)),
+            st.integers(1 - 10**9, 10**9 - 1).map(lambda n: Decimal(f"{n}e-2")),
         ),
         (
             {"type": "enum", "name": f"enum{number}", "symbols": ["A", "B", "C"]},
@@ -184,6 +184,7 @@ LIST = {"type": "array", "items": "int"}
         ("long", b"\x80", Corrupt, "does not fit"),
         ("int", b"\x80\x80\x80\x80\x20", Corrupt, "more than 32 bits"),
         ("boolean", b"\x02", Corrupt, "neither 0 nor 1"),
+        ({"type": "long", "logicalType": "time-micros"}, b"\x01", Corrupt, "acceptable range"),
         ("string", b"\x04a", Corrupt, "does not fit"),
         ("string", b"\x01", Corrupt, "does not fit"),
         ("string", b"\x02\xff", Corrupt, "not UTF-8"),
