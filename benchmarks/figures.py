@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,14 +130,14 @@ QUESTIONS = (
         "changes",
         "Changes",
         f"-m benchmarks changes --rows 2000000 {PEERS}",
-        (Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),),
+        (Table(("what",), ("seconds", "cpu"), "peer", caption="Seconds / CPU seconds, medians"),),
         "A commit that changes 1 % of the rows, read back from a table that was just opened.",
     ),
     Question(
         "conditions",
         "Deletes, updates and merges by a condition",
         f"-m benchmarks conditions --rows 2000000 --repeat 4 {PEERS}",
-        (Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),),
+        (Table(("what",), ("seconds", "cpu"), "peer", caption="Seconds / CPU seconds, medians"),),
         "One commit each. Indexes find the rows; no key is looked up.",
     ),
     Question(
@@ -200,7 +201,7 @@ QUESTIONS = (
                 caption="CPU milliseconds of a look-up of existing keys / bytes per key",
             ),
         ),
-        "Key indexes of up to 5 M keys in up to 1,000 file groups, in memory.",
+        "Key indexes of up to 5 M keys in up to 10,000 file groups, in memory.",
     ),
     Question(
         "latency",
@@ -267,22 +268,22 @@ QUESTIONS = (
 )
 
 
-def measured(question: Question, environments: Path) -> None:
+def measure(question: Question, environments: Path) -> None:
     """Run the command of a question and keep its lines. Raises CalledProcessError if it fails."""
     arguments = shlex.split(question.command)
     if question.name in ("spark", "tpcds"):
         arguments += ["--environments", str(environments)]
-    found = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
-    lines = [line for line in found.stdout.splitlines() if line.startswith("{")]
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
     RESULTS.mkdir(exist_ok=True)
-    first = json.dumps({"command": f"python {question.command}", **surroundings()})
+    first = json.dumps({"command": f"python {question.command}", **environment_facts()})
     file = RESULTS / f"{question.name}.jsonl"
     file.write_text("\n".join([first, *lines]) + "\n", encoding="utf-8")
 
 
-def surroundings() -> dict[str, Any]:
+def environment_facts() -> dict[str, Any]:
     """Return date, machine and versions of what is measured."""
     names = ("pyarrow", "numpy", "pyspark", "duckdb", "deltalake", "pylance", "pyiceberg")
     versions = {name: _version(name) for name in names}
@@ -323,41 +324,38 @@ def updated(text: str) -> str:
 
 
 def section(question: Question) -> list[str]:
-    """Return the lines of a question's section; none if it was not measured."""
+    """Return the lines of a question's section, or [] if it was not measured."""
     file = RESULTS / f"{question.name}.jsonl"
     if not file.exists():
         return []
     first, *lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     command = first.pop("command")
     where = ", ".join(f"{name} {value}" for name, value in first.items())
-    texts = [f"## {question.title}", "", *wrapped(question.text), ""]
+    texts = [f"## {question.title}", "", *wrap(question.text), ""]
     texts += ["```text", command, "```", ""]
     for table in question.tables:
-        texts += [f"{table.caption}:", "", *rendered(table, lines), ""]
+        texts += [f"{table.caption}:", "", *render_table(table, lines), ""]
     if question.bounds:
-        texts += [*wrapped(question.bounds), ""]
-    return [*texts, *wrapped(f"Measured with: {where}.")]
+        texts += [*wrap(question.bounds), ""]
+    return [*texts, *wrap(f"Measured with: {where}.")]
 
 
-def wrapped(text: str) -> list[str]:
-    """Return text in lines of at most 118 characters."""
-    lines = [""]
-    for word in text.split():
-        if len(lines[-1]) + len(word) > 116:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+def wrap(text: str) -> list[str]:
+    """Return text in lines for Markdown."""
+    return textwrap.wrap(text, 117, break_long_words=False, break_on_hyphens=False)
 
 
-def rendered(table: Table, lines: Iterable[Line]) -> list[str]:
-    """Return the Markdown of a table."""
-    chosen = [line for line in lines if takes(table, line)]
+def render_table(table: Table, lines: Iterable[Line]) -> list[str]:
+    """Return the Markdown of a table. Raises ValueError if it would be empty."""
+    chosen = [line for line in lines if belongs(table, line)]
+    if not chosen:
+        raise ValueError(f"no line has a field of {table.cells}")
     if table.columns is None:
         names = [*table.rows, *table.cells]
         body = [[cell(line, name) for name in names] for line in chosen]
         if table.has_mean:
             means = [geometric_mean([line[name] for line in chosen]) for name in table.cells]
-            body.append(["geometric mean", *map(shown, means)])
+            body.append(["geometric mean", *map(value_text, means)])
         return grid([name.replace("_", " ") for name in names], body)
     columns = list(dict.fromkeys(line[table.columns] for line in chosen))
     by_row: dict[tuple[str, ...], dict[Any, str]] = {}
@@ -367,10 +365,10 @@ def rendered(table: Table, lines: Iterable[Line]) -> list[str]:
             cell(line, name) for name in table.cells
         )
     body = [[*key, *(row.get(name, "") for name in columns)] for key, row in by_row.items()]
-    return grid([*table.rows, *map(shown, columns)], body)
+    return grid([*table.rows, *map(value_text, columns)], body)
 
 
-def takes(table: Table, line: Line) -> bool:
+def belongs(table: Table, line: Line) -> bool:
     """Return True if a line has cells of the table, its column and its variant."""
     if table.columns is not None and table.columns not in line:
         return False
@@ -384,13 +382,13 @@ def cell(line: Line, name: str) -> str:
     value = line.get(name)
     if name == "bytes" and value is not None:
         value = value / 1e6
-    return shown(value)
+    return value_text(value)
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as text, numbers with three significant digits.
 
-    >>> [shown(value) for value in (0.01234, 12.34, 1234.5, 1_000_000, "mdt", None)]
+    >>> [value_text(value) for value in (0.01234, 12.34, 1234.5, 1_000_000, "mdt", None)]
     ['0.0123', '12.3', '1,234', '1,000,000', 'mdt', '']
     """
     if value is None:
@@ -418,10 +416,17 @@ def main(
     ] = ROOT / ".spark-engines",
 ) -> None:
     """Measure, and write docs/figures.md."""
-    wanted = [question for question in QUESTIONS if not only or question.name in only.split(",")]
-    for question in () if render else wanted:
-        print(f"{question.name} ...", file=sys.stderr)
-        measured(question, environments.resolve())
+    names = only.split(",") if only else [question.name for question in QUESTIONS]
+    for question in QUESTIONS:
+        if question.name in names and not render:
+            print(f"{question.name} ...", file=sys.stderr)
+            measure(question, environments.resolve())
+            write_page()
+    write_page()
+
+
+def write_page() -> None:
+    """Bring the sections of docs/figures.md up to date with the results."""
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

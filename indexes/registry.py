@@ -217,13 +217,13 @@ class Registry:
                 )
 
 
-def made(index: Callable[..., _Index], options: Mapping[str, str]) -> _Index:
+def create(index: Callable[..., _Index], options: Mapping[str, str]) -> _Index:
     """Return an index of the class ``index`` with these options.
 
     Raises ValueError for unknown or invalid options.
 
     >>> from indexes.column_bloom import ColumnBloom
-    >>> made(ColumnBloom, {"bits": "8"})
+    >>> create(ColumnBloom, {"bits": "8"})
     Traceback (most recent call last):
         ...
     ValueError: unknown option 'bits'; options: fpp

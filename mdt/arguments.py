@@ -104,7 +104,7 @@ def named_column(name: str, names: Sequence[str]) -> str:
         struct = own_spelling(name.split(".")[0], names)
         has_fields = any(each.startswith(f"{struct}.") for each in names)
         if struct is not None and not has_fields:
-            hint = f"for a field of a struct, name the whole column: {struct}"
+            hint = f"name the whole column: {struct}"
         raise Invalid(f"there is no column {shown(name)}", hint=hint)
     return column
 

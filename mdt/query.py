@@ -229,7 +229,7 @@ class Scan(ArrowStream):
         return html_preview(f"{caption}; {summary}", preview.schema, rows)
 
     def _preview_text(self, shown_rows: int) -> str:
-        """Return how many rows and columns a preview shows, and of how many if that is known."""
+        """Return a text such as "10 of 3,300 rows" about a preview."""
         is_whole = shown_rows < PREVIEW_ROWS
         if self.predicate is None:
             total = self.count()

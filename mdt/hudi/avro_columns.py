@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Unsupported
+from mdt.limits import AVRO_SCHEMA_BYTES_MAX, AVRO_SCHEMA_DEPTH_MAX
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,6 +32,8 @@ so a short schema could have 2**50 fields.
 _ROUNDS_MAX = 1_000_000
 """Items of one array or map. Items of different rows are decoded together, those of a row in turn.
 """
+_BRANCHES_MAX = 127
+"""Branches of a union. Arrow numbers them with signed bytes, and does not check the number."""
 _BYTES_MAX = 2**31 - 1 - 16
 _VARINT_SHIFT_MAX = 63
 _DECIMAL_BYTES = 16
@@ -174,6 +177,7 @@ class _Types:
         self.top = top
         self._named = named
         self._fields = 0
+        self._depth = 0
         self._readers: Mapping[str, Callable[[_Rows, Any], pa.Array]] = {
             "null": lambda rows, type: pa.nulls(len(rows)),
             "boolean": self._boolean,
@@ -193,6 +197,8 @@ class _Types:
     @classmethod
     def parse(cls, text: str) -> _Types:
         """Return the types of a schema. Raises Corrupt unless it is a valid schema of a record."""
+        if len(text) > AVRO_SCHEMA_BYTES_MAX:
+            raise Corrupt(f"an Avro schema of {len(text)} characters is too large")
         named: dict[str, Any] = {}
         try:
             top = fastavro.parse_schema(json.loads(text), named_schemas=named)
@@ -205,24 +211,38 @@ class _Types:
         return cls(top, named)
 
     def value(self, rows: _Rows, type: Any) -> pa.Array:
-        """Read a value of each row -> type[n]."""
+        """Read a value of each row -> type[n].
+
+        Types are visited even for zero rows, so a recursive type would never end.
+        """
         self._fields += 1
         if self._fields > _FIELDS_MAX:
             raise Unsupported(f"an Avro schema with more than {_FIELDS_MAX} fields")
+        self._depth += 1
+        if self._depth > AVRO_SCHEMA_DEPTH_MAX:
+            raise Unsupported(
+                f"an Avro schema that is recursive or has more than {AVRO_SCHEMA_DEPTH_MAX} levels"
+            )
+        values = self._value(rows, type)
+        self._depth -= 1
+        return values
+
+    def _value(self, rows: _Rows, type: Any) -> pa.Array:
         if isinstance(type, list):
             return self._union(rows, type)
         if isinstance(type, str):
             type = self._named.get(type, {"type": type})
-        name = type["type"]
-        if not isinstance(name, str):
-            return self.value(rows, name)
-        reader = self._readers.get(name)
+        kind = type["type"]
+        reader = self._readers.get(kind)
         if reader is None:
-            return self.value(rows, name)
+            raise Unsupported(f"the Avro type {kind[:60]!r}")
         return reader(rows, type)
 
     def record(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
         """Read a record of each row -> struct[n]."""
+        for member in type["fields"]:
+            if not _is_text(member["name"]):
+                raise Corrupt("damaged Avro schema: the name of a field is not text")
         columns = [self.value(rows, member["type"]) for member in type["fields"]]
         fields = [
             pa.field(member["name"], column.type, _is_nullable(member["type"]))
@@ -233,6 +253,8 @@ class _Types:
         return pa.StructArray.from_arrays(columns, fields=fields)
 
     def _union(self, rows: _Rows, types: Sequence[Any]) -> pa.Array:
+        if not 1 <= len(types) <= _BRANCHES_MAX:
+            raise Unsupported(f"an Avro union of {len(types)} types")
         branch = rows.long()
         rows.check((branch >= 0) & (branch < len(types)), "unknown branch of a union")
         values = [number for number, type in enumerate(types) if type != "null"]
@@ -273,7 +295,7 @@ class _Types:
         if name == "int":
             rows.check(values == values.astype(np.int32), "an int has more than 32 bits")
         numbers = pa.array(values.astype(_NUMBERS[name].to_pandas_dtype(), copy=False))
-        logical = _LOGICAL.get((name, type.get("logicalType", "")))
+        logical = _LOGICAL.get((name, str(type.get("logicalType"))))
         if logical is None:
             return numbers
         return _valid(numbers.view(logical))
@@ -291,7 +313,7 @@ class _Types:
 
     def _fixed(self, rows: _Rows, type: Mapping[str, Any]) -> pa.Array:
         size = type["size"]
-        if not isinstance(size, int) or size < 0:
+        if not isinstance(size, int) or not 0 <= size <= _BYTES_MAX:
             raise Corrupt(f"damaged Avro schema: a fixed type of {size!r} bytes")
         lengths = np.full(len(rows), size, np.int64)
         if type.get("logicalType") == "decimal":
@@ -360,6 +382,11 @@ class _Types:
         rows.advance(active, part)
         is_open = counts > 0
         return active[is_open], counts[is_open]
+
+
+def _is_text(value: object) -> bool:
+    """Return True for a string that has an encoding in UTF-8, so without single surrogates."""
+    return isinstance(value, str) and value == value.encode(errors="replace").decode()
 
 
 def _is_nullable(type: Any) -> bool:

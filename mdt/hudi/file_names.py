@@ -47,26 +47,30 @@ class LogFileName:
     is_cdc: bool = False
 
 
-def parse_base(file_name: str) -> BaseFileName | None:
+def parse_base(file_name: str, pattern: re.Pattern[str] = BASE) -> BaseFileName | None:
     """Return the parts of a base file's name, or None if it is not the name of a base file.
+
+    ``pattern``: has the same groups as BASE.
 
     >>> parse_base("6f2c-0_3-77-0_20240229120000123.parquet")
     BaseFileName(file_id='6f2c-0', token='3-77-0', instant='20240229120000123')
     """
-    match = BASE.fullmatch(file_name)
+    match = pattern.fullmatch(file_name)
     if match is None:
         return None
     return BaseFileName(*match.groups())
 
 
-def parse_log(file_name: str) -> LogFileName | None:
+def parse_log(file_name: str, pattern: re.Pattern[str] = LOG) -> LogFileName | None:
     """Return the parts of a log file's name, or None if it is not the name of a log file.
+
+    ``pattern``: has the same groups as LOG.
 
     >>> name = parse_log(".6f2c-0_20240229120000123.log.2_3-77-0")
     >>> name.file_id, name.instant, name.version, name.token, name.is_cdc
     ('6f2c-0', '20240229120000123', 2, '3-77-0', False)
     """
-    match = LOG.fullmatch(file_name)
+    match = pattern.fullmatch(file_name)
     if match is None:
         return None
     file_id, instant, version, token, cdc = match.groups()

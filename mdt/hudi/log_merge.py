@@ -1,4 +1,4 @@
-"""Which rows of a file slice that Hudi wrote are live, found by sorting instead of row by row.
+"""The live rows of a file slice that Hudi wrote, found by sorting instead of row by row.
 
 A slice is a base file and log blocks in order. Hudi merges the log's rows among themselves first
 and then once with the row of the base file, per record key (``HoodieMergedLogRecordReader``):
@@ -47,7 +47,7 @@ class Events:
 
 
 def live_rows(base: Events, log: Events) -> tuple[Bools, Bools]:
-    """Return which rows of the base file and of the log are live, bool[n] each.
+    """Return masks of the live rows of the base file and of the log, bool[n] each.
 
     The columns of ``ordering`` must have the same types in both. Deletes are never live. Keys are
     unique in ``base``. O(n log n).
@@ -60,11 +60,8 @@ def live_rows(base: Events, log: Events) -> tuple[Bools, Bools]:
     if not len(log):
         return ~base.is_delete, np.zeros(0, np.bool_)
     key = _codes(pa.chunked_array([base.keys, log.keys]))
-    rank = _ranks(
-        [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
-    )
-    if rank is None:
-        rank = np.zeros(len(key), np.int64)
+    columns = [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
+    rank = _ranks(columns, len(key))
     base_key, log_key = key[: len(base)], key[len(base) :]
     base_rank, log_rank = rank[: len(base)], rank[len(base) :]
     winner = _last_by_rank(log_key, log_rank)
@@ -88,13 +85,13 @@ def _codes(keys: pa.ChunkedArray) -> Int64s:
     return codes
 
 
-def _ranks(columns: Sequence[pa.ChunkedArray]) -> Int64s | None:
+def _ranks(columns: Sequence[pa.ChunkedArray], rows: int) -> Int64s:
     """Return the dense rank of each row by ``columns``, -1 if a value is null -> int64[n].
 
-    None without columns.
+    Without columns, all of the ``rows`` have rank 0.
     """
     if not columns:
-        return None
+        return np.zeros(rows, np.int64)
     names = [str(number) for number in range(len(columns))]
     table = pa.table(list(columns), names=names).combine_chunks()
     order = table.sort_by([(name, "ascending") for name in names])

@@ -69,7 +69,7 @@ def find(
     if cls.name == _BLOOM and options:
         settings = {**_bloom_options(options), **settings}
     try:
-        return registry.made(cls, settings)
+        return registry.create(cls, settings)
     except ValueError as error:
         raise Invalid(f"the key index {text!r} has invalid options: {error}") from error
 

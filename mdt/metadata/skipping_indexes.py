@@ -31,7 +31,7 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
     if isinstance(cls, registry.Unknown):
         return cls.reason
     try:
-        return registry.made(cls, spec.options)
+        return registry.create(cls, spec.options)
     except ValueError as error:
         return f"invalid options: {error}"
 

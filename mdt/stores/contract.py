@@ -306,6 +306,15 @@ def wait_all(waiting: Sequence[Callable[[], T]]) -> list[T]:
     return results
 
 
+def is_path(path: str) -> bool:
+    """Return True if a path names an object below the root and cannot leave it.
+
+    >>> [is_path(path) for path in ("log/7", "../7", "a//b")]
+    [True, False, False]
+    """
+    return "\0" not in path and {"", ".", ".."}.isdisjoint(path.split("/"))
+
+
 def check_path(path: str, *, root_allowed: bool = False) -> str:
     """Return ``path`` if it cannot leave the root. Raises ``errors.Invalid`` otherwise.
 
@@ -314,7 +323,7 @@ def check_path(path: str, *, root_allowed: bool = False) -> str:
     """
     if not path and root_allowed:
         return path
-    if "\0" in path or not all(part not in ("", ".", "..") for part in path.split("/")):
+    if not is_path(path):
         raise errors.Invalid(
             f"{path!r} is not a path below the table's root",
             hint="paths are relative, separated by '/', without empty, '.' or '..' components",

@@ -231,6 +231,9 @@ def test_blocks_of_an_array_may_have_their_size():
         '{"type": "record", "name": "r", "fields": [{"name": "x", "type": "nothing"}]}',
         '{"type": "record", "name": "r", "fields": 7}',
         "[" * 100_000,
+        '{"type": "record", "name": "r", "fields": [{"name": 5, "type": "int"}]}',
+        '{"type": "record", "name": "r", "fields": [{"name": "\\ud800", "type": "int"}]}',
+        " " * (1 << 20) + '{"type": "record", "name": "r", "fields": []}',
     ],
 )
 def test_a_damaged_schema_is_refused(schema):
@@ -246,6 +249,39 @@ def test_a_short_schema_of_very_many_fields_is_refused():
         record = {"type": "record", "name": f"r{level}", "fields": twice}
     with pytest.raises(Unsupported, match="20000 fields"):
         decode(b"", np.array([], np.int64), np.array([], np.int64), json.dumps(record))
+
+
+def nested(levels):
+    type = "int"
+    for _ in range(levels):
+        type = {"type": "array", "items": type}
+    return type
+
+
+@pytest.mark.parametrize(
+    ("type", "error"),
+    [
+        (["null", "r"], "recursive"),
+        ({"type": "array", "items": "r"}, "recursive"),
+        ({"type": "map", "values": "r"}, "recursive"),
+        (nested(300), "64 levels"),
+        ([{"type": "fixed", "name": f"f{at}", "size": 3} for at in range(128)], "128 types"),
+        ([], "0 types"),
+        ({"type": "fixed", "name": "f", "size": 2**40}, f"{2**40} bytes"),
+        ({"type": "error", "name": "e", "fields": []}, "'error'"),
+    ],
+)
+def test_a_schema_that_arrow_cannot_hold_is_refused_without_rows(type, error):
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "x", "type": type}]})
+    with pytest.raises(MdtError, match=error):
+        decode(b"", np.array([], np.int64), np.array([], np.int64), schema)
+
+
+@pytest.mark.parametrize("logical", [[], {}, 7, "unknown", None])
+def test_an_unknown_logical_type_has_no_effect(logical):
+    type = {"type": "int", "logicalType": logical}
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "x", "type": type}]})
+    assert decode(b"\x02", np.array([0]), np.array([1]), schema).to_pylist() == [{"x": 1}]
 
 
 def test_records_outside_of_the_content_are_refused():

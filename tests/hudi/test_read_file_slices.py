@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from mdt.hudi import properties
+from mdt.hudi import file_names, properties
 from mdt.hudi.read import table_properties
 from mdt.hudi.read.file_slices import (
+    BASE,
+    LOG,
     FileSlice,
     group_files,
     instants_to_look_up,
     newest_slices,
-    parse_base,
-    parse_log,
 )
 from mdt.hudi.read.instants import Timeline, parse_name, timeline_of
 from mdt.hudi.read.table_properties import TableProperties
@@ -65,9 +65,9 @@ def full_name(short: str, file_id: str = "f-0") -> str:
 
 def short_name(name: str) -> str:
     """Invert full_name."""
-    if (base := parse_base(name)) is not None:
+    if (base := file_names.parse_base(name, BASE)) is not None:
         return f"b{int(base.instant[8:])}"
-    log = parse_log(name)
+    log = file_names.parse_log(name, LOG)
     assert log is not None, name
     return f"l{int(log.instant[8:])}" + (f".{log.version}" if log.version > 1 else "")
 

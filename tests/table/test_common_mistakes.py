@@ -50,7 +50,7 @@ def test_a_misspelled_column_is_not_taken_for_text(table):
 
 def test_a_field_of_a_struct_cannot_be_selected(table):
     refused(
-        "no column 'at.place' … hint: for a field of a struct, name the whole column: at",
+        "no column 'at.place' … hint: name the whole column: at",
         table.scan,
         columns=["id", "at.place"],
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from mdt.errors import Corrupt
 from mdt.limits import COUNT_MAX
+from mdt.stores.contract import is_path
 
 
 class Fields:
@@ -72,7 +73,7 @@ class Fields:
     def file_path(self, name: str) -> str:
         """Return the path of an object of the table, relative to the table."""
         text = self.text(name)
-        if "\0" in text or not {"", ".", ".."}.isdisjoint(text.split("/")):
+        if not is_path(text):
             raise Corrupt(f"{name}={text[:200]!r} is not a path in the table", path=self.path)
         return text
 

@@ -15,14 +15,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mdt.hudi.file_names import BaseFileName, LogFileName
+from mdt.hudi import file_names
+from mdt.hudi.file_names import LogFileName
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import TableProperties
 
-_BASE = re.compile(r"([^/]+)_([A-Za-z0-9-]+)_([0-9]{14,20})\.(parquet|hfile)", re.ASCII)
+BASE = re.compile(r"([^/]+)_([A-Za-z0-9-]+)_([0-9]{14,20})\.(?:parquet|hfile)", re.ASCII)
 """Names of base files of any writer. File ids of Hudi's metadata table may contain ``_``."""
-_LOG = re.compile(
+LOG = re.compile(
     r"\.([^/]+)_([0-9]{14,20})\.log\.([0-9]{1,9})(?:_([0-9]+-[0-9]+-[0-9]+)(\.cdc)?)?", re.ASCII
 )
 """Names of log files of any writer."""
@@ -95,12 +96,12 @@ def group_files(files: Files, table: TableProperties) -> dict[GroupId, FileGroup
     for partition, names in files.items():
         for name in sorted(names):
             if name.startswith("."):
-                log = parse_log(name) if table.is_merge_on_read else None
+                log = file_names.parse_log(name, LOG) if table.is_merge_on_read else None
                 if log is not None and not log.is_cdc:
                     group = groups.setdefault((partition, log.file_id), FileGroup())
                     group.logs.append((log, DataFile(name, names[name], log.instant)))
             elif name.endswith(extension):
-                base = parse_base(name)
+                base = file_names.parse_base(name, BASE)
                 if base is not None:
                     group = groups.setdefault((partition, base.file_id), FileGroup())
                     group.bases[base.instant] = DataFile(name, names[name], base.instant)
@@ -151,27 +152,6 @@ def instants_to_look_up(
         times.update(name.instant for name, _ in group.logs)
         times.update(time for time in group.bases if time >= timeline.start)
     return set(filter(timeline.needs_history, times))
-
-
-def parse_base(name: str) -> BaseFileName | None:
-    """Return the parts of a base file's name of any writer, or None.
-
-    >>> parse_base("6f2c-0_3-77-0_20240229120000123.parquet").file_id
-    '6f2c-0'
-    """
-    match = _BASE.fullmatch(name)
-    if match is None:
-        return None
-    return BaseFileName(match[1], match[2], match[3])
-
-
-def parse_log(name: str) -> LogFileName | None:
-    """Return the parts of a log file's name of any writer, or None."""
-    match = _LOG.fullmatch(name)
-    if match is None:
-        return None
-    file_id, instant, version, token, cdc = match.groups()
-    return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ all instants before the first active one are completed.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -60,9 +61,10 @@ def completion_times(objects: TableObjects, folder: str, times: Collection[str])
     completion: dict[str, str] = {}
     if not times:
         return completion
-    wanted = pa.array(sorted(times), pa.string())
+    ascending = sorted(times)
+    wanted = pa.array(ascending, pa.string())
     for name, first, last in _history_files(objects, folder):
-        if any(first <= time <= last for time in times):
+        if bisect_left(ascending, first) < bisect_right(ascending, last):
             completion |= _read(objects, f"{folder}/{name}", wanted)
     return completion
 
@@ -122,13 +124,13 @@ def _read(objects: TableObjects, path: str, wanted: pa.Array) -> dict[str, str]:
             times, completions = (_texts(table[name], path) for name in _TIME_COLUMNS)
             rows = pa.table([times, completions], _TIME_COLUMNS)
             rows = rows.filter(pc.is_in(times, wanted))
-            found = dict(zip(*(rows[name].to_pylist() for name in _TIME_COLUMNS), strict=True))
+            completion = dict(zip(*(rows[name].to_pylist() for name in _TIME_COLUMNS), strict=True))
     except _DAMAGE as error:
         raise Corrupt(f"a history file cannot be read: {str(error)[:200]}", path=path) from error
-    for completion in found.values():
-        if completion is None or _TIME.fullmatch(completion) is None:
+    for time in completion.values():
+        if time is None or _TIME.fullmatch(time) is None:
             raise Corrupt("a history file has an invalid completion time", path=path)
-    return found
+    return completion
 
 
 def _require_small(metadata: Any, path: str) -> None:

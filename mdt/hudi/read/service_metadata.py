@@ -2,8 +2,8 @@
 
 All of them are Avro in every table version. Field lists: Apache Hudi,
 ``HoodieCompactionPlan.avsc``, ``HoodieRequestedReplaceMetadata.avsc``,
-``HoodieCleanMetadata.avsc``,
-``HoodieRollbackMetadata.avsc``, ``HoodieRestoreMetadata.avsc``.
+``HoodieCleanMetadata.avsc``, ``HoodieRollbackMetadata.avsc``,
+``HoodieRestoreMetadata.avsc``.
 """
 
 from __future__ import annotations

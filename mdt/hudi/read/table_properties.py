@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import properties
 from mdt.hudi.file_names import HUDI
+from mdt.schema.definition import MERGE_ON_READ
+from mdt.stores.contract import is_path
 
 VERSIONS = (6, 8, 9)
 """Values of ``hoodie.table.version`` that can be read."""
-
-COPY_ON_WRITE = "COPY_ON_WRITE"
-MERGE_ON_READ = "MERGE_ON_READ"
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
@@ -229,7 +228,7 @@ def _folders(stored: Mapping[str, str], version: int) -> tuple[str, str]:
 
 def _folder(stored: Mapping[str, str], key: str, default: str) -> str:
     path = stored.get(key) or default
-    if "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
+    if not is_path(path):
         raise Corrupt(f"{key}={path[:200]!r} is not the path of a folder")
     return path
 

@@ -157,7 +157,7 @@ def rearrange(
     part: str,
     progress: Progress | None,
 ) -> Changes:
-    """Rewrite the units for which ``arrange_unit`` returns a new order.
+    """Rewrite the units that ``arrange_unit`` returns in a new order.
 
     Returns new files, removed files, and Hudi's plan.
     """

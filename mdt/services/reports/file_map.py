@@ -190,7 +190,8 @@ def _scale(keys: pa.Array, type: pa.DataType) -> tuple[Floats, Axis]:
     numeric = _numeric(keys, type)
     if numeric is not None:
         width = float(numeric[-1] - numeric[0])
-        middle = numeric[-((1 - count) * 3 // 4)] - numeric[(count - 1) // 4]
+        quarter = (count - 1) // 4
+        middle = numeric[count - 1 - quarter] - numeric[quarter]
         if middle >= _MIDDLE_SHARE_MIN * width:
             labels = _linear_labels(float(numeric[0]), width, type)
             return (numeric - numeric[0]) / width, Axis(labels, is_linear=True)

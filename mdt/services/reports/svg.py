@@ -228,7 +228,7 @@ def _tag_labels(
 ) -> list[tuple[str, float, int]]:
     """Return (name, left end, row) of the labels of tags, so that none overlap.
 
-    Labels for which no row has room are left out.
+    Labels that do not fit into any row are left out.
     """
     labels = []
     free = [0.0] * _TAG_ROWS_MAX
