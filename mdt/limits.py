@@ -194,6 +194,9 @@ AVRO_SCHEMA_BYTES_MAX = 1 << 20
 AVRO_SCHEMA_DEPTH_MAX = 64
 """Nested types in such a schema, which are decoded recursively. Hudi's deepest has 12."""
 
+LOG_FILE_BYTES_MAX = 2 << 30
+"""A log file of any Hudi writer, which is read as a whole. Hudi begins another one at 1 GiB."""
+
 HISTORY_ROWS_MAX = 1 << 22
 """Instants in a file of Hudi's history: one a minute for eight years."""
 

@@ -17,15 +17,12 @@ import base64
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 
-import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
-from mdt.hudi.avro import array, field, parse_record, record
 from mdt.hudi.file_names import LOG
 
 COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
@@ -35,7 +32,7 @@ INSTANT_TIME, TARGET_INSTANT_TIME, SCHEMA, COMMAND_TYPE, COMPACTED_TIMES = range
 POSITIONS, IDENTIFIER, IS_PARTIAL, BASE_INSTANT = range(5, 9)
 """Header keys, all that Hudi defines. Readers fail on any other key."""
 
-_MAGIC = b"#HUDI#"
+MAGIC = b"#HUDI#"
 _FORMAT_VERSION = 1
 CONTENT_VERSION = 3
 """Version number before the records of an Avro data block, and in a delete block."""
@@ -156,12 +153,12 @@ def _block(kind: int, header: Mapping[int, str], content: memoryview) -> tuple[b
     head = b"".join(parts)
     size = 8 + len(head) + 8 + content.nbytes + 4 + 8
     begin = (
-        _MAGIC
+        MAGIC
         + struct.pack(">qii", size, _FORMAT_VERSION, kind)
         + head
         + struct.pack(">q", content.nbytes)
     )
-    return b"".join((begin, content, struct.pack(">iq", 0, size + len(_MAGIC)))), len(begin)
+    return b"".join((begin, content, struct.pack(">iq", 0, size + len(MAGIC)))), len(begin)
 
 
 def encode_positions(positions: BitMap64 | BitMap) -> str:
@@ -249,8 +246,8 @@ def parse(data: bytes | pa.Buffer, *, path: str) -> list[Block]:
     ...     base_instant=None,
     ... )
     >>> [block] = parse(data, path="example")
-    >>> block.kind == DELETE, decode_delete_block(block.content).to_pylist()
-    (True, [{'key': 'a', 'partition': ''}])
+    >>> block.kind == DELETE, block.header[INSTANT_TIME]
+    (True, '20240229120000123')
     >>> parse(data[:-1], path="example")
     Traceback (most recent call last):
         ...
@@ -260,15 +257,16 @@ def parse(data: bytes | pa.Buffer, *, path: str) -> list[Block]:
     blocks: list[Block] = []
     offset = 0
     while offset < view.nbytes:
-        block = _parse_block(view, offset, path)
+        block = parse_block(view, offset, path)
         blocks.append(block)
         offset += block.length
     return blocks
 
 
-def _parse_block(view: memoryview, begin: int, path: str) -> Block:
+def parse_block(view: memoryview, begin: int, path: str) -> Block:
+    """Return the block that begins at the offset ``begin``. Raises Corrupt like :func:`parse`."""
     bytes_ = _Cursor(view, begin, view.nbytes, path)
-    bytes_.expect(bytes_.take(6, "magic") == _MAGIC, "no block begins here")
+    bytes_.expect(bytes_.take(6, "magic") == MAGIC, "no block begins here")
     size = bytes_.integer(">q", "block size")
     bytes_.expect(
         _MIN_SIZE <= size <= view.nbytes - bytes_.offset, f"a block of {size} bytes does not fit"
@@ -285,7 +283,7 @@ def _parse_block(view: memoryview, begin: int, path: str) -> Block:
     dict(_texts(bytes_))
     total = bytes_.integer(">q", "reverse pointer")
     bytes_.expect(
-        total == size + len(_MAGIC), f"reverse pointer {total} differs from the block size"
+        total == size + len(MAGIC), f"reverse pointer {total} differs from the block size"
     )
     bytes_.expect(bytes_.offset == bytes_.end, "bytes left over in a block")
     return Block(
@@ -336,52 +334,3 @@ class _Cursor:
 
     def integer(self, form: str, name: str) -> int:
         return int(struct.unpack(form, self.take(struct.calcsize(form), name))[0])
-
-
-def decode_delete_block(content: bytes | memoryview) -> pa.Table:
-    """Return the deleted ``key`` and ``partition`` (string[n] each), null if Hudi omitted a value.
-
-    Raises Corrupt if ``content`` is not exactly one list of delete records.
-    """
-    data = bytes(content)
-    if len(data) < 8 or struct.unpack(">ii", data[:8]) != (CONTENT_VERSION, len(data) - 8):
-        raise Corrupt("damaged delete block: version or length is wrong", offset=0)
-    source = BytesIO(data[8:])
-    try:
-        value = fastavro.schemaless_reader(source, _DELETE_LIST, None)
-    except (ValueError, EOFError, IndexError, TypeError, OverflowError, struct.error) as error:
-        raise Corrupt(f"damaged delete block: {error!r}", offset=8 + source.tell()) from error
-    if source.tell() != len(data) - 8 or not isinstance(value, dict):
-        raise Corrupt("damaged delete block: bytes left over", offset=8 + source.tell())
-    return pa.Table.from_pylist(value["deleteRecordList"], schema=_DELETES).rename_columns(
-        ["key", "partition"]
-    )
-
-
-_VALUES = {
-    "BooleanWrapper": "boolean",
-    "IntWrapper": "int",
-    "LongWrapper": "long",
-    "FloatWrapper": "float",
-    "DoubleWrapper": "double",
-    "BytesWrapper": "bytes",
-    "StringWrapper": "string",
-    "DateWrapper": "int",
-    "DecimalWrapper": "bytes",
-    "TimeMicrosWrapper": "long",
-    "TimestampMicrosWrapper": "long",
-}
-"""Hudi's records that wrap an ordering value."""
-_WRAPPERS = [record(name, field("value", type)) for name, type in _VALUES.items()]
-_ARRAY_ITEMS = ["null", *_VALUES, record("LocalDateWrapper", field("value", "int"))]
-_ARRAY_WRAPPER = record("ArrayWrapper", field("wrappedValues", ["null", array(_ARRAY_ITEMS)]))
-_DELETE_RECORD = record(
-    "HoodieDeleteRecord",
-    field("recordKey", ["null", "string"]),
-    field("partitionPath", ["null", "string"]),
-    field("orderingVal", ["null", *_WRAPPERS, _ARRAY_WRAPPER]),
-)
-_DELETE_LIST = parse_record(
-    "HoodieDeleteRecordList", field("deleteRecordList", array(_DELETE_RECORD))
-)
-_DELETES = pa.schema([("recordKey", pa.string()), ("partitionPath", pa.string())])

@@ -31,6 +31,7 @@ from indexes.text import TextIndex
 from mdt.commit import claims
 from mdt.errors import MdtError
 from mdt.hudi import commit_metadata, file_names, log_file, properties
+from mdt.hudi.delete_records import decode_delete_block
 from mdt.hudi.v6 import Version6
 from mdt.metadata.files import key_map, paths
 from mdt.metadata.files.key_map import build
@@ -325,7 +326,7 @@ def _parse_names(text):
 def _parse_log(data):
     for block in log_file.parse(data, path="x"):
         if block.kind == log_file.DELETE:
-            log_file.decode_delete_block(block.content)
+            decode_delete_block(block.content)
 
 
 def plain(data):

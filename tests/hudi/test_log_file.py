@@ -3,10 +3,8 @@ from __future__ import annotations
 import base64
 import struct
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,12 +13,12 @@ from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import file_names, log_file
+from mdt.hudi.delete_records import decode_delete_block
 
 T1, T2 = "20261121053000001", "20261121053000002"
 FILE_ID = "01234567-89ab-4def-8123-456789abcdef-0"
 NAME = log_file.name(FILE_ID, T1, 12, "3-7-1")
 PARQUET = b"PAR1 stands for any bytes PAR1"
-KEYS = st.lists(st.text(max_size=100), max_size=12)
 
 
 def delete_block(keys, partitions="city=x", positions=None):
@@ -110,39 +108,9 @@ def test_blocks_follow_each_other():
     assert log_file.parse(b"", path="x.log") == []
 
 
-def by_avro(records):
-    """Return the content of a delete block as an Avro library writes it."""
-    out = BytesIO()
-    fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": records})
-    return struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
-
-
-@given(KEYS, st.text(max_size=70))
-def test_deletes_of_one_partition_read_back(keys, partition):
-    found = log_file.decode_delete_block(only(delete_block(keys, partition)).content)
-    assert found.to_pylist() == [{"key": key, "partition": partition} for key in keys]
-
-
-@given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=8))
-def test_deletes_of_several_partitions_read_back(pairs):
-    content = only(delete_block([key for key, _ in pairs], [place for _, place in pairs])).content
-    found = log_file.decode_delete_block(content)
-    assert list(zip(found["key"].to_pylist(), found["partition"].to_pylist(), strict=True)) == pairs
-
-
-@given(KEYS)
-def test_delete_bytes_are_those_of_an_avro_library(keys):
-    content = bytes(only(delete_block(keys)).content)
-    record = {
-        "partitionPath": "city=x",
-        "orderingVal": ("org.apache.hudi.avro.model.IntWrapper", {"value": 0}),
-    }
-    assert content == by_avro([{**record, "recordKey": key} for key in keys])
-
-
 def test_sliced_keys_are_deleted_as_they_are_and_null_keys_not():
     keys = pa.array(["x", "a" * 100, "b", "y", None])
-    found = log_file.decode_delete_block(only(delete_block(keys.slice(1, 2))).content)
+    found = decode_delete_block(only(delete_block(keys.slice(1, 2))).content)
     assert found["key"].to_pylist() == ["a" * 100, "b"]
     with pytest.raises(Invalid):
         delete_block(keys)
@@ -201,23 +169,3 @@ def test_garbage_between_blocks_is_corrupt_where_it_stands():
     with pytest.raises(Corrupt) as caught:
         log_file.parse(FIRST + b"garbage" + FIRST, path="x.log")
     assert len(FIRST) <= caught.value.offset <= len(FIRST) + 6
-
-
-@given(st.data())
-def test_damaged_delete_content_is_corrupt_or_another_list(data):
-    content = bytearray(only(delete_block(["a", "b" * 80])).content)
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        log_file.decode_delete_block(bytes(content))
-    except Corrupt:
-        pass
-
-
-@pytest.mark.parametrize("branch", ["null", "LongWrapper", "StringWrapper", "ArrayWrapper"])
-def test_deletes_with_ordering_values_are_understood(branch):
-    value: Any = {"LongWrapper": 5, "StringWrapper": "x"}.get(branch)
-    fields = {"wrappedValues": []} if branch == "ArrayWrapper" else {"value": value}
-    ordering = None if branch == "null" else (f"org.apache.hudi.avro.model.{branch}", fields)
-    content = by_avro([{"recordKey": "a", "partitionPath": None, "orderingVal": ordering}])
-    assert log_file.decode_delete_block(content).to_pylist() == [{"key": "a", "partition": None}]

@@ -21,6 +21,7 @@ from mdt.hudi import (
     properties,
     timeline,
 )
+from mdt.hudi.delete_records import decode_delete_block
 from mdt.hudi.v6 import Version6
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "hudi"
@@ -91,7 +92,7 @@ def test_every_log_block_parses_and_every_delete_block_decodes():
                 if block.kind == log_file.PARQUET:
                     assert bytes(block.content[:4]) == bytes(block.content[-4:]) == b"PAR1"
                 if block.kind == log_file.DELETE:
-                    assert log_file.decode_delete_block(block.content)["key"].null_count == 0
+                    assert decode_delete_block(block.content)["key"].null_count == 0
                 if log_file.POSITIONS in block.header:
                     text = block.header[log_file.POSITIONS]
                     assert len(BitMap64.deserialize(base64.b64decode(text))) > 0

@@ -24,6 +24,7 @@ from mdt.config import Options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.hudi import file_names, log_file
 from mdt.hudi.avro_schema import RECORD_KEY, avro_schema, with_meta
+from mdt.hudi.delete_records import decode_delete_block
 from mdt.hudi.record_keys import record_keys
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import references
@@ -166,7 +167,7 @@ def _check_blocks(file: DataFile) -> Iterator[str]:
             if place != (segment.block_offset, segment.block_length):
                 yield "the data block is not at its position in the metadata"
         else:
-            keys = log_file.decode_delete_block(block.content)["key"].combine_chunks()
+            keys = decode_delete_block(block.content)["key"].combine_chunks()
             count += len(keys)
         if keys.null_count:
             yield "a log block has a null key"
