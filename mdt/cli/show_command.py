@@ -11,7 +11,7 @@ import typer
 from mdt.arguments import listed
 from mdt.cli.commands import command, open_table, point, tell
 from mdt.cli.output import new_file
-from mdt.cli.terminal import TablePath, show_text
+from mdt.cli.terminal import TablePath, note, show_text
 from mdt.services.reports.summary import COMMITS_SHOWN
 from mdt.services.reports.svg import Picture
 
@@ -46,6 +46,8 @@ def show(
         with new_file(svg) as file:
             file.write(picture.svg().encode())
     tell(_document(picture), lambda: show_text(str(picture)))
+    if svg is not None:
+        note(f"wrote {svg}")
 
 
 def _document(picture: Picture) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -64,13 +65,33 @@ def show_table(table: pa.Table) -> None:
 
 
 def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:
-    """Print ``rows``, each with a value for each of ``names``."""
+    """Print ``rows``, each with a value for each of ``names``.
+
+    If words do not fit into the terminal side by side, each value has a line of its own.
+    """
     grid = Grid(show_header=header)
     for name in names:
         grid.add_column(Text(name), overflow="fold")
+    cells = [[_cell(value) for value in row] for row in rows]
+    for row in cells:
+        grid.add_row(*row)
+    console = output()
+    least = Measurement.get(console, console.options.update(width=_WIDE), grid).minimum
+    if cells and header and least > console.width:
+        grid = _blocks(names, cells)
+    console.print(grid)
+
+
+def _blocks(names: Sequence[str], rows: Iterable[Iterable[Text]]) -> Grid:
+    """Return a grid with a section for each row, and a line for each of its values."""
+    grid = Grid(show_header=False)
+    grid.add_column()
+    grid.add_column(overflow="fold")
     for row in rows:
-        grid.add_row(*(_cell(value) for value in row))
-    output().print(grid)
+        for name, cell in zip(names, row, strict=True):
+            grid.add_row(Text(name), cell)
+        grid.add_section()
+    return grid
 
 
 def _cell(value: object) -> Text:

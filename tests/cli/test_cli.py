@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 import trees
 from command_line import ROWS, SCHEMA, document, documents, error_of, filled, run, shown, stored
+from rich.console import Console
 from texts import rows_of
 
 import mdt
 from mdt.__main__ import main
+from mdt.cli import terminal
 from mdt.config import options_table
 
 
@@ -38,15 +40,30 @@ def test_info_shows_what_the_table_is(path):
 
 
 def test_show_tells_what_stands_there_and_draws_it(path, tmp_path):
-    text = shown("show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1)
+    result = run("show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1)
     for part in ("commits 1 to 1", "due: nothing", "rows: 3 live, 0 deleted"):
-        assert part in text
+        assert part in result.stdout
+    assert result.stderr == f"wrote {tmp_path / 't.svg'}\n"
     assert (tmp_path / "t.svg").read_text(encoding="utf-8").startswith("<svg")
     found = document("show", path)
     assert (found["rows"], len(found["commits"]), found["horizon"]) == (3, 2, 0)
     assert "two columns" in error_of("show", path, "--columns", "id")
     for place in (tmp_path / "nowhere" / "t.svg", tmp_path / "t.svg" / "t.svg"):
         assert f"cannot write {place}" in error_of("show", path, "--svg", place)
+
+
+def test_rows_that_are_wider_than_the_terminal_have_a_line_per_value(path, monkeypatch):
+    monkeypatch.setattr(terminal, "output", lambda: Console(width=40))
+    changes = ("changes", path, "--since", 0, "--columns", "id,v")
+    text = shown(*changes, "--where", "v < 3")
+    assert {len(line) for line in text.splitlines()} == {len("│ _instant │ 20260228120000123 │")}
+    cells = [line.split("│") for line in text.splitlines() if "│" in line]
+    values = [(cell[1].strip(), cell[2].strip()) for cell in cells]
+    assert [name for name, _ in values] == ["_change", "_seq", "_instant", "id", "v"] * 2
+    assert [value for name, value in values if name == "id"] == ["001", "002"]
+    assert "_change" in shown(*changes, "--where", "v > 3")  # the header, without rows
+    monkeypatch.setattr(terminal, "output", lambda: Console(width=60))
+    assert text.count("_change") == 2 and shown(*changes).count("_change") == 1
 
 
 def test_past_states_are_named_by_seq_instant_or_time(path):
