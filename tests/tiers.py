@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 RECORDED = Path(__file__).with_name("durations.csv")
 QUICK_SECONDS = 0.05
-TEST_SECONDS = 1.75
+TEST_SECONDS = 1.5
 ALWAYS = (
     "tests/campaigns/test_model.py",
     "tests/campaigns/test_pruning.py",
