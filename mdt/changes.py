@@ -11,6 +11,7 @@ from mdt import late
 from mdt.arguments import flag, one_of
 from mdt.display import visible
 from mdt.errors import Invalid, Unsupported
+from mdt.familiar_names import CHANGES_NAMES
 from mdt.filters.where import parse_where
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
@@ -43,6 +44,8 @@ class ChangeStream(ArrowStream):
     >>> sorted(row["id"] for row in changes.to_arrow().to_pylist() if row["_change"] == "insert")
     ['a', 'b', 'c']
     """
+
+    _familiar_names = CHANGES_NAMES
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from mdt.arguments import named_column, one_of, shown, texts
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, html_preview, visible
 from mdt.errors import Invalid, Unsupported
+from mdt.familiar_names import SCAN_NAMES, FamiliarNames
 from mdt.forking import cached_property
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
@@ -93,7 +94,7 @@ def declared_columns(snapshot: Snapshot, names: Sequence[str]) -> pa.Schema:
     return pa.schema([declared.field(name) for name in names])
 
 
-class ArrowStream(ABC):
+class ArrowStream(FamiliarNames, ABC):
     """Rows with a schema that can be streamed any number of times."""
 
     schema: pa.Schema
@@ -156,6 +157,8 @@ class Scan(ArrowStream):
     Notebooks show the first ten rows of a scan, with the types of the columns. ``t.scan(limit=0)``
     shows the columns only.
     """
+
+    _familiar_names = SCAN_NAMES
 
     def __init__(
         self,

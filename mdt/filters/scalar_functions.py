@@ -7,6 +7,7 @@ expressions are RE2's, without look-around and back-references.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
@@ -376,12 +377,19 @@ def names_hint(name: str, more_names: Iterable[str] = ()) -> str:
     >>> names_hint("lenght")
     'did you mean length?'
     """
+    if _ON_LISTS.match(name):
+        return (
+            "functions of lists and maps are not built in: define one with mdt.function, or filter"
+            " the Arrow or Spark result"
+        )
     names = sorted({*FUNCTIONS, *_PARSER_FUNCTIONS, *more_names}.difference(_OPERATORS))
     return nearest(name, names) or f"functions are {', '.join(names)}"
 
 
 _PARSER_FUNCTIONS = ("cast", "coalesce", "current_date", "current_timestamp", "if")
 _OPERATORS = ("like", "negative")
+_ON_LISTS = re.compile("arrays?_|list_|map_|cardinality$|element_at$|size$")
+"""Functions of lists and maps in Spark and duckdb."""
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 TIME_FUNCTIONS = frozenset(
     (*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp")

@@ -18,7 +18,7 @@ from mdt.schema.conform import conform
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import column_of, match_names, rename_to_match, to_table
-from mdt.schema.lossy_casts import first_truncated
+from mdt.schema.lossy_casts import first_truncated, zone_hint
 
 _ONE_OF_SEVERAL = (tuple, list)
 _VALUES = (
@@ -219,17 +219,18 @@ def _to_declared_types(
             arrays.append(pa.array(values, type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             misfit = next((value for value in values if not _fits(value, type)), values)
-            raise Invalid(
-                f"key column {name!r} has type {type}, which cannot hold {shown(misfit)}",
-                hint=_hint(definition),
-            ) from error
+            raise _misfit(name, type, misfit, definition) from error
         cut = first_truncated(values, type)
         if cut is not None:
-            raise Invalid(
-                f"key column {name!r} has type {type}, which cannot hold {shown(values[cut])}",
-                hint=_hint(definition),
-            )
+            raise _misfit(name, type, values[cut], definition)
     return pa.table(arrays, names=list(columns))
+
+
+def _misfit(name: str, type: pa.DataType, value: object, definition: TableDefinition) -> Invalid:
+    return Invalid(
+        f"key column {name!r} has type {type}, which cannot hold {shown(value)}",
+        hint=zone_hint(value, type) or _hint(definition),
+    )
 
 
 def _fits(value: Any, type: pa.DataType) -> bool:

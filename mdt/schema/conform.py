@@ -20,6 +20,7 @@ from indexes.arrays import task_starter
 from mdt.errors import Invalid
 from mdt.schema.convert import convert, fill_required, has_required, is_encoded, is_same, requires
 from mdt.schema.declared import plain
+from mdt.schema.lossy_casts import zone_advice
 from mdt.schema.nested import is_list, lengths, parts_of
 
 _SHOWN_CHARACTERS_MAX = 80
@@ -141,9 +142,7 @@ def _convert_column(
     mismatch = f"column {field.name!r} is {column.type}, the table has {field.type}"
     target = plain(field.type)
     if not is_same(column.type, field.type) and not _fits(column.type, target):
-        raise Invalid(
-            f"{mismatch}: the types do not fit; cast the column, or write it under another name"
-        )
+        raise Invalid(f"{mismatch}: the types do not fit; {_type_advice(column.type, target)}")
 
     def store(chunk: pa.Array) -> pa.Array:
         if not _is_number(column.type):
@@ -168,6 +167,12 @@ def _convert_column(
             ) from None
         first += len(chunk)
     return pa.chunked_array(chunks, stored_field.type)
+
+
+def _type_advice(source: pa.DataType, target: pa.DataType) -> str:
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return zone_advice(target)
+    return "cast the column, or write it under another name"
 
 
 def _is_number(type: pa.DataType) -> bool:

@@ -201,6 +201,31 @@ def _time_test(type: pa.DataType) -> _Test:
     )
 
 
+def zone_advice(type: pa.TimestampType) -> str:
+    """Return advice for a time without a time zone if ``type`` has one, or the reverse.
+
+    >>> zone_advice(pa.timestamp("us", "UTC"))
+    'add a time zone, e.g. tzinfo=datetime.timezone.utc'
+    """
+    if type.tz is None:
+        return "remove the time zone, e.g. time.replace(tzinfo=None)"
+    return "add a time zone, e.g. tzinfo=datetime.timezone.utc"
+
+
+def zone_hint(value: object, type: pa.DataType) -> str:
+    """Return a hint if ``value`` is a datetime that differs from ``type`` in having a time zone,
+    else "".
+
+    >>> zone_hint(datetime(2024, 1, 31), pa.timestamp("us"))
+    ''
+    """
+    if not isinstance(value, datetime) or not pa.types.is_timestamp(type):
+        return ""
+    if (value.tzinfo is None) == (type.tz is None):
+        return ""
+    return zone_advice(type)
+
+
 def _is_midnight(value: datetime) -> bool:
     """Return True if a datetime has no time of day. NaT of pandas, a datetime, returns False."""
     return value == value and value.tzinfo is None and value.time() == time()  # noqa: PLR0124

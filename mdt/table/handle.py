@@ -15,6 +15,7 @@ from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
+from mdt.familiar_names import TABLE_NAMES, FamiliarNames
 from mdt.forking import cached_property
 from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
 from mdt.metadata.log.streams import is_stream, is_text_id
@@ -50,11 +51,13 @@ def _batch_id(batch: object) -> int | str:
     return number
 
 
-class Handle:
+class Handle(FamiliarNames):
     """An open table, the base class of the parts of :class:`mdt.table.Table`.
 
     as_of: The past snapshot to show, or None to follow the newest snapshot.
     """
+
+    _familiar_names = TABLE_NAMES
 
     def __init__(
         self,

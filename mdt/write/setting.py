@@ -16,7 +16,7 @@ from mdt.schema.conform import conform
 from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.declared import plain, without_views
 from mdt.schema.definition import TableDefinition
-from mdt.schema.lossy_casts import exact_array
+from mdt.schema.lossy_casts import exact_array, zone_hint
 from mdt.schema.nested import is_list, with_fields
 from mdt.stores.clock import now_us
 
@@ -175,6 +175,7 @@ def constant(definition: TableDefinition, name: str, value: Any) -> Value:
             array = convert(array, without_views(type))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(
-            f"{shown(value)} is not a valid value for the column {name!r}: {error}"
+            f"{shown(value)} is not a valid value for the column {name!r}: {error}",
+            hint=zone_hint(value, type),
         ) from error
     return lambda rows: array.take(pa.array(np.zeros(len(rows), np.int64)))

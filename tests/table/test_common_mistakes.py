@@ -1,11 +1,17 @@
 """Mistakes that newcomers make, and the hints that they get."""
 
+import re
+from datetime import UTC, datetime
+from importlib import import_module
+
 import pyarrow as pa
 import pytest
 from refusals import refused
 
 import mdt
 from mdt.errors import Unsupported
+from mdt.familiar_names import CHANGES_NAMES, SCAN_NAMES, TABLE_NAMES
+from mdt.filters.scalar_functions import names_hint
 from mdt.source.option_keywords import parse_options
 from mdt.stores.storage import MemoryStorage, open_storage
 
@@ -150,6 +156,98 @@ def test_a_table_is_not_made_by_its_class():
 
 def test_a_scan_has_its_limit_as_an_argument(table):
     refused("hint: write t.scan(limit=5)", table.scan().limit, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("count", "t.scan().count()"),
+        ("to_pandas", "t.scan().to_arrow().to_pandas()"),
+        ("head", "t.scan(limit=10).to_arrow()"),
+        ("to_pyarrow_table", "t.scan().to_arrow()"),
+        ("append", "t.insert(rows)"),
+        ("columns", "t.schema.names"),
+    ],
+)
+def test_a_method_of_another_library_names_the_call_that_is_meant(name, call, table):
+    message = f"a Table has no attribute '{name}'\n  hint: did you mean {call}?"
+    with pytest.raises(AttributeError, match=re.escape(message)):
+        getattr(table, name)
+    assert not hasattr(table, name)
+
+
+@pytest.mark.parametrize("name", ["toPandas", "to_polars", "show", "collect", "where"])
+def test_a_scan_and_changes_name_the_call_that_is_meant(name, table):
+    with pytest.raises(AttributeError, match=r"a Scan has no .*\n  hint: did you mean .*scan"):
+        getattr(table.scan(), name)
+    if name not in ("show", "where"):
+        with pytest.raises(AttributeError, match=r"a ChangeStream .*\n  hint: .*changes"):
+            getattr(table.changes(0), name)
+
+
+@pytest.mark.parametrize("names", [TABLE_NAMES, SCAN_NAMES, CHANGES_NAMES])
+def test_every_call_that_a_hint_names_exists(names, table):
+    known = {
+        "t": table,
+        "scan": table.scan(),
+        "changes": table.changes(0),
+        "mdt": mdt,
+        "duckdb": import_module("duckdb"),
+        "pl": import_module("polars"),
+    }
+    calls = {part for call in names.values() for part in call.split(" or ")}
+    for call in calls:
+        path = re.sub(r"\([^()]*(\(\))?[^()]*\)", "()", call).split(".")
+        target = known[path[0]]
+        for attribute in path[1:]:
+            target = getattr(target, attribute.removesuffix("()"))
+            if attribute == "scan()":
+                target = known["scan"]
+            elif attribute == "to_arrow()":
+                target = known["scan"].to_arrow()
+
+
+def test_an_error_within_a_property_is_not_hidden_by_a_hint(table):
+    class Broken(type(table)):
+        @property
+        def path(self):
+            return None.nothing
+
+    broken = Broken(table.storage)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'nothing'"):
+        _ = broken.path
+    with pytest.raises(AttributeError, match="'Table' object has no attribute 'scna'"):
+        _ = table.scna
+
+
+@pytest.mark.parametrize("word", ["array_contains", "list_contains", "map_keys", "size"])
+def test_functions_of_lists_get_a_hint_of_their_own(word, table):
+    hint = "hint: functions of lists and maps are not built in: define one with mdt.function"
+    refused(hint, table.scan, f"{word}(status) = 'paid'", kind=Unsupported)
+    refused(hint, table.update_where, {"fare": f"{word}(status)"}, kind=Unsupported)
+    assert "lists" not in names_hint("listen")
+
+
+def test_a_time_without_a_zone_gets_the_hint_to_add_one():
+    types = pa.schema(
+        {
+            "at": pa.timestamp("us", "UTC"),
+            "ts": pa.timestamp("us", "UTC"),
+            "day": pa.timestamp("us"),
+        }
+    )
+    table = mdt.create(MemoryStorage(), types, ["at"])
+    utc, naive = datetime(2024, 1, 31, tzinfo=UTC), datetime(2024, 1, 31)
+    table.upsert([{"at": utc, "ts": utc, "day": naive}])
+    add = "add a time zone, e.g. tzinfo=datetime.timezone.utc"
+    remove = "remove the time zone, e.g. time.replace(tzinfo=None)"
+    rows = [{"at": utc, "ts": naive, "day": utc}]
+    refused(f"column 'ts' is … {add}\n … column 'day' is … {remove}\n", table.upsert, rows)
+    refused(f"cannot hold datetime … hint: {add}", table.get, naive)
+    refused(f"cannot hold datetime … hint: {add}", table.get, [utc, naive])
+    refused(f"the column 'ts' … hint: {add}", table.update_where, values={"ts": naive})
+    refused(f"the column 'day' … hint: {remove}", table.update_where, values={"day": utc})
+    assert table.scan("ts = :at", params={"at": naive}).count() == 1
 
 
 def test_reading_on_spark_needs_a_session():
