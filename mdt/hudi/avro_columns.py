@@ -90,6 +90,18 @@ def decode(
     return pa.table(record.flatten(), schema=pa.schema(fields))
 
 
+def arrow_schema(schema: str) -> pa.Schema:
+    """Return the columns that :func:`decode` returns for records of ``schema``.
+
+    Raises Corrupt for a damaged schema, and Unsupported for types that Arrow does not have.
+
+    >>> arrow_schema('{"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]}')
+    n: int32 not null
+    """
+    none = np.empty(0, np.int64)
+    return decode(b"", none, none, schema).schema
+
+
 @dataclass(slots=True)
 class _Rows:
     """The bytes of n rows. ``at``: offset of the next byte of each row; ``end``: end of each row.

@@ -9,6 +9,7 @@ and then once with the row of the base file, per record key (``HoodieMergedLogRe
   and loses to all that follows it there.
 * A commit-time delete that is the last of its key in the log deletes the base row, too. Otherwise
   the winner of the log replaces the base row unless its ordering value is smaller.
+* A delete after a commit-time delete changes nothing.
 
 Folding the events of a key in this way ends with the largest ordering value after the last event
 without one, and of equal values with the last.
@@ -49,33 +50,84 @@ class Events:
 def live_rows(base: Events, log: Events) -> tuple[Bools, Bools]:
     """Return masks of the live rows of the base file and of the log, bool[n] each.
 
-    The columns of ``ordering`` must have the same types in both. Deletes are never live. Keys are
-    unique in ``base``. O(n log n).
+    The columns of ``ordering`` must have the same types in both. Deletes are never live. If a key
+    is repeated in ``base``, its first row meets the log, and the others stay. O(n log n).
 
     >>> base = Events(pa.array(["a", "b"]), [pa.array([5, 5])], np.zeros(2, bool))
     >>> log = Events(pa.array(["a", "b", "c"]), [pa.array([6, 4, 1])], np.zeros(3, bool))
     >>> [live.tolist() for live in live_rows(base, log)]
     [[False, True], [True, False, True]]
     """
+    base_live, log_live = ~base.is_delete, np.zeros(len(log), np.bool_)
     if not len(log):
-        return ~base.is_delete, np.zeros(0, np.bool_)
-    key = _codes(pa.chunked_array([base.keys, log.keys]))
-    columns = [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
-    rank = _ranks(columns, len(key))
-    base_key, log_key = key[: len(base)], key[len(base) :]
-    base_rank, log_rank = rank[: len(base)], rank[len(base) :]
-    winner = _last_by_rank(log_key, log_rank)
-    base_row = np.full(int(key.max()) + 1, -1)
-    base_row[base_key] = np.arange(len(base))
-    rival = base_row[log_key[winner]]
-    has_rival = rival >= 0
-    ranks = np.append(base_rank, -1)[rival]  # -1 without a rival, too
-    wins = (ranks < 0) | (log_rank[winner] < 0) | (log_rank[winner] >= ranks)
-    base_live = ~base.is_delete
-    base_live[rival[has_rival & wins]] = False
-    log_live = np.zeros(len(log), np.bool_)
+        return base_live, log_live
+    ranked = rank(base, log)
+    winner = _last_by_rank(ranked)
+    rival = ranked.base_row[ranked.key[winner]]
+    wins = ranked.beats_base(winner, rival)
+    base_live[rival[(rival >= 0) & wins]] = False
     log_live[winner[wins]] = True
     return base_live, log_live & ~log.is_delete
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLog:
+    """The events of a log with numbers for their keys and ordering values.
+
+    Attributes:
+        rows: Numbers of the events that count, ascending.
+        key: Number of the key of each event, int64[n].
+        rank: Dense rank of the ordering value of each event, -1 if it is null, int64[n].
+        base_row: Number of a key -> its first row in the base file, or -1.
+        base_rank: Rank of each row of the base file.
+    """
+
+    rows: Int64s
+    key: Int64s
+    rank: Int64s
+    base_row: Int64s
+    base_rank: Int64s
+
+    def beats_base(self, events: Int64s, rival: Int64s) -> Bools:
+        """Return True where an event wins over a row of the base file, or has no rival (-1)."""
+        event_rank = self.rank[events]
+        base_rank = np.append(self.base_rank, -1)[rival]  # -1 without a rival, too
+        wins: Bools = (base_rank < 0) | (event_rank < 0) | (event_rank >= base_rank)
+        return wins
+
+
+def rank(base: Events, log: Events) -> RankedLog:
+    """Return the events of ``log``, which has at least one, with keys and ranks as numbers.
+
+    Deletes that follow a commit-time delete of their key do not count, so that they do not turn it
+    into a delete that an older row survives.
+    """
+    key = _codes(pa.chunked_array([base.keys, log.keys]))
+    columns = [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
+    ranks = _ranks(columns, len(key))
+    base_row = np.full(int(key.max()) + 1, -1)
+    base_row[key[: len(base)][::-1]] = np.arange(len(base))[::-1]
+    log_key, log_rank = key[len(base) :], ranks[len(base) :]
+    rows = np.flatnonzero(~_repeats_delete(log_key, log_rank, log.is_delete))
+    return RankedLog(rows, log_key, log_rank, base_row, ranks[: len(base)])
+
+
+def _repeats_delete(key: Int64s, rank: Int64s, is_delete: Bools) -> Bools:
+    """Return True for deletes after a commit-time delete of their key, without a row between."""
+    repeats = np.zeros(len(key), np.bool_)
+    is_final = is_delete & (rank < 0)
+    if not is_final.any():
+        return repeats
+    order = np.argsort(key, kind="stable")
+    number = np.arange(len(key))
+    begins = np.append(True, key[order][1:] != key[order][:-1])
+    last_of = []
+    for events in (begins, is_final[order], ~is_delete[order]):
+        last_of.append(np.maximum.accumulate(np.where(events, number, -1)))
+    begin, final, row = last_of
+    final, row = np.append(-1, final[:-1]), np.append(-1, row[:-1])
+    repeats[order] = is_delete[order] & (final >= begin) & (final > row)
+    return repeats
 
 
 def _codes(keys: pa.ChunkedArray) -> Int64s:
@@ -117,17 +169,17 @@ def _same(left: pa.Array, right: pa.Array) -> Bools:
     return same
 
 
-def _last_by_rank(key: Int64s, rank: Int64s) -> Int64s:
+def _last_by_rank(log: RankedLog) -> Int64s:
     """Return for each key the event that remains of its events in order -> rows, ascending by key.
 
     That is the last one with the largest rank after the last event of rank -1, or that event if it
     is the last.
     """
-    number = np.arange(len(key))
+    key, rank, rows = log.key, log.rank, log.rows
     reset = np.full(int(key.max()) + 1, -1)
-    np.maximum.at(reset, key[rank < 0], number[rank < 0])
-    is_left = number >= reset[key]
-    rows = number[is_left]
+    resets = rows[rank[rows] < 0]
+    np.maximum.at(reset, key[resets], resets)
+    rows = rows[rows >= reset[key[rows]]]
     order = rows[np.lexsort((rows, rank[rows], key[rows]))]
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = key[order][1:] != key[order][:-1]

@@ -139,7 +139,7 @@ def _text(table: pa.Table, field: str, numbered: bool) -> pa.Array:
     values = plain(table[field])
     if values.null_count:
         _refuse(values, field, pc.is_null(values), "is null", numbered)
-    text = _as_text(values, field)
+    text = as_text(values, field)
     if len(text) and not pa.types.is_primitive(values.type):
         offsets = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
         if not np.diff(offsets).all():
@@ -147,7 +147,12 @@ def _text(table: pa.Table, field: str, numbered: bool) -> pa.Array:
     return text
 
 
-def _as_text(values: pa.Array, field: str) -> pa.Array:
+def as_text(values: pa.Array, field: str) -> pa.Array:
+    """Return the values of a key column as string[n]. Raises Invalid for other types.
+
+    Args:
+        field: Name of the column, for messages.
+    """
     kinds = pa.types
     if kinds.is_string(values.type):
         return values

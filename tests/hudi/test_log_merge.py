@@ -20,6 +20,8 @@ def folded(base, log):
     """Numbers of the live rows of the base file and of the log."""
     state = {}
     for number, (key, ordering, is_delete) in enumerate(log):
+        if key in state and is_delete and state[key][2] and None in state[key][1]:
+            continue
         if key not in state or newer_wins(state[key][1], ordering):
             state[key] = number, ordering, is_delete
     live_base = set()
@@ -70,6 +72,26 @@ def test_a_commit_time_delete_ends_older_rows_of_the_log_and_not_a_newer_base_ro
     base_live, log_live = live_rows(events(base, 1), events(log, 1))
     assert base_live.tolist() == [True, False, True]
     assert not log_live.any()
+
+
+def test_a_delete_after_a_commit_time_delete_changes_nothing():
+    base = [("a", (9,), False), ("b", (9,), False)]
+    log = [
+        ("a", (None,), True),
+        ("a", (5,), True),
+        ("b", (None,), True),
+        ("b", (9,), False),
+        ("b", (9,), True),
+    ]
+    base_live, log_live = live_rows(events(base, 1), events(log, 1))
+    assert not base_live.any() and not log_live.any()
+
+
+def test_a_repeated_key_of_the_base_file_meets_the_log_once():
+    base_live, log_live = live_rows(
+        events([("a", (1,), False), ("a", (1,), False)], 1), events([("a", (2,), False)], 1)
+    )
+    assert (base_live.tolist(), log_live.tolist()) == ([False, True], [True])
 
 
 def test_not_a_number_is_larger_than_all_numbers_and_equal_to_itself():

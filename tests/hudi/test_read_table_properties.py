@@ -17,6 +17,9 @@ MODELS = "org.apache.hudi.common.model."
 MODE = "hoodie.record.merge.mode"
 PAYLOAD = "hoodie.compaction.payload.class"
 STRATEGY = "hoodie.record.merge.strategy.id"
+DELETE_FIELD = "hoodie.record.merge.property.hoodie.payload.delete.field"
+DELETE_MARKER = "hoodie.record.merge.property.hoodie.payload.delete.marker"
+UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
 ORDERING = "hoodie.table.ordering.fields"
 
 
@@ -165,16 +168,24 @@ def test_the_merge_mode_is_explicit_or_follows_from_the_payload_class(stored, mo
         ({PAYLOAD: "a.B", STRATEGY: EVENT_ID}, f"{PAYLOAD}=a.B"),
         ({STRATEGY: OTHER_ID}, f"{STRATEGY}={OTHER_ID}"),
         (
-            {MODE: COMMIT_TIME, "hoodie.table.legacy.payload.class": f"{MODELS}AWSDmsAvroPayload"},
-            f"hoodie.table.legacy.payload.class={MODELS}AWSDmsAvroPayload",
+            {MODE: COMMIT_TIME, "hoodie.table.legacy.payload.class": "com.example.Payload"},
+            "hoodie.table.legacy.payload.class=com.example.Payload",
         ),
         (
-            {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"},
-            "hoodie.table.partial.update.mode=FILL_UNAVAILABLE",
+            {"hoodie.table.partial.update.mode": "KEEP_VALUES"},
+            "hoodie.table.partial.update.mode=KEEP_VALUES",
         ),
         (
-            {"hoodie.record.merge.property.hoodie.payload.delete.field": "op"},
+            {DELETE_FIELD: "op"},
             "hoodie.record.merge.property.hoodie.payload.delete.field=op",
+        ),
+        (
+            {DELETE_MARKER: "D"},
+            "hoodie.record.merge.property.hoodie.payload.delete.marker=D",
+        ),
+        (
+            {"hoodie.record.merge.property.my.own": "x"},
+            "hoodie.record.merge.property.my.own=x",
         ),
         ({"hoodie.populate.meta.fields": "false"}, "hoodie.table.recordkey.fields="),
         (
@@ -217,6 +228,10 @@ def test_files_that_are_not_supported_are_refused_by_their_property(key, value, 
     [
         {"hoodie.table.format": "native", "hoodie.table.base.file.format": "parquet"},
         {"hoodie.table.partial.update.mode": "NONE"},
+        {"hoodie.table.partial.update.mode": "ignore_defaults"},
+        {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE", UNAVAILABLE: "?"},
+        {DELETE_FIELD: "op", DELETE_MARKER: "D"},
+        {MODE: COMMIT_TIME, "hoodie.table.legacy.payload.class": f"{MODELS}AWSDmsAvroPayload"},
         {MODE: COMMIT_TIME, "hoodie.table.legacy.payload.class": f"{MODELS}EventTimeAvroPayload"},
         {"hoodie.table.cdc.enabled": "true", "hoodie.bootstrap.index.enable": "true"},
         {
@@ -226,8 +241,15 @@ def test_files_that_are_not_supported_are_refused_by_their_property(key, value, 
         },
     ],
 )
-def test_properties_that_change_no_rows_are_not_refused(stored):
+def test_properties_that_are_supported_are_not_refused(stored):
     table_properties.refuse(with_properties(stored))
+
+
+def test_values_that_mark_deletes_and_unavailable_values_are_read():
+    table = with_properties({DELETE_FIELD: "op", DELETE_MARKER: "D", UNAVAILABLE: "?"})
+    assert (table.delete_mark, table.unavailable_value) == (("op", "D"), "?")
+    other = with_properties({UNAVAILABLE.replace("hoodie.write.", ""): "?"})
+    assert (other.delete_mark, other.unavailable_value) == (("", ""), "?")
 
 
 @pytest.mark.parametrize("version", ["5", "7", "10"])

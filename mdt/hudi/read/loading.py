@@ -147,11 +147,13 @@ class TableState:
     Attributes:
         timeline: Also tells readers of log files which blocks are completed.
         slices: The newest slice of each file group, sorted by partition path and file id.
+        at: The instant of the state, inclusive. "" for the newest.
     """
 
     table: TableProperties
     timeline: Timeline
     slices: list[FileSlice]
+    at: str = ""
 
 
 def load_state(
@@ -175,4 +177,4 @@ def load_state(
     slices = newest_slices(
         groups, timeline, table, compactions=compactions, replaced=replaced, at=at
     )
-    return TableState(table, timeline, slices)
+    return TableState(table, timeline, slices, at)

@@ -23,6 +23,12 @@ COMMIT_TIME = "COMMIT_TIME_ORDERING"
 CUSTOM = "CUSTOM"
 """Merge modes: the larger ordering value wins, the later commit wins, or code decides."""
 
+IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+"""Partial updates: a column's default, or a value that means "unavailable", does not replace an
+older value.
+"""
+
 PATH = f"{HUDI}/hoodie.properties"
 
 _MODE = "hoodie.record.merge.mode"
@@ -31,6 +37,13 @@ _OLD_STRATEGY = "hoodie.compaction.record.merger.strategy"
 _PAYLOAD = "hoodie.compaction.payload.class"
 _LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 _MERGE_PROPERTY = "hoodie.record.merge.property."
+_DELETE_FIELD = f"{_MERGE_PROPERTY}hoodie.payload.delete.field"
+_DELETE_MARKER = f"{_MERGE_PROPERTY}hoodie.payload.delete.marker"
+_UNAVAILABLE = (
+    f"{_MERGE_PROPERTY}hoodie.write.partial.update.unavailable.value",
+    f"{_MERGE_PROPERTY}partial.update.unavailable.value",
+)
+_MERGE_PROPERTIES = frozenset((_DELETE_FIELD, _DELETE_MARKER, *_UNAVAILABLE))
 _PARTIAL_UPDATE = "hoodie.table.partial.update.mode"
 _BASE_FORMAT = "hoodie.table.base.file.format"
 _OLD_BASE_FORMAT = "hoodie.table.ro.file.format"
@@ -44,8 +57,18 @@ _COMMIT_TIME_PAYLOADS = frozenset((f"{_PAYLOADS}OverwriteWithLatestAvroPayload",
 _EVENT_TIME_PAYLOADS = frozenset(
     (f"{_PAYLOADS}DefaultHoodieRecordPayload", f"{_PAYLOADS}EventTimeAvroPayload")
 )
-_PLAIN_PAYLOADS = _COMMIT_TIME_PAYLOADS | _EVENT_TIME_PAYLOADS
-"""Payloads whose merge is completely described by the merge mode."""
+_DESCRIBED_PAYLOADS = (
+    _COMMIT_TIME_PAYLOADS
+    | _EVENT_TIME_PAYLOADS
+    | {
+        f"{_PAYLOADS}AWSDmsAvroPayload",
+        f"{_PAYLOADS}OverwriteNonDefaultsWithLatestAvroPayload",
+        f"{_PAYLOADS}PartialUpdateAvroPayload",
+        f"{_PAYLOADS}debezium.MySqlDebeziumAvroPayload",
+        f"{_PAYLOADS}debezium.PostgresDebeziumAvroPayload",
+    }
+)
+"""Payloads that Hudi replaces by other properties in version 9. It keeps only their names."""
 
 _MODE_OF_STRATEGY = {
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": EVENT_TIME,
@@ -92,6 +115,8 @@ class TableProperties:
         meta_fields: Rows have Hudi's five meta columns.
         merge_mode: EVENT_TIME, COMMIT_TIME or CUSTOM. Never EVENT_TIME without ordering fields.
         partial_update: Value of ``hoodie.table.partial.update.mode``, or "".
+        delete_mark: A column and its value in rows of log files that are deletes, or "" and "".
+        unavailable_value: The value that FILL_UNAVAILABLE is about, or "".
         base_format: Format of base files: PARQUET, ORC, HFILE or LANCE.
         metadata_partitions: Partitions of Hudi's metadata table that are complete.
         schema_json: Avro schema at the table's creation, or "".
@@ -114,6 +139,8 @@ class TableProperties:
     meta_fields: bool
     merge_mode: str
     partial_update: str
+    delete_mark: tuple[str, str]
+    unavailable_value: str
     base_format: str
     metadata_partitions: frozenset[str]
     schema_json: str
@@ -181,6 +208,8 @@ def from_properties(stored: Mapping[str, str]) -> TableProperties:
         meta_fields=_flag(stored, "hoodie.populate.meta.fields", default="true"),
         merge_mode=_merge_mode(stored, ordering),
         partial_update=stored.get(_PARTIAL_UPDATE, "").upper(),
+        delete_mark=(stored.get(_DELETE_FIELD, ""), stored.get(_DELETE_MARKER, "")),
+        unavailable_value=next(filter(None, map(stored.get, _UNAVAILABLE)), ""),
         base_format=_base_format(stored),
         metadata_partitions=frozenset(_names(stored.get("hoodie.table.metadata.partitions"))),
         schema_json=stored.get("hoodie.table.create.schema", ""),
@@ -324,13 +353,16 @@ def _merge_problems(table: TableProperties) -> dict[str, str]:
     needs_code = "mdt cannot run the code that merges the rows of this table; read it with Hudi"
     if table.merge_mode == CUSTOM:
         problems[_custom_merge_property(table.stored)] = needs_code
-    if table.stored.get(_LEGACY_PAYLOAD, "") not in _PLAIN_PAYLOADS | {""}:
+    if table.stored.get(_LEGACY_PAYLOAD, "") not in _DESCRIBED_PAYLOADS | {""}:
         problems[_LEGACY_PAYLOAD] = needs_code
-    if table.partial_update not in ("", "NONE"):
-        problems[_PARTIAL_UPDATE] = "mdt replaces whole rows; read the table with Hudi"
+    if table.partial_update not in ("", "NONE", IGNORE_DEFAULTS, FILL_UNAVAILABLE):
+        problems[_PARTIAL_UPDATE] = "read the table with Hudi"
     for key in sorted(table.stored):
-        if key.startswith(_MERGE_PROPERTY):
+        if key.startswith(_MERGE_PROPERTY) and key not in _MERGE_PROPERTIES:
             problems[key] = needs_code
+    if bool(table.delete_mark[0]) != bool(table.delete_mark[1]):
+        key = _DELETE_FIELD if table.delete_mark[0] else _DELETE_MARKER
+        problems[key] = f"it needs {_DELETE_FIELD} and {_DELETE_MARKER}"
     if not table.meta_fields:
         problems |= dict(_key_problems(table))
     return problems

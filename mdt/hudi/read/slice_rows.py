@@ -1,0 +1,180 @@
+"""The live rows of a file slice of any Hudi writer: its base file, merged with its log files.
+
+Rows are merged by record key (:mod:`mdt.hudi.log_merge`). Besides the deletes of delete blocks,
+three kinds of rows in log files are deletes: those with a true ``_hoodie_is_deleted``, those with
+the value that a property names as the mark of deletes, and those that ``_hoodie_operation`` calls
+deletes or rows before an update.
+
+A row is made of several rows (:mod:`mdt.hudi.partial_merge`) if a block has only the columns that
+change, or if a property says that some values do not replace older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.hudi.log_file import DELETE
+from mdt.hudi.log_merge import Events, live_rows
+from mdt.hudi.partial_merge import Stacks, stack_rows
+from mdt.hudi.read.block_rows import data_rows, is_partial
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.loading import TableState
+from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
+from mdt.hudi.read.merge_rules import OPERATION, MergeRules
+from mdt.hudi.read.objects import TableObjects
+from mdt.hudi.read.parquet_rows import open_file
+from mdt.hudi.read.table_properties import FILL_UNAVAILABLE, IGNORE_DEFAULTS
+from mdt.hudi.read.table_schema import TableSchema, to_table_columns
+
+
+def slice_rows(
+    objects: TableObjects,
+    state: TableState,
+    file_slice: FileSlice,
+    schema: TableSchema,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the live rows of a file slice, in any order.
+
+    Args:
+        state: The state that ``file_slice`` is a part of.
+        columns: Names of columns of ``schema``. None for all.
+
+    Raises Corrupt, Missing, Unsupported, and Invalid for an unknown column.
+    """
+    names = schema.columns.names if columns is None else list(columns)
+    unknown = [name for name in names if name not in schema.columns.names]
+    if unknown:
+        raise Invalid(f"the table has no column {unknown[0][:200]!r}")
+    blocks = slice_blocks(objects, state, file_slice)
+    if blocks:
+        rules = MergeRules.of(state.table, schema)
+        merge = _Merge(rules, [*names, *sorted(rules.columns.difference(names))])
+        base_rows = _base_rows(objects, file_slice, schema, merge.names)
+        rows = merge.rows(base_rows, blocks, _base_path(file_slice))
+    else:
+        rows = _base_rows(objects, file_slice, schema, names)
+    return _with_fields(rows.select(names), schema, file_slice)
+
+
+def slice_blocks(objects: TableObjects, state: TableState, file_slice: FileSlice) -> list[LogBlock]:
+    """Return the data and delete blocks of a slice that count, in the order of merging.
+
+    Raises Corrupt, Missing and Unsupported.
+    """
+    blocks: list[LogBlock] = []
+    for file in file_slice.logs:
+        blocks += load_blocks(objects, file_slice.path(file), file.size)
+    return live_blocks(blocks, state.timeline.is_completed, state.at)
+
+
+def _base_rows(
+    objects: TableObjects, file_slice: FileSlice, schema: TableSchema, names: Sequence[str]
+) -> pa.Table:
+    """Return columns of the base file as columns of the table. No rows without a base file."""
+    if file_slice.base is None:
+        return pa.schema([schema.columns.field(name) for name in names]).empty_table()
+    path = _base_path(file_slice)
+    with open_file(objects, path, file_slice.base.size) as file:
+        return to_table_columns(file.read(names), schema, names, path=path)
+
+
+def _base_path(file_slice: FileSlice) -> str:
+    return file_slice.path(file_slice.base) if file_slice.base else file_slice.partition
+
+
+def _with_fields(rows: pa.Table, schema: TableSchema, file_slice: FileSlice) -> pa.Table:
+    """Return ``rows`` with the fields of ``schema``. Raises Corrupt for nulls where none may be."""
+    fields = [schema.columns.field(name) for name in rows.column_names]
+    for field in fields:
+        if not field.nullable and rows[field.name].null_count:
+            raise Corrupt(
+                f"the required column {field.name!r} is null in file group {file_slice.file_id}",
+                path=file_slice.partition,
+            )
+    return pa.table(rows.columns, schema=pa.schema(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The events of a block.
+
+    Attributes:
+        rows: Its rows. None for a delete block.
+        missing: Columns that its rows do not have, because they are a partial update.
+    """
+
+    events: Events
+    rows: pa.Table | None
+    missing: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """Merges the columns ``names`` of a base file and blocks."""
+
+    rules: MergeRules
+    names: Sequence[str]
+
+    def rows(self, base_rows: pa.Table, blocks: Sequence[LogBlock], base_path: str) -> pa.Table:
+        """Return the live rows of a base file and at least one block, in the order of merging."""
+        base = self.rules.base_events(base_rows, base_path)
+        parts = [self._part(block) for block in blocks]
+        log = joined_events([part.events for part in parts])
+        rows = pa.concat_tables([base_rows, *(p.rows for p in parts if p.rows is not None)])
+        of_parts = [np.full(len(part.events), part.rows is not None) for part in parts]
+        is_row = np.concatenate([np.ones(len(base_rows), np.bool_), *of_parts])
+        if not self._is_partial(parts):
+            live = np.concatenate(live_rows(base, log))
+            return rows.filter(pa.array(live[is_row]))
+        stacks = stack_rows(base, log)
+        number = np.cumsum(is_row) - 1
+        stacks = Stacks(number[stacks.rows], stacks.starts)
+        columns = {}
+        for name in self.names:
+            has_value = self.rules.has_value(rows[name], name)
+            begin = len(base_rows)
+            for part in parts:
+                end = begin + (len(part.events) if part.rows is not None else 0)
+                has_value[begin:end] &= name not in part.missing
+                begin = end
+            picked = stacks.pick(has_value[stacks.rows])
+            columns[name] = rows[name].take(pa.array(picked))
+        return pa.table(columns)
+
+    def _part(self, block: LogBlock) -> _Part:
+        if block.block.kind == DELETE:
+            return _Part(self.rules.delete_events(block), None)
+        data = data_rows(block, [*self.names, OPERATION])
+        operations = data[OPERATION] if OPERATION in data.column_names else None
+        partial = is_partial(block)
+        rows = to_table_columns(
+            data, self.rules.schema, self.names, path=block.path, partial=partial
+        )
+        events = self.rules.log_events(rows, operations, block.path)
+        missing = frozenset(self.names).difference(data.column_names)
+        return _Part(events, rows, missing if partial else frozenset())
+
+    def _is_partial(self, parts: Sequence[_Part]) -> bool:
+        mode = self.rules.table.partial_update
+        return mode in (IGNORE_DEFAULTS, FILL_UNAVAILABLE) or any(part.missing for part in parts)
+
+
+def joined_events(parts: Sequence[Events]) -> Events:
+    """Return the events of at least one block, in order.
+
+    Raises Unsupported for 2 GiB of keys or more.
+    """
+    try:
+        keys = pa.concat_arrays([part.keys for part in parts])
+        ordering = []
+        for columns in zip(*(part.ordering for part in parts), strict=True):
+            ordering.append(pa.concat_arrays(columns))
+    except pa.ArrowInvalid as error:
+        raise Unsupported(f"the keys of a file slice are too large: {error}") from error
+    return Events(keys, ordering, np.concatenate([part.is_delete for part in parts]))
