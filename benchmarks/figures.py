@@ -17,7 +17,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import geometric_mean
@@ -36,16 +36,19 @@ class Table:
     """A table of a question: a row per value of ``rows``, a column per value of ``columns``.
 
     A cell shows the fields ``cells`` of a line, joined by " / ". Without ``columns``, each of these
-    fields is a column. ``variant``: the only value of that field to show. ``has_mean``: a last row
-    with geometric means.
+    fields is a column. ``only``: a field and the values of it to show. ``unit``: what cells are
+    multiplied by, such as 1,000 for seconds as milliseconds. ``has_mean``: a last row with
+    geometric means. ``names``: headings of fields, by default the names of the fields.
     """
 
     rows: tuple[str, ...]
     cells: tuple[str, ...]
     columns: str | None = None
     caption: str = ""
-    variant: str | None = None
+    only: tuple[str, tuple[str, ...]] | None = None
+    unit: float = 1
     has_mean: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,12 @@ RATIOS = Table(
     ("query",),
     ("times", "cpu_times"),
     caption="Times plain Parquet's seconds, and times its CPU seconds",
-    variant="mdt",
+    only=("variant", ("mdt",)),
     has_mean=True,
 )
 PEERS = "--peers duckdb,deltalake,lance"
+PACKAGES = ("pyarrow", "numpy", "pyspark", "duckdb", "deltalake", "pylance", "pyiceberg")
+"""Packages whose versions are kept with results."""
 
 QUESTIONS = (
     Question(
@@ -78,11 +83,26 @@ QUESTIONS = (
         "Loads, upserts, scans and look-ups",
         f"-m benchmarks upsert lookup scan --flat --rows 5000000 {PEERS}",
         (
-            Table(("workload",), TIMES, "peer", caption="Seconds / CPU seconds, medians"),
+            Table(
+                ("workload",),
+                TIMES,
+                "peer",
+                caption="Seconds / CPU seconds, medians",
+                only=("bench", ("upsert", "scan")),
+            ),
+            Table(
+                ("workload",),
+                TIMES,
+                "peer",
+                caption="Look-ups by key: milliseconds / CPU milliseconds, medians",
+                only=("bench", ("lookup",)),
+                unit=1_000,
+            ),
             Table(("workload",), ("bytes",), "peer", caption="MB of the table afterwards"),
         ),
-        "5 M rows of nine columns in 64 files, merge-on-read, with an ordering field. An upsert brings 50,000 rows, into all"
-        " files (W2) or into the newest 2 % (W3).",
+        "5 M rows of nine columns in 64 files, merge-on-read, with an ordering field. An upsert brings 50,000 rows, spread"
+        ' over all files (W2) or among the newest 2 % (W3). Look-ups use `t.get`, and "by a filter" `t.scan("id = …")`,'
+        " with other keys each time.",
         "Half of a load's CPU encodes Parquet; the rest is statistics, key maps and checksums. An upsert into all files"
         " writes 64 log files of 2 ms each.",
     ),
@@ -91,8 +111,9 @@ QUESTIONS = (
         "Rows by key beside nested columns",
         "-m benchmarks nested --rows 400000 --repeat 15",
         (Table(("what",), ("cpu_ms",), "kind", caption="CPU milliseconds, medians"),),
-        "Five flat columns, and the same with a struct, a list or a map more.",
-        "The keys and values of a map are two columns, of whose pages 1,024 rows are decoded for one.",
+        "A table of five flat columns, and three tables that have a struct, a list or a map more. Queries return all"
+        ' columns: rows by key ("get"), of one rider by a bitmap, and with a rare word by a text index.',
+        "A row of a map costs most: its keys and values are two columns, and 1,024 rows of each are decoded for one row.",
     ),
     Question(
         "index",
@@ -113,10 +134,13 @@ QUESTIONS = (
                 ("operation",),
                 ("bytes",),
                 "rows",
-                caption="MB by which the table's folder grows",
+                caption="MB by which the table's folder grows, for 1, 1,000 and 50,000 changed rows",
             ),
         ),
-        "A merge-on-read table of 1 M rows, with services off. The changed rows are spread over all keys.",
+        "A merge-on-read table of 1 M rows in two files of 115 MB, with nested columns and an ordering field, and with"
+        " services off. The changed rows are spread over all keys. Empty cells were not measured.",
+        "The bytes follow the changed rows. The last two operations rewrite whole base files, because Hudi's readers would"
+        " answer wrongly from log files ([costs](writing/costs.md#what-a-write-costs)).",
     ),
     Question(
         "planning",
@@ -131,14 +155,20 @@ QUESTIONS = (
         "Changes",
         f"-m benchmarks changes --rows 2000000 {PEERS}",
         (Table(("what",), ("seconds", "cpu"), "peer", caption="Seconds / CPU seconds, medians"),),
-        "A commit that changes 1 % of the rows, read back from a table that was just opened.",
+        "A commit that changes 1 % of 2 M rows, read back from a table that was just opened. Changes contain the rows before"
+        ' an update, unless they are "after only". Of the peers, deltalake has a change data feed.',
+        "mdt reads the rows before an update from their old files, in pages of up to 512 rows, so updates spread over all keys"
+        " read nearly every page. deltalake writes these rows a second time during the update.",
     ),
     Question(
         "conditions",
         "Deletes, updates and merges by a condition",
         f"-m benchmarks conditions --rows 2000000 --repeat 4 {PEERS}",
         (Table(("what",), ("seconds", "cpu"), "peer", caption="Seconds / CPU seconds, medians"),),
-        "One commit each. Indexes find the rows; no key is looked up.",
+        'One commit for each operation on 2 M rows; medians of four. The rows of "everywhere" are chosen by a column without'
+        " order. A merge brings 20,000 rows, nine in ten of which exist. Empty cells were not measured.",
+        "deltalake writes the files with changed rows anew, and lance only the positions of deleted rows. mdt also writes the"
+        " keys of deleted rows for Hudi's readers, and statistics and a key map of new rows.",
     ),
     Question(
         "life",
@@ -182,26 +212,42 @@ QUESTIONS = (
         (
             Table(
                 ("workload",),
-                ("advised", "of", "saved_unseen", "saved_by_every_index", "mb_of_advised"),
-                caption="Indexes advised, of those possible; shares of bytes that queries do not read",
+                ("advised", "of", "mb_of_advised", "saved_unseen", "saved_by_every_index"),
+                caption="Shares of bytes of data files that the other half of the queries does not read",
+                names={
+                    "advised": "advised indexes",
+                    "of": "possible indexes",
+                    "mb_of_advised": "MB of advised indexes",
+                    "saved_unseen": "share, advised indexes",
+                    "saved_by_every_index": "share, all indexes",
+                },
             ),
         ),
-        "Half of the queries are counted and choose the indexes. The other half shows how many bytes of data files are not"
-        " read.",
+        "Half of the queries of the Star Schema Benchmark and of three random workloads are counted, and `t.advise()` chooses"
+        " indexes for them.",
+        "The other queries of the Star Schema Benchmark filter three columns that no counted query filters.",
     ),
     Question(
         "keys",
         "Key indexes",
         "-m benchmarks keys --rows 5000000",
         (
-            Table(
-                ("index", "groups", "asked"),
-                ("cpu_milliseconds", "bytes_per_key"),
-                "order",
-                caption="CPU milliseconds of a look-up of existing keys / bytes per key",
+            *(
+                Table(
+                    ("index",),
+                    ("asked", "cpu_milliseconds", "bytes_per_key"),
+                    "groups",
+                    caption=f"{order.capitalize()} keys, by number of file groups: keys looked up / CPU"
+                    " milliseconds / bytes per key",
+                    only=("order", (order,)),
+                )
+                for order in ("ordered", "random")
             ),
         ),
-        "Key indexes of up to 5 M keys in up to 10,000 file groups, in memory.",
+        "Key indexes of 50,000 to 5 M keys in memory, without data files. All keys that are looked up exist. In random order,"
+        " Bloom filters get fewer keys, because each key is tested by the filters of all file groups.",
+        "With keys in order, ranges leave one file group for a key. In random order they exclude nothing, and the time of Bloom"
+        " filters grows with the number of file groups.",
     ),
     Question(
         "latency",
@@ -285,8 +331,7 @@ def measure(question: Question, environments: Path) -> None:
 
 def environment_facts() -> dict[str, Any]:
     """Return date, machine and versions of what is measured."""
-    names = ("pyarrow", "numpy", "pyspark", "duckdb", "deltalake", "pylance", "pyiceberg")
-    versions = {name: _version(name) for name in names}
+    versions = {name: _version(name) for name in PACKAGES}
     return {
         "date": time.strftime("%Y-%m-%d"),
         "processors": os.cpu_count(),
@@ -330,14 +375,25 @@ def section(question: Question) -> list[str]:
         return []
     first, *lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     command = first.pop("command")
-    where = ", ".join(f"{name} {value}" for name, value in first.items())
     texts = [f"## {question.title}", "", *wrap(question.text), ""]
     texts += ["```text", command, "```", ""]
     for table in question.tables:
         texts += [f"{table.caption}:", "", *render_table(table, lines), ""]
     if question.bounds:
         texts += [*wrap(question.bounds), ""]
-    return [*texts, *wrap(f"Measured with: {where}.")]
+    return [*texts, *wrap(measured_with(first))]
+
+
+def measured_with(facts: Mapping[str, Any]) -> str:
+    """Return sentences on date, machine and versions.
+
+    >>> measured_with({"date": "2026-11-27", "processors": 2, "machine": "x86_64", "numpy": "2.4"})
+    'Measured on 2026-11-27 with 2 processors (x86_64), numpy 2.4.'
+    """
+    versions = [f"{name} {facts[name]}" for name in ("python", *PACKAGES) if name in facts]
+    machine = f"{facts.get('processors')} processors ({facts.get('machine')})"
+    text = f"Measured on {facts['date']} with {', '.join([machine, *versions])}."
+    return f"{text} {facts['load'].capitalize()}." if "load" in facts else text
 
 
 def wrap(text: str) -> list[str]:
@@ -351,37 +407,45 @@ def render_table(table: Table, lines: Iterable[Line]) -> list[str]:
     if not chosen:
         raise ValueError(f"no line has a field of {table.cells}")
     if table.columns is None:
-        names = [*table.rows, *table.cells]
-        body = [[cell(line, name) for name in names] for line in chosen]
+        fields = [*table.rows, *table.cells]
+        body = [[cell(line, name, table.unit) for name in fields] for line in chosen]
         if table.has_mean:
             means = [geometric_mean([line[name] for line in chosen]) for name in table.cells]
             body.append(["geometric mean", *map(value_text, means)])
-        return grid([name.replace("_", " ") for name in names], body)
+        return grid([heading(table, name) for name in fields], body)
     columns = list(dict.fromkeys(line[table.columns] for line in chosen))
     by_row: dict[tuple[str, ...], dict[Any, str]] = {}
     for line in chosen:
         key = tuple(cell(line, name) for name in table.rows)
         by_row.setdefault(key, {})[line[table.columns]] = " / ".join(
-            cell(line, name) for name in table.cells
+            cell(line, name, table.unit) for name in table.cells
         )
     body = [[*key, *(row.get(name, "") for name in columns)] for key, row in by_row.items()]
-    return grid([*table.rows, *map(value_text, columns)], body)
+    head = [*(heading(table, name) for name in table.rows), *map(value_text, columns)]
+    return grid(head, body)
+
+
+def heading(table: Table, name: str) -> str:
+    """Return the heading of a field."""
+    return table.names.get(name, name.replace("_", " "))
 
 
 def belongs(table: Table, line: Line) -> bool:
     """Return True if a line has cells of the table, its column and its variant."""
     if table.columns is not None and table.columns not in line:
         return False
-    if table.variant is not None and line.get("variant") != table.variant:
+    if table.only is not None and line.get(table.only[0]) not in table.only[1]:
         return False
     return any(line.get(name) is not None for name in table.cells)
 
 
-def cell(line: Line, name: str) -> str:
-    """Return a field of a line as text, bytes as megabytes."""
+def cell(line: Line, name: str, unit: float = 1) -> str:
+    """Return a field of a line as text, bytes as megabytes and other fractions times ``unit``."""
     value = line.get(name)
     if name == "bytes" and value is not None:
         value = value / 1e6
+    elif isinstance(value, float):
+        value *= unit
     return value_text(value)
 
 

@@ -22,7 +22,7 @@ def test_results_have_the_command_of_their_question():
 
 def test_a_section_has_a_row_for_each_value_and_a_column_for_each_peer(tmp_path, monkeypatch):
     lines = [
-        {"command": "python -m x", "date": "2026-11-01"},
+        {"command": "python -m x", "date": "2026-11-01", "load": "other work ran beside it"},
         {
             "workload": "load",
             "peer": "mdt",
@@ -39,10 +39,12 @@ def test_a_section_has_a_row_for_each_value_and_a_column_for_each_peer(tmp_path,
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
     tables = (
         Table(("workload",), ("seconds", "bytes"), "peer", caption="Seconds"),
-        Table(("query",), ("times",), caption="Ratios", variant="mdt", has_mean=True),
+        Table(("query",), ("times",), only=("variant", ("mdt",)), has_mean=True),
+        Table(("workload",), ("seconds",), unit=1000, names={"seconds": "ms"}),
     )
     text = "\n".join(section(Question("x", "Title", "-m x", tables, "Text.", "Bound.")))
     assert "| workload | mdt | lance |\n| --- | --- | --- |\n| load | 1.25 / 5 | 0.5 /  |" in text
     assert "| Q1 | 0.5 |\n| Q2 | 2 |\n| geometric mean | 1 |\n" in text
-    assert text.endswith("Measured with: date 2026-11-01.")
+    assert "| workload | ms |\n| --- | --- |\n| load | 1,250 |\n| load | 500 |" in text
+    assert text.endswith("Other work ran beside it.")
     assert section(Question("y", "Not measured", "-m y", tables, "Text.")) == []
