@@ -34,8 +34,8 @@ final class Caches {
             return;
         }
         try { // Roots with schemes are compared and no file is opened, because Hadoop may not know the store.
-            FileSystem any = FileSystem.getLocal(session.sparkContext().hadoopConfiguration());
-            of(session).recacheByPath((org.apache.spark.sql.classic.SparkSession) session, new Path(root), any);
+            FileSystem localFiles = FileSystem.getLocal(session.sparkContext().hadoopConfiguration());
+            of(session).recacheByPath((org.apache.spark.sql.classic.SparkSession) session, new Path(root), localFiles);
         } catch (IOException failure) {
             throw new UncheckedIOException(failure);
         }

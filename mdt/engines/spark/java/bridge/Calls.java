@@ -43,11 +43,11 @@ final class Calls {
     /** Returns an idle connection, or null to let Py4J create one. */
     private static ClientServerConnection taken() {
         synchronized (idle) {
-            ClientServerConnection found = (ClientServerConnection) idle.poll();
-            while (found != null && !works(found)) {
-                found = (ClientServerConnection) idle.poll();
+            ClientServerConnection connection = (ClientServerConnection) idle.poll();
+            while (connection != null && !works(connection)) {
+                connection = (ClientServerConnection) idle.poll();
             }
-            return found;
+            return connection;
         }
     }
 

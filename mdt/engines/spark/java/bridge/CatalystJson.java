@@ -42,40 +42,40 @@ final class CatalystJson {
 
     /** Returns expressions as a value for JSON. */
     static List list(List expressions) {
-        List all = new ArrayList();
+        List nodes = new ArrayList();
         for (int i = 0; i < expressions.size(); i++) {
-            all.add(map((Expression) expressions.get(i)));
+            nodes.add(map((Expression) expressions.get(i)));
         }
-        return all;
+        return nodes;
     }
 
-    private static Map map(Expression e) {
+    private static Map map(Expression expression) {
         Map node = new LinkedHashMap();
-        node.put("op", e.getClass().getSimpleName());
-        node.put("type", e.resolved() ? e.dataType().simpleString() : "");
-        if (e instanceof AttributeReference) {
-            AttributeReference column = (AttributeReference) e;
+        node.put("op", expression.getClass().getSimpleName());
+        node.put("type", expression.resolved() ? expression.dataType().simpleString() : "");
+        if (expression instanceof AttributeReference) {
+            AttributeReference column = (AttributeReference) expression;
             node.put("name", column.name());
             // Hidden columns such as _metadata.file_name are not columns of the table, whatever their names.
             node.put("metadata", Boolean.valueOf(column.metadata().json().indexOf("_metadata_col\"") >= 0));
             return node;
         }
-        if (e instanceof Literal) {
-            node.put("value", value(((Literal) e).value()));
+        if (expression instanceof Literal) {
+            node.put("value", value(((Literal) expression).value()));
             return node;
         }
-        if (e instanceof InSet) {
+        if (expression instanceof InSet) {
             List values = new ArrayList();
-            for (Iterator i = CollectionConverters.asJava((scala.collection.Set) ((InSet) e).hset()).iterator(); i.hasNext(); ) {
+            for (Iterator i = CollectionConverters.asJava((scala.collection.Set) ((InSet) expression).hset()).iterator(); i.hasNext(); ) {
                 values.add(value(i.next()));
             }
             node.put("values", values);
-        } else if (e instanceof GetStructField) {
-            node.put("name", ((GetStructField) e).extractFieldName());
-        } else if (e instanceof Like) {
-            node.put("escape", String.valueOf(((Like) e).escapeChar()));
+        } else if (expression instanceof GetStructField) {
+            node.put("name", ((GetStructField) expression).extractFieldName());
+        } else if (expression instanceof Like) {
+            node.put("escape", String.valueOf(((Like) expression).escapeChar()));
         }
-        node.put("children", list(e instanceof And || e instanceof Or ? flat(e) : Scala.list(e.children())));
+        node.put("children", list(expression instanceof And || expression instanceof Or ? flat(expression) : Scala.list(expression.children())));
         return node;
     }
 
@@ -85,12 +85,12 @@ final class CatalystJson {
         ArrayDeque open = new ArrayDeque();
         open.push(top);
         while (!open.isEmpty()) {
-            Expression e = (Expression) open.pop();
-            if (e.getClass() == top.getClass()) {
-                open.push(e.children().apply(1));
-                open.push(e.children().apply(0));
+            Expression expression = (Expression) open.pop();
+            if (expression.getClass() == top.getClass()) {
+                open.push(expression.children().apply(1));
+                open.push(expression.children().apply(0));
             } else {
-                operands.add(e);
+                operands.add(expression);
             }
         }
         return operands;
@@ -100,18 +100,19 @@ final class CatalystJson {
      * Returns null, a boolean, an integer, other numbers as text, bytes or UTF-8 as hex, or an empty map for other
      * values.
      */
-    private static Object value(Object v) {
-        if (v == null || v instanceof Boolean || v instanceof Integer || v instanceof Long || v instanceof Short || v instanceof Byte) {
-            return v;
+    private static Object value(Object value) {
+        if (value == null || value instanceof Boolean || value instanceof Integer || value instanceof Long
+                || value instanceof Short || value instanceof Byte) {
+            return value;
         }
-        if (v instanceof Double || v instanceof Float) {
-            return v.toString();
+        if (value instanceof Double || value instanceof Float) {
+            return value.toString();
         }
-        if (v instanceof Decimal) {
-            return ((Decimal) v).toJavaBigDecimal().toPlainString();
+        if (value instanceof Decimal) {
+            return ((Decimal) value).toJavaBigDecimal().toPlainString();
         }
-        if (v instanceof UTF8String || v instanceof byte[]) {
-            return HexFormat.of().formatHex(v instanceof byte[] ? (byte[]) v : ((UTF8String) v).getBytes());
+        if (value instanceof UTF8String || value instanceof byte[]) {
+            return HexFormat.of().formatHex(value instanceof byte[] ? (byte[]) value : ((UTF8String) value).getBytes());
         }
         return new LinkedHashMap();
     }

@@ -58,27 +58,27 @@ public class Factory {
 
     /** Returns the settings of a session whose names begin with a prefix, as JSON. */
     public String settings(SparkSession session, String prefix) {
-        Map found = new HashMap(Scala.map(session.conf().getAll()));
-        for (Iterator i = found.keySet().iterator(); i.hasNext(); ) {
+        Map settings = new HashMap(Scala.map(session.conf().getAll()));
+        for (Iterator i = settings.keySet().iterator(); i.hasNext(); ) {
             if (!((String) i.next()).startsWith(prefix)) {
                 i.remove();
             }
         }
-        return Json.text(found);
+        return Json.text(settings);
     }
 
     /**
      * Returns the frame of a relation. number: of its planner in Python; columns: schema as JSON; forms: older versions
-     * of the columns (Forms.java); does: names of MdtFileIndex, separated by commas; footerBytes, vectorBytes: cache
+     * of the columns (Forms.java); featureNames: names of MdtFileIndex, separated by commas; footerBytes, vectorBytes: cache
      * sizes of an executor for footers and deletion vectors.
      */
-    public Dataset relation(Function planner, long number, SparkSession session, String columns, String forms, String root, String does,
+    public Dataset relation(Function planner, long number, SparkSession session, String columns, String forms, String root, String featureNames,
             long footerBytes, long vectorBytes) {
         shipment.to(session.sparkContext());
         install(session);
-        Set all = new HashSet(Arrays.asList(does.split(",")));
+        Set features = new HashSet(Arrays.asList(featureNames.split(",")));
         FileSource source = new FileSource(
-                planner, number, session.sparkContext(), root, all, footerBytes, vectorBytes, new FileLists());
+                planner, number, session.sparkContext(), root, features, footerBytes, vectorBytes, new FileLists());
         return frame(session, source, ((StructType) DataType.fromJson(columns)).asNullable(), new Forms(forms));
     }
 
@@ -87,9 +87,9 @@ public class Factory {
      */
     public Dataset again(SparkSession session, LogicalPlan plan) {
         install(session);
-        HadoopFsRelation known = (HadoopFsRelation) ((LogicalRelation) plan).relation();
-        FileSource source = ((MdtFileIndex) known.location()).source.again();
-        return frame(session, source, known.dataSchema(), ((MdtParquet) known.fileFormat()).forms);
+        HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) plan).relation();
+        FileSource source = ((MdtFileIndex) relation.location()).source.again();
+        return frame(session, source, relation.dataSchema(), ((MdtParquet) relation.fileFormat()).forms);
     }
 
     private static Dataset frame(SparkSession session, FileSource source, StructType schema, Forms forms) {
@@ -151,8 +151,8 @@ public class Factory {
 
     /** Adds our rules to the session's optimizer and our strategy to its planner, unless they are there. */
     private synchronized void install(SparkSession session) {
-        ExperimentalMethods own = session.experimental();
-        List rules = new ArrayList(Scala.list(own.extraOptimizations()));
+        ExperimentalMethods experimental = session.experimental();
+        List rules = new ArrayList(Scala.list(experimental.extraOptimizations()));
         for (int i = 0; i < rules.size(); i++) {
             if (rules.get(i) instanceof PinRule) {
                 return;
@@ -163,9 +163,9 @@ public class Factory {
         rules.add(new TotalsRule());
         rules.add(new TopPruning());
         rules.add(new JoinPruning(session));
-        own.extraOptimizations_$eq(Scala.seq(rules)); // assignment of a Scala variable in Java
-        List strategies = new ArrayList(Scala.list(own.extraStrategies()));
+        experimental.extraOptimizations_$eq(Scala.seq(rules)); // assignment of a Scala variable in Java
+        List strategies = new ArrayList(Scala.list(experimental.extraStrategies()));
         strategies.add(new TableScans());
-        own.extraStrategies_$eq(Scala.seq(strategies));
+        experimental.extraStrategies_$eq(Scala.seq(strategies));
     }
 }

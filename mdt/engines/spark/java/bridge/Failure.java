@@ -13,10 +13,10 @@ final class Failure extends Error {
     }
 
     private static String text(String kind, String message, String hint) {
-        Map told = new HashMap();
-        told.put("kind", kind);
-        told.put("message", message);
-        told.put("hint", hint);
-        return Json.text(told);
+        Map fields = new HashMap();
+        fields.put("kind", kind);
+        fields.put("message", message);
+        fields.put("hint", hint);
+        return Json.text(fields);
     }
 }

@@ -95,8 +95,8 @@ final class Internals {
     }
 
     /** Sets the storage type of a column in a reader that has not started. */
-    static void setDescriptor(ParquetColumn column, ColumnDescriptor told) {
-        set(ParquetColumn.class, "descriptor", column, Option.apply(told));
+    static void setDescriptor(ParquetColumn column, ColumnDescriptor descriptor) {
+        set(ParquetColumn.class, "descriptor", column, Option.apply(descriptor));
     }
 
     /**
@@ -111,9 +111,9 @@ final class Internals {
     }
 
     private static Method rowRanges() throws ReflectiveOperationException {
-        Method found = ParquetFileReader.class.getDeclaredMethod("getRowRanges", new Class[] {int.class});
-        found.setAccessible(true);
-        return found;
+        Method method = ParquetFileReader.class.getDeclaredMethod("getRowRanges", new Class[] {int.class});
+        method.setAccessible(true);
+        return method;
     }
 
     /** Returns a list of an analyzer's rules, such as "postHocResolutionRules". */
@@ -134,8 +134,8 @@ final class Internals {
      */
     static Expression dynamicPruning(Expression key, LogicalPlan plan, Seq keys, int number) {
         try {
-            Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
-            Object[] arguments = new Object[made.getParameterCount()];
+            Constructor constructor = DynamicPruningSubquery.class.getConstructors()[0];
+            Object[] arguments = new Object[constructor.getParameterCount()];
             Arrays.fill(arguments, Option.empty());
             arguments[0] = key;
             arguments[1] = plan;
@@ -143,25 +143,25 @@ final class Internals {
             arguments[3] = Scala.seq(new Object[] {Integer.valueOf(number)});
             arguments[4] = Boolean.TRUE;
             arguments[5] = NamedExpression$.MODULE$.newExprId();
-            return (Expression) made.newInstance(arguments);
-        } catch (ReflectiveOperationException moved) {
-            throw other(DynamicPruningSubquery.class, moved);
+            return (Expression) constructor.newInstance(arguments);
+        } catch (ReflectiveOperationException failure) {
+            throw other(DynamicPruningSubquery.class, failure);
         }
     }
 
     /** Returns INSERT INTO or INSERT OVERWRITE of a query into a table. There are more arguments since Spark 4.1. */
     static LogicalPlan insert(LogicalPlan table, LogicalPlan query, boolean overwrite, boolean byName) {
         try {
-            Constructor made = InsertIntoStatement.class.getConstructors()[0];
-            Object[] known = {table, Scala.none(), Scala.seq(new Object[0]), query, Boolean.valueOf(overwrite), Boolean.FALSE,
+            Constructor constructor = InsertIntoStatement.class.getConstructors()[0];
+            Object[] leading = {table, Scala.none(), Scala.seq(new Object[0]), query, Boolean.valueOf(overwrite), Boolean.FALSE,
                 Boolean.valueOf(byName)};
-            Object[] arguments = Arrays.copyOf(known, made.getParameterCount());
-            for (int i = known.length; i < arguments.length; i++) {
-                arguments[i] = made.getParameterTypes()[i] == boolean.class ? (Object) Boolean.FALSE : Option.empty();
+            Object[] arguments = Arrays.copyOf(leading, constructor.getParameterCount());
+            for (int i = leading.length; i < arguments.length; i++) {
+                arguments[i] = constructor.getParameterTypes()[i] == boolean.class ? (Object) Boolean.FALSE : Option.empty();
             }
-            return (LogicalPlan) made.newInstance(arguments);
-        } catch (ReflectiveOperationException moved) {
-            throw other(InsertIntoStatement.class, moved);
+            return (LogicalPlan) constructor.newInstance(arguments);
+        } catch (ReflectiveOperationException failure) {
+            throw other(InsertIntoStatement.class, failure);
         }
     }
 
@@ -173,37 +173,37 @@ final class Internals {
         return ((Gateway) get(PythonProxyHandler.class, "gateway", Proxy.getInvocationHandler(function))).getCallbackClient();
     }
 
-    private static Object get(Class of, String name, Object object) {
+    private static Object get(Class owner, String name, Object object) {
         try {
-            return field(of, name).get(object);
+            return field(owner, name).get(object);
         } catch (IllegalAccessException closed) {
-            throw other(of, closed);
+            throw other(owner, closed);
         }
     }
 
-    private static void set(Class of, String name, Object object, Object value) {
+    private static void set(Class owner, String name, Object object, Object value) {
         try {
-            field(of, name).set(object, value);
+            field(owner, name).set(object, value);
         } catch (IllegalAccessException closed) {
-            throw other(of, closed);
+            throw other(owner, closed);
         }
     }
 
     /** Returns a field of a class or of its superclasses. */
-    private static Field field(Class of, String name) {
-        for (Class each = of; each != null; each = each.getSuperclass()) {
+    private static Field field(Class owner, String name) {
+        for (Class each = owner; each != null; each = each.getSuperclass()) {
             try {
-                Field found = each.getDeclaredField(name);
-                found.setAccessible(true);
-                return found;
-            } catch (NoSuchFieldException elsewhere) {
+                Field field = each.getDeclaredField(name);
+                field.setAccessible(true);
+                return field;
+            } catch (NoSuchFieldException inherited) {
                 continue; // declared in a superclass
             }
         }
-        throw other(of, new NoSuchFieldException(name));
+        throw other(owner, new NoSuchFieldException(name));
     }
 
-    private static RuntimeException other(Class of, Exception moved) {
-        return new UnsupportedOperationException("this release of Spark has a different " + of.getName() + ": " + moved);
+    private static RuntimeException other(Class owner, Exception failure) {
+        return new UnsupportedOperationException("this release of Spark has a different " + owner.getName() + ": " + failure);
     }
 }

@@ -28,9 +28,9 @@ final class Json {
         }
     }
 
-    static JsonNode read(ByteBuffer from) {
+    static JsonNode read(ByteBuffer bytes) {
         try {
-            return MAPPER.readTree(from.array(), from.arrayOffset() + from.position(), from.remaining());
+            return MAPPER.readTree(bytes.array(), bytes.arrayOffset() + bytes.position(), bytes.remaining());
         } catch (IOException failure) {
             throw new UncheckedIOException(failure);
         }

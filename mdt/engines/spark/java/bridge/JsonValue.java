@@ -22,8 +22,8 @@ import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
-final class Told {
-    private Told() {}
+final class JsonValue {
+    private JsonValue() {}
 
     /** Returns true if values of a type can be converted. Floating-point zeros lose their sign. */
     static boolean can(DataType type) {
@@ -38,37 +38,37 @@ final class Told {
     }
 
     /** Returns a value, or null for null. */
-    static Object value(JsonNode told, DataType type) {
-        return told.isNull() ? null : value(told.asText(), type);
+    static Object value(JsonNode node, DataType type) {
+        return node.isNull() ? null : value(node.asText(), type);
     }
 
-    static Object value(String told, DataType type) {
+    static Object value(String text, DataType type) {
         if (type instanceof BooleanType) {
-            return Boolean.valueOf(told);
+            return Boolean.valueOf(text);
         }
         if (type instanceof ByteType) {
-            return Byte.valueOf(told);
+            return Byte.valueOf(text);
         }
         if (type instanceof ShortType) {
-            return Short.valueOf(told);
+            return Short.valueOf(text);
         }
         if (type instanceof IntegerType || type instanceof DateType) {
-            return Integer.valueOf(told);
+            return Integer.valueOf(text);
         }
         if (type instanceof DecimalType) {
             DecimalType decimal = (DecimalType) type;
-            return Decimal.apply(new BigDecimal(told), decimal.precision(), decimal.scale());
+            return Decimal.apply(new BigDecimal(text), decimal.precision(), decimal.scale());
         }
         if (type instanceof DoubleType) {
-            return Double.valueOf(told);
+            return Double.valueOf(text);
         }
         if (type instanceof FloatType) {
-            return Float.valueOf(told);
+            return Float.valueOf(text);
         }
         if (type instanceof BinaryType || type.equals(DataTypes.StringType)) {
-            byte[] bytes = HexFormat.of().parseHex(told);
+            byte[] bytes = HexFormat.of().parseHex(text);
             return type instanceof BinaryType ? (Object) bytes : UTF8String.fromBytes(bytes);
         }
-        return Long.valueOf(told);
+        return Long.valueOf(text);
     }
 }

@@ -28,10 +28,10 @@ final class Python {
     }
 
     /**
-     * Writes rows; returns the plan of the table afterwards. how: a SaveMode, or "into" or "overwrite" of an INSERT.
+     * Writes rows; returns the plan of the table afterwards. mode: a SaveMode, or "into" or "overwrite" of an INSERT.
      */
-    static LogicalPlan write(SparkSession session, Map options, String how, Object rows) {
-        LogicalPlan written = plan(ask("write", session, options, how, rows));
+    static LogicalPlan write(SparkSession session, Map options, String mode, Object rows) {
+        LogicalPlan written = plan(ask("write", session, options, mode, rows));
         Caches.renew(session, written);
         return written;
     }
@@ -50,20 +50,20 @@ final class Python {
         return new IllegalStateException("not refused: " + kind);
     }
 
-    /** Returns a frame, a function, or a text that begins with "=". what: the request; options: of a table, or null. */
-    static Object ask(String what, SparkSession session, Map options, String text, Object more) {
+    /** Returns a frame, a function, or a text that begins with "=". request: its name, such as "read"; options: of a table, or null. */
+    static Object ask(String request, SparkSession session, Map options, String text, Object extra) {
         if (answers == null) {
             throw new IllegalStateException("Python has exited: call mdt.spark.enable(spark) again");
         }
-        return ask(answers, what, session, options, text, more);
+        return ask(answers, request, session, options, text, extra);
     }
 
     /** Calls a function that Python returned earlier. */
-    static Object ask(Function who, String what, SparkSession session, Map options, String text, Object more) {
+    static Object ask(Function function, String request, SparkSession session, Map options, String text, Object extra) {
         // As JSON, because every access to a Java map is a call from Python. Spark's map has case-insensitive names in
         // lower case.
-        String said = options == null ? "{}" : Json.text(CollectionConverters.asJava(Pinned.given(options)));
-        Object answer = Calls.call(who, new Object[] {what, session, said, text, more});
+        String optionsJson = options == null ? "{}" : Json.text(CollectionConverters.asJava(Pinned.given(options)));
+        Object answer = Calls.call(function, new Object[] {request, session, optionsJson, text, extra});
         if (answer instanceof Throwable) {
             Platform.throwException((Throwable) answer); // an error of Spark that passed through Python
         }

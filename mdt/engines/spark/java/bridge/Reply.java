@@ -29,21 +29,21 @@ final class Reply {
     }
 
     /** Reads count int32, or returns null for a negative count. */
-    static int[] ints(ByteBuffer from, int count) {
+    static int[] ints(ByteBuffer bytes, int count) {
         if (count < 0) {
             return null;
         }
         int[] values = new int[count];
-        from.asIntBuffer().get(values);
-        from.position(from.position() + 4 * count);
+        bytes.asIntBuffer().get(values);
+        bytes.position(bytes.position() + 4 * count);
         return values;
     }
 
     /** Reads count int64. */
-    static long[] longs(ByteBuffer from, int count) {
+    static long[] longs(ByteBuffer bytes, int count) {
         long[] values = new long[count];
-        from.asLongBuffer().get(values);
-        from.position(from.position() + 8 * count);
+        bytes.asLongBuffer().get(values);
+        bytes.position(bytes.position() + 8 * count);
         return values;
     }
 }

@@ -12,15 +12,15 @@ public final class RowBlocks implements Function {
     static final int IS_TOLD = 1; // returns true if no bucket takes its rows
     private static final int FRONT_BYTES = 5; // a byte for the kind, and an integer for the length of the head
     private static final byte TOLD = 1;
-    private final int asked;
+    private final int mode;
 
-    RowBlocks(int asked) {
-        this.asked = asked;
+    RowBlocks(int mode) {
+        this.mode = mode;
     }
 
     public Object call(Object block) {
         byte[] bytes = (byte[]) block;
-        if (asked == IS_TOLD) {
+        if (mode == IS_TOLD) {
             return Boolean.valueOf(bytes[0] == TOLD);
         }
         int length = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).getInt(1);

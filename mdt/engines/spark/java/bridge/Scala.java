@@ -36,8 +36,8 @@ final class Scala {
 
     /** Returns a map with a changed or added entry. */
     static Map with(Map map, Object name, Object value) {
-        Object all = map.updated(name, value); // Janino accepts none of Scala's types for it
-        return (Map) all;
+        Object updated = map.updated(name, value); // Janino accepts none of Scala's types for it
+        return (Map) updated;
     }
 
     static Map without(Map map, Object name) {

@@ -32,8 +32,8 @@ final class Answered {
         if (!(question instanceof DynamicPruningExpression)) {
             return withValues(question);
         }
-        Object[] found = values(question);
-        if (found == null) {
+        Object[] answers = values(question);
+        if (answers == null) {
             return null;
         }
         Expression key = ((InSubqueryExec) ((DynamicPruningExpression) question).child()).child();
@@ -41,7 +41,7 @@ final class Answered {
         if (type instanceof StringType && !type.equals(DataTypes.StringType)) { // these are not compared by bytes
             return null;
         }
-        List values = new ArrayList(Arrays.asList(found));
+        List values = new ArrayList(Arrays.asList(answers));
         while (values.remove(null)) {
             continue; // null equals nothing
         }
@@ -60,15 +60,15 @@ final class Answered {
         if (!(((DynamicPruningExpression) question).child() instanceof InSubqueryExec)) {
             return null;
         }
-        InSubqueryExec asked = (InSubqueryExec) ((DynamicPruningExpression) question).child();
-        return asked.values().isEmpty() ? null : (Object[]) asked.values().get();
+        InSubqueryExec subquery = (InSubqueryExec) ((DynamicPruningExpression) question).child();
+        return subquery.values().isEmpty() ? null : (Object[]) subquery.values().get();
     }
 
     private static long bytes(List values) {
         long total = 0;
         for (int i = 0; i < values.size(); i++) {
-            Object one = values.get(i);
-            total += one instanceof UTF8String ? ((UTF8String) one).numBytes() : one instanceof byte[] ? ((byte[]) one).length : 0;
+            Object value = values.get(i);
+            total += value instanceof UTF8String ? ((UTF8String) value).numBytes() : value instanceof byte[] ? ((byte[]) value).length : 0;
         }
         return total;
     }

@@ -40,17 +40,17 @@ final class AskedSide {
      * Returns true if a relation has enough rows to be pruned. A file with few rows is read before the answer arrives.
      */
     static boolean paysFor(LogicalPlan relation) {
-        MeasuredRelation known = relation instanceof MeasuredRelation ? (MeasuredRelation) relation : null;
-        return known == null || known.files >= 2 || known.rows >= SMALL_ROWS;
+        MeasuredRelation measured = relation instanceof MeasuredRelation ? (MeasuredRelation) relation : null;
+        return measured == null || measured.files >= 2 || measured.rows >= SMALL_ROWS;
     }
 
     /** Returns the keys of a side of a join, or null if there are no equality conditions. */
     static List keys(Join join, boolean left) {
-        Option found = ExtractEquiJoinKeys.unapply(join);
-        if (found.isEmpty()) {
+        Option equiJoin = ExtractEquiJoinKeys.unapply(join);
+        if (equiJoin.isEmpty()) {
             return null;
         }
-        Tuple8 parts = (Tuple8) found.get();
+        Tuple8 parts = (Tuple8) equiJoin.get();
         return Scala.list((scala.collection.immutable.Seq) (left ? parts._2() : parts._3()));
     }
 
@@ -112,8 +112,8 @@ final class AskedSide {
         if (number >= 0 && isAsked(join, small)) {
             return new AskedSide(small ? join.left() : join.right(), keys(join, small), number);
         }
-        AskedSide found = below(join.left(), key);
-        return found == null && inner ? below(join.right(), key) : found;
+        AskedSide side = below(join.left(), key);
+        return side == null && inner ? below(join.right(), key) : side;
     }
 
     /** Returns the index of the key pair of a join that contains a key, or -1. */

@@ -19,23 +19,23 @@ import org.apache.spark.sql.internal.SQLConf;
 
 final class Estimates {
     final boolean costs; // true if Spark's cost model is on
-    private final References seen;
+    private final References references;
     private final SQLConf conf;
     private final List questions = new ArrayList(); // in the form of FileSource.estimates
     private final Map places = new HashMap(); // question -> its index
-    private final Map asking = new IdentityHashMap(); // node -> the index of its question
+    private final Map questionIndexes = new IdentityHashMap(); // node -> the index of its question
     private final Set below = Collections.newSetFromMap(new IdentityHashMap()); // relations below a filter that was visited before
-    private final JsonNode told;
+    private final JsonNode answer;
 
-    /** seen: the columns that the plan refers to. */
-    Estimates(LogicalPlan plan, References seen, SQLConf conf) {
-        this.seen = seen;
+    /** references: the columns that the plan refers to. */
+    Estimates(LogicalPlan plan, References references, SQLConf conf) {
+        this.references = references;
         this.conf = conf;
         costs = conf.cboEnabled() || conf.planStatsEnabled();
         for (Iterator i = Nodes.of(plan).iterator(); i.hasNext(); ) {
             collect(i.next());
         }
-        told = questions.isEmpty() ? null : FileSource.estimates(questions);
+        answer = questions.isEmpty() ? null : FileSource.estimates(questions);
     }
 
     /** Returns the relation directly below a filter, or the node itself, if its estimates are needed, else null. */
@@ -58,14 +58,14 @@ final class Estimates {
             places.put(question, Integer.valueOf(questions.size()));
             questions.add(question);
         }
-        asking.put(node, places.get(question));
+        questionIndexes.put(node, places.get(question));
     }
 
     /** Returns the estimates for the relation of a node of the plan, or null. */
     JsonNode of(Object node) {
-        Integer place = (Integer) asking.get(node);
-        JsonNode one = place == null || told == null ? null : (JsonNode) told.get(place.intValue());
-        return one == null || one.isNull() ? null : one;
+        Integer place = (Integer) questionIndexes.get(node);
+        JsonNode estimate = place == null || answer == null ? null : (JsonNode) answer.get(place.intValue());
+        return estimate == null || estimate.isNull() ? null : estimate;
     }
 
     private List question(LogicalRelation leaf, Object node) {
@@ -74,7 +74,7 @@ final class Estimates {
         List output = Scala.list(leaf.output());
         for (int i = 0; i < output.size(); i++) {
             AttributeReference column = (AttributeReference) output.get(i);
-            if (seen.keys.contains(column) && MdtFileIndex.of(leaf).does(MdtFileIndex.JOINS)) {
+            if (references.keys.contains(column) && MdtFileIndex.of(leaf).does(MdtFileIndex.JOINS)) {
                 keys.add(column.name());
             }
         }
@@ -93,14 +93,14 @@ final class Estimates {
 
     /** Returns the columns of a relation that need statistics. None if Spark's cost model is off. */
     List columns(LogicalRelation leaf) {
-        List found = new ArrayList();
+        List columns = new ArrayList();
         List output = Scala.list(leaf.output());
         for (int i = 0; costs && i < output.size(); i++) {
             AttributeReference column = (AttributeReference) output.get(i);
-            if (seen.all.contains(column) && Measures.has(column.dataType())) {
-                found.add(column);
+            if (references.all.contains(column) && Measures.has(column.dataType())) {
+                columns.add(column);
             }
         }
-        return found;
+        return columns;
     }
 }

@@ -47,33 +47,33 @@ public class JoinPruning extends QueryRule {
             return null;
         }
         boolean small = inner && AskedSide.broadcastsLeft(join); // the side that Spark may broadcast
-        boolean near = !outer && AskedSide.isAsked(join, small);
-        Join found = near ? asking(join, small, true) : null;
-        found = found == null && !outer ? asking(join, small, false) : found;
-        found = found == null ? asking(join, outer || !small, false) : found;
+        boolean isAsked = !outer && AskedSide.isAsked(join, small);
+        Join pruned = isAsked ? asking(join, small, true) : null;
+        pruned = pruned == null && !outer ? asking(join, small, false) : pruned;
+        pruned = pruned == null ? asking(join, outer || !small, false) : pruned;
         LogicalPlan side = small ? join.left() : join.right();
-        boolean hopes = found == null && !outer && !near && Sides.isSelective(side) && !Sides.isLarge(side); // a broadcast is hoped for
-        return hopes ? asking(join, small, true) : found;
+        boolean mayBroadcast = pruned == null && !outer && !isAsked && Sides.isSelective(side) && !Sides.isLarge(side); // a broadcast is hoped for
+        return mayBroadcast ? asking(join, small, true) : pruned;
     }
 
     /**
      * Returns a join with a question to one side, in one direction only, because two sides could wait for each other.
-     * left: true to ask the left side. near: true to ask this side itself, and not one of its inputs.
+     * left: true to ask the left side. isDirect: true to ask this side itself, and not one of its inputs.
      */
-    private static Join asking(Join join, boolean left, boolean near) {
-        LogicalPlan from = left ? join.left() : join.right();
-        LogicalPlan to = left ? join.right() : join.left();
-        if (Sides.haveState(from)) {
+    private static Join asking(Join join, boolean left, boolean isDirect) {
+        LogicalPlan source = left ? join.left() : join.right();
+        LogicalPlan target = left ? join.right() : join.left();
+        if (Sides.haveState(source)) {
             return null;
         }
         List keys = AskedSide.keys(join, left);
-        List others = AskedSide.keys(join, !left);
-        LogicalPlan asking = to;
+        List targetKeys = AskedSide.keys(join, !left);
+        LogicalPlan plan = target;
         for (int i = 0; i < keys.size(); i++) {
-            AskedSide asked = near ? new AskedSide(from, keys, i) : AskedSide.below(from, (Expression) keys.get(i));
-            LogicalPlan next = asked == null ? null : new Lineage(asked).asking(asking, (Expression) others.get(i));
-            asking = next == null ? asking : next;
+            AskedSide side = isDirect ? new AskedSide(source, keys, i) : AskedSide.below(source, (Expression) keys.get(i));
+            LogicalPlan next = side == null ? null : new Lineage(side).asking(plan, (Expression) targetKeys.get(i));
+            plan = next == null ? plan : next;
         }
-        return asking == to ? null : join.copy(left ? from : asking, left ? asking : from, join.joinType(), join.condition(), join.hint());
+        return plan == target ? null : join.copy(left ? source : plan, left ? plan : source, join.joinType(), join.condition(), join.hint());
     }
 }

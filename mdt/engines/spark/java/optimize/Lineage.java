@@ -118,8 +118,8 @@ final class Lineage {
     }
 
     /** Returns a key in terms of the inputs of a list of named expressions. */
-    static Expression unnamed(Expression key, Seq named) {
-        final List names = Scala.list(named);
+    static Expression unnamed(Expression key, Seq namedExpressions) {
+        final List names = Scala.list(namedExpressions);
         return (Expression) key.transform(new Replacement() {
             Object of(Object node) {
                 for (int i = 0; node instanceof AttributeReference && i < names.size(); i++) {
@@ -134,28 +134,28 @@ final class Lineage {
     }
 
     static boolean holdsAggregate(Expression key) {
-        boolean found = false;
+        boolean holds = false;
         for (Iterator i = Nodes.of(key).iterator(); i.hasNext(); ) {
-            found |= i.next() instanceof AggregateExpression;
+            holds |= i.next() instanceof AggregateExpression;
         }
-        return found;
+        return holds;
     }
 
     private static List leaves(Expression key) {
-        List found = new ArrayList();
-        List all = Scala.list(key.collectLeaves());
-        for (int i = 0; i < all.size(); i++) {
-            if (!((Expression) all.get(i)).foldable()) {
-                found.add(all.get(i));
+        List leaves = new ArrayList();
+        List allLeaves = Scala.list(key.collectLeaves());
+        for (int i = 0; i < allLeaves.size(); i++) {
+            if (!((Expression) allLeaves.get(i)).foldable()) {
+                leaves.add(allLeaves.get(i));
             }
         }
-        return found;
+        return leaves;
     }
 
     static boolean allDeterministic(Seq expressions) {
-        List all = Scala.list(expressions);
-        for (int i = 0; i < all.size(); i++) {
-            if (!((Expression) all.get(i)).deterministic()) {
+        List list = Scala.list(expressions);
+        for (int i = 0; i < list.size(); i++) {
+            if (!((Expression) list.get(i)).deterministic()) {
                 return false;
             }
         }

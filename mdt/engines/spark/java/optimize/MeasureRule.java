@@ -23,22 +23,22 @@ public class MeasureRule extends Rule {
     }
 
     public TreeNode apply(TreeNode plan) {
-        final References seen = new References((LogicalPlan) plan);
-        if (!seen.joins || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.STATISTICS)) {
+        final References references = new References((LogicalPlan) plan);
+        if (!references.joins || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.STATISTICS)) {
             return plan;
         }
         final SQLConf conf = session.sessionState().conf();
-        final Estimates estimates = new Estimates((LogicalPlan) plan, seen, conf);
+        final Estimates estimates = new Estimates((LogicalPlan) plan, references, conf);
         return ((LogicalPlan) plan).transformDown(new Replacement() {
             Object of(Object node) {
-                JsonNode told = estimates.of(node);
-                if (told == null) {
+                JsonNode estimate = estimates.of(node);
+                if (estimate == null) {
                     return null;
                 }
                 LogicalRelation leaf = Estimates.relation(node);
-                Statistics found = Measures.of(told, leaf.output(), estimates.columns(leaf), estimates.costs, conf);
-                LogicalPlan measured = new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found,
-                        told.get("rows").asLong(), told.get("files").asInt(), Measures.spread(told));
+                Statistics statistics = Measures.of(estimate, leaf.output(), estimates.columns(leaf), estimates.costs, conf);
+                LogicalPlan measured = new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), statistics,
+                        estimate.get("rows").asLong(), estimate.get("files").asInt(), Measures.spread(estimate));
                 return node instanceof Filter ? ((Filter) node).copy(((Filter) node).condition(), measured) : measured;
             }
         });

@@ -22,8 +22,8 @@ public class MeasuredRelation extends LogicalRelation {
     final int files; // after pruning
     private final Set spread; // names of columns whose values exclude no file
 
-    MeasuredRelation(LogicalRelation of, HadoopFsRelation relation, Statistics measured, long rows, int files, Set spread) {
-        this(relation, of.output(), of.catalogTable(), of.isStreaming(), of.stream(), measured, rows, files, spread);
+    MeasuredRelation(LogicalRelation original, HadoopFsRelation relation, Statistics measured, long rows, int files, Set spread) {
+        this(relation, original.output(), original.catalogTable(), original.isStreaming(), original.stream(), measured, rows, files, spread);
     }
 
     /**
@@ -42,15 +42,15 @@ public class MeasuredRelation extends LogicalRelation {
     }
 
     /** Returns a relation with another file index, and with the estimates of the first. */
-    static LogicalRelation with(LogicalRelation of, MdtFileIndex index) {
-        HadoopFsRelation old = (HadoopFsRelation) of.relation();
-        HadoopFsRelation files = new HadoopFsRelation(index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(),
-                old.fileFormat(), old.options(), old.sparkSession());
-        if (!(of instanceof MeasuredRelation)) {
-            return of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
+    static LogicalRelation with(LogicalRelation original, MdtFileIndex index) {
+        HadoopFsRelation oldFiles = (HadoopFsRelation) original.relation();
+        HadoopFsRelation files = new HadoopFsRelation(index, oldFiles.partitionSchema(), oldFiles.dataSchema(), oldFiles.bucketSpec(),
+                oldFiles.fileFormat(), oldFiles.options(), oldFiles.sparkSession());
+        if (!(original instanceof MeasuredRelation)) {
+            return original.copy(files, original.output(), original.catalogTable(), original.isStreaming(), original.stream());
         }
-        MeasuredRelation known = (MeasuredRelation) of;
-        return new MeasuredRelation(of, files, known.measured, known.rows, known.files, known.spread);
+        MeasuredRelation previous = (MeasuredRelation) original;
+        return new MeasuredRelation(original, files, previous.measured, previous.rows, previous.files, previous.spread);
     }
 
     /** Spark calls this by reflection when it replaces expressions of a plan, including a relation's columns. */

@@ -42,40 +42,40 @@ final class Measures {
      * Returns estimates in Spark's form. output: all columns; columns: those with statistics; costs: true for rows and
      * columns, false for the size alone.
      */
-    static Statistics of(JsonNode told, Seq output, List columns, boolean costs, SQLConf conf) {
+    static Statistics of(JsonNode estimate, Seq output, List columns, boolean costs, SQLConf conf) {
         boolean histograms = conf.histogramEnabled();
         if (!costs) {
-            long bytes = (long) (told.get("bytes").asLong() * conf.fileCompressionFactor());
+            long bytes = (long) (estimate.get("bytes").asLong() * conf.fileCompressionFactor());
             scala.math.BigInt inFiles = number(BigInteger.valueOf(Math.max(1L, bytes)));
             scala.math.BigInt inMemory = EstimationUtils.getOutputSize(
-                    output, number(BigInteger.valueOf(told.get("rows").asLong())), AttributeMap$.MODULE$.empty());
+                    output, number(BigInteger.valueOf(estimate.get("rows").asLong())), AttributeMap$.MODULE$.empty());
             return new Statistics(inFiles.max(inMemory), Option.empty(), AttributeMap$.MODULE$.empty(), false);
         }
-        List found = new ArrayList();
-        List all = new ArrayList();
+        List statistics = new ArrayList();
+        List attributes = new ArrayList();
         for (int i = 0; i < columns.size(); i++) {
             AttributeReference column = (AttributeReference) columns.get(i);
-            JsonNode one = told.get("columns").get(column.name());
-            if (one != null) {
-                found.add(new Tuple2(column, column(one, column.dataType(), histograms)));
+            JsonNode columnEstimate = estimate.get("columns").get(column.name());
+            if (columnEstimate != null) {
+                statistics.add(new Tuple2(column, column(columnEstimate, column.dataType(), histograms)));
             }
-            all.add(column);
+            attributes.add(column);
         }
-        scala.math.BigInt rows = number(BigInteger.valueOf(told.get("rows").asLong()));
-        Seq seq = Scala.seq(found);
+        scala.math.BigInt rows = number(BigInteger.valueOf(estimate.get("rows").asLong()));
+        Seq seq = Scala.seq(statistics);
         return new Statistics(
-                EstimationUtils.getOutputSize(Scala.seq(all), rows, AttributeMap$.MODULE$.apply(seq)),
+                EstimationUtils.getOutputSize(Scala.seq(attributes), rows, AttributeMap$.MODULE$.apply(seq)),
                 Option.apply(rows), AttributeMap$.MODULE$.apply(seq), false);
     }
 
     /** Returns the names of the columns whose values exclude no file. */
-    static Set spread(JsonNode told) {
-        Set found = new HashSet();
-        JsonNode names = told.get("spread");
+    static Set spread(JsonNode estimate) {
+        Set spread = new HashSet();
+        JsonNode names = estimate.get("spread");
         for (int i = 0; i < names.size(); i++) {
-            found.add(((JsonNode) names.get(i)).asText());
+            spread.add(((JsonNode) names.get(i)).asText());
         }
-        return found;
+        return spread;
     }
 
     /** Returns true if Spark's cost model supports statistics of a type. It fails for other types. */
@@ -84,18 +84,18 @@ final class Measures {
                 || type instanceof BooleanType || type instanceof BinaryType || type.equals(DataTypes.StringType);
     }
 
-    private static ColumnStat column(JsonNode one, DataType type, boolean histograms) {
-        JsonNode low = one.get("low");
-        JsonNode high = one.get("high");
+    private static ColumnStat column(JsonNode estimate, DataType type, boolean histograms) {
+        JsonNode low = estimate.get("low");
+        JsonNode high = estimate.get("high");
         boolean bounded = !low.isNull() && !high.isNull();
-        Long mean = Long.valueOf(one.get("bytes").asLong());
+        Long mean = Long.valueOf(estimate.get("bytes").asLong());
         return new ColumnStat(
-                one.get("distinct").isNull() ? Option.empty() : Option.apply(number(one.get("distinct").bigIntegerValue())),
+                estimate.get("distinct").isNull() ? Option.empty() : Option.apply(number(estimate.get("distinct").bigIntegerValue())),
                 bounded ? Option.apply(value(low.asDouble(), type, RoundingMode.FLOOR)) : Option.empty(),
                 bounded ? Option.apply(value(high.asDouble(), type, RoundingMode.CEILING)) : Option.empty(),
-                Option.apply(number(one.get("nulls").bigIntegerValue())),
+                Option.apply(number(estimate.get("nulls").bigIntegerValue())),
                 Option.apply(mean), Option.apply(mean),
-                histograms && one.has("bins") ? Option.apply(histogram(one)) : Option.empty(), VERSION);
+                histograms && estimate.has("bins") ? Option.apply(histogram(estimate)) : Option.empty(), VERSION);
     }
 
     /** Returns a bound in Spark's representation of a type. */
@@ -110,19 +110,19 @@ final class Measures {
         if (type instanceof DecimalType) {
             return Decimal.apply(exact.setScale(((DecimalType) type).scale(), mode));
         }
-        long whole = (long) (mode == RoundingMode.FLOOR ? Math.floor(bound) : Math.ceil(bound));
-        return Told.value(type instanceof BooleanType ? String.valueOf(whole != 0) : String.valueOf(whole), type);
+        long rounded = (long) (mode == RoundingMode.FLOOR ? Math.floor(bound) : Math.ceil(bound));
+        return JsonValue.value(type instanceof BooleanType ? String.valueOf(rounded != 0) : String.valueOf(rounded), type);
     }
 
-    private static Histogram histogram(JsonNode one) {
-        JsonNode told = one.get("bins");
-        HistogramBin[] bins = new HistogramBin[told.size()];
+    private static Histogram histogram(JsonNode estimate) {
+        JsonNode jsonBins = estimate.get("bins");
+        HistogramBin[] bins = new HistogramBin[jsonBins.size()];
         for (int i = 0; i < bins.length; i++) {
-            JsonNode bin = (JsonNode) told.get(i);
+            JsonNode bin = (JsonNode) jsonBins.get(i);
             bins[i] = new HistogramBin(((JsonNode) bin.get(0)).asDouble(), ((JsonNode) bin.get(1)).asDouble(),
                     ((JsonNode) bin.get(2)).asLong());
         }
-        return new Histogram(one.get("height").asDouble(), bins);
+        return new Histogram(estimate.get("height").asDouble(), bins);
     }
 
     private static scala.math.BigInt number(BigInteger value) {

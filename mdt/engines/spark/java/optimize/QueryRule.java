@@ -8,17 +8,17 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 
 public abstract class QueryRule extends Rule {
-    private final String what;
+    private final String feature;
 
-    QueryRule(String what) {
-        this.what = what;
+    QueryRule(String feature) {
+        this.feature = feature;
     }
 
     /** Returns the replacement of a node, or null to keep it. */
     abstract LogicalPlan replaced(Object node);
 
     public TreeNode apply(TreeNode plan) {
-        if (plan instanceof Subquery || !new IndexSearch((LogicalPlan) plan).has(what)) {
+        if (plan instanceof Subquery || !new IndexSearch((LogicalPlan) plan).has(feature)) {
             return plan;
         }
         return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {

@@ -68,12 +68,12 @@ final class Sides {
     }
 
     /** Returns true if a plan has a question to a part of another plan. */
-    static boolean asks(LogicalPlan asking, LogicalPlan asked) {
+    static boolean asks(LogicalPlan askingSide, LogicalPlan askedSide) {
         AttributeSet columns = AttributeSet$.MODULE$.empty(); // of every node of the asked side
-        for (Iterator i = Nodes.of(asked).iterator(); i.hasNext(); ) {
+        for (Iterator i = Nodes.of(askedSide).iterator(); i.hasNext(); ) {
             columns = columns.$plus$plus(((LogicalPlan) i.next()).outputSet());
         }
-        for (Iterator i = Nodes.of(asking).iterator(); i.hasNext(); ) {
+        for (Iterator i = Nodes.of(askingSide).iterator(); i.hasNext(); ) {
             Object node = i.next();
             for (Iterator k = node instanceof Filter ? conditions((Filter) node).iterator() : null; k != null && k.hasNext(); ) {
                 Object condition = k.next();

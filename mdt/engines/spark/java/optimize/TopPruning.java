@@ -53,12 +53,12 @@ public class TopPruning extends QueryRule {
     }
 
     /** Returns the projections of a plan above another node in place of one. */
-    private static LogicalPlan over(LogicalPlan plan, LogicalPlan one, LogicalPlan other) {
-        if (plan == one) {
-            return other;
+    private static LogicalPlan over(LogicalPlan plan, LogicalPlan node, LogicalPlan replacement) {
+        if (plan == node) {
+            return replacement;
         }
         Project project = (Project) plan;
-        return project.copy(project.projectList(), over(project.child(), one, other));
+        return project.copy(project.projectList(), over(project.child(), node, replacement));
     }
 
     /** Returns a plan whose relation has only rows up to the bound. order: in terms of the plan's columns. */
@@ -75,9 +75,9 @@ public class TopPruning extends QueryRule {
         Filter filter = plan instanceof Filter ? (Filter) plan : null;
         LogicalPlan leaf = filter == null ? plan : filter.child();
         MdtFileIndex index = MdtFileIndex.of(leaf);
-        boolean once = index != null && index.pin != null && index.does(MdtFileIndex.TOP) && Told.can(order.child().dataType())
+        boolean canBound = index != null && index.pin != null && index.does(MdtFileIndex.TOP) && JsonValue.can(order.child().dataType())
                 && index.pin.isFirst("top " + count + " " + order.sql() + " " + leaf.output());
-        Expression bound = once ? bound(index, filter, order, count) : null;
+        Expression bound = canBound ? bound(index, filter, order, count) : null;
         return bound == null ? null : new Filter(filter == null ? bound : new And(filter.condition(), bound), leaf);
     }
 
@@ -85,14 +85,14 @@ public class TopPruning extends QueryRule {
     private static Expression bound(MdtFileIndex index, Filter filter, SortOrder order, int count) {
         boolean descending = order.direction() == Descending$.MODULE$;
         boolean nullsFirst = order.nullOrdering() == NullsFirst$.MODULE$;
-        JsonNode told = index.source.bound(index.pin, EmptyReplacement.normalized(filter), order.child(), descending, nullsFirst, count);
-        if (told == null || told.isNull()) {
+        JsonNode answer = index.source.bound(index.pin, EmptyReplacement.normalized(filter), order.child(), descending, nullsFirst, count);
+        if (answer == null || answer.isNull()) {
             return null;
         }
         Expression key = order.child();
-        Literal last = new Literal(Told.value(told, key.dataType()), key.dataType());
-        Expression near = descending ? (Expression) new GreaterThanOrEqual(key, last) : new LessThanOrEqual(key, last);
-        return nullsFirst ? new Or(new IsNull(key), near) : near;
+        Literal last = new Literal(JsonValue.value(answer, key.dataType()), key.dataType());
+        Expression comparison = descending ? (Expression) new GreaterThanOrEqual(key, last) : new LessThanOrEqual(key, last);
+        return nullsFirst ? new Or(new IsNull(key), comparison) : comparison;
     }
 
     /** Returns a plan of projections and a filter whose relation has only enough files. Null if it has other nodes. */
@@ -111,7 +111,7 @@ public class TopPruning extends QueryRule {
         if (filter != null && (!filter.deterministic() || SubqueryExpression.hasSubquery(filter.condition()))) {
             return null; // tested by Spark after the scan, and not passed to it
         }
-        LogicalPlan few = MeasuredRelation.with((LogicalRelation) leaf, index.of(count, EmptyReplacement.normalized(filter)));
-        return filter == null ? few : filter.copy(filter.condition(), few);
+        LogicalPlan limited = MeasuredRelation.with((LogicalRelation) leaf, index.of(count, EmptyReplacement.normalized(filter)));
+        return filter == null ? limited : filter.copy(filter.condition(), limited);
     }
 }

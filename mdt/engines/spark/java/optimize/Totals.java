@@ -16,30 +16,30 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.types.DataTypes;
 
 final class Totals extends Replacement {
-    private final JsonNode told;
+    private final JsonNode answer;
 
-    /** told: Python's answer, with a value for each aggregate. */
-    Totals(JsonNode told) {
-        this.told = told;
+    /** answer: Python's answer, with a value for each aggregate. */
+    Totals(JsonNode answer) {
+        this.answer = answer;
     }
 
     /**
      * Returns the names of the columns of the aggregates in an expression, or null if one of them cannot be answered.
      */
-    static List columns(Expression made) {
+    static List columns(Expression expression) {
         List columns = new ArrayList();
-        for (Iterator i = Nodes.of(made).iterator(); i.hasNext(); ) {
+        for (Iterator i = Nodes.of(expression).iterator(); i.hasNext(); ) {
             Object node = i.next();
             if (node instanceof AggregateExpression) {
-                AggregateExpression one = (AggregateExpression) node;
-                Expression of = argument(one);
-                boolean counts = one.aggregateFunction() instanceof Count;
-                if (of == null || one.filter().isDefined() || counts && one.isDistinct()
-                        || !counts && (!Told.can(of.dataType()) || Told.isFloating(of.dataType()))) {
+                AggregateExpression aggregate = (AggregateExpression) node;
+                Expression argument = argument(aggregate);
+                boolean counts = aggregate.aggregateFunction() instanceof Count;
+                if (argument == null || aggregate.filter().isDefined() || counts && aggregate.isDistinct()
+                        || !counts && (!JsonValue.can(argument.dataType()) || JsonValue.isFloating(argument.dataType()))) {
                     return null;
                 }
-                if (of instanceof AttributeReference) {
-                    columns.add(((AttributeReference) of).name());
+                if (argument instanceof AttributeReference) {
+                    columns.add(((AttributeReference) argument).name());
                 }
             }
         }
@@ -47,16 +47,16 @@ final class Totals extends Replacement {
     }
 
     /** Returns the column of an aggregate, or a literal that is not null. Null for other aggregates. */
-    private static Expression argument(AggregateExpression one) {
-        Object function = one.aggregateFunction();
-        boolean known = function instanceof Count || function instanceof Min || function instanceof Max;
-        List children = Scala.list(one.aggregateFunction().children());
-        if (!known || children.size() != 1) {
+    private static Expression argument(AggregateExpression aggregate) {
+        Object function = aggregate.aggregateFunction();
+        boolean isSupported = function instanceof Count || function instanceof Min || function instanceof Max;
+        List children = Scala.list(aggregate.aggregateFunction().children());
+        if (!isSupported || children.size() != 1) {
             return null;
         }
-        Expression of = (Expression) children.get(0);
-        boolean counted = function instanceof Count && of instanceof Literal && ((Literal) of).value() != null;
-        return counted || of instanceof AttributeReference ? of : null;
+        Expression child = (Expression) children.get(0);
+        boolean counted = function instanceof Count && child instanceof Literal && ((Literal) child).value() != null;
+        return counted || child instanceof AttributeReference ? child : null;
     }
 
     /** Returns the value of an aggregate, or null if it is not in the answer. */
@@ -64,15 +64,15 @@ final class Totals extends Replacement {
         if (!(node instanceof AggregateExpression)) {
             return null;
         }
-        AggregateExpression one = (AggregateExpression) node;
-        Expression of = argument(one);
-        String name = of instanceof Literal ? null : ((AttributeReference) of).name();
-        if (one.aggregateFunction() instanceof Count) {
-            JsonNode nulls = name == null ? null : told.get("nulls").get(name);
-            long rows = told.get("rows").asLong() - (nulls == null ? 0 : nulls.asLong());
+        AggregateExpression aggregate = (AggregateExpression) node;
+        Expression argument = argument(aggregate);
+        String name = argument instanceof Literal ? null : ((AttributeReference) argument).name();
+        if (aggregate.aggregateFunction() instanceof Count) {
+            JsonNode nulls = name == null ? null : answer.get("nulls").get(name);
+            long rows = answer.get("rows").asLong() - (nulls == null ? 0 : nulls.asLong());
             return name != null && nulls == null ? null : new Literal(Long.valueOf(rows), DataTypes.LongType);
         }
-        JsonNode value = told.get(one.aggregateFunction() instanceof Min ? "least" : "most").get(name);
-        return value == null ? null : new Literal(Told.value(value, of.dataType()), of.dataType());
+        JsonNode value = answer.get(aggregate.aggregateFunction() instanceof Min ? "least" : "most").get(name);
+        return value == null ? null : new Literal(JsonValue.value(value, argument.dataType()), argument.dataType());
     }
 }

@@ -26,15 +26,15 @@ public class TotalsRule extends QueryRule {
 
     /** Returns the row of an aggregate, or null if files must be read. */
     private static LogicalPlan answered(Aggregate aggregate) {
-        Expression[] made = (Expression[]) Scala.list(aggregate.aggregateExpressions()).toArray(new Expression[0]);
+        Expression[] expressions = (Expression[]) Scala.list(aggregate.aggregateExpressions()).toArray(new Expression[0]);
         LogicalPlan node = aggregate.child();
         while (node instanceof Project) {
             Project project = (Project) node;
             if (!Lineage.allDeterministic(project.projectList())) {
                 return null;
             }
-            for (int i = 0; i < made.length; i++) {
-                made[i] = Lineage.unnamed(made[i], project.projectList());
+            for (int i = 0; i < expressions.length; i++) {
+                expressions[i] = Lineage.unnamed(expressions[i], project.projectList());
             }
             node = project.child();
         }
@@ -44,27 +44,27 @@ public class TotalsRule extends QueryRule {
             return null;
         }
         List columns = new ArrayList();
-        for (int i = 0; i < made.length; i++) {
-            List some = Totals.columns(made[i]);
-            if (some == null) {
+        for (int i = 0; i < expressions.length; i++) {
+            List aggregated = Totals.columns(expressions[i]);
+            if (aggregated == null) {
                 return null;
             }
-            columns.addAll(some);
+            columns.addAll(aggregated);
         }
-        JsonNode told = index.source.totals(index.pin, EmptyReplacement.normalized(filter), columns);
-        return told == null || told.isNull() ? null : row(made, told);
+        JsonNode answer = index.source.totals(index.pin, EmptyReplacement.normalized(filter), columns);
+        return answer == null || answer.isNull() ? null : row(expressions, answer);
     }
 
-    private static LogicalPlan row(Expression[] made, JsonNode told) {
-        for (int i = 0; i < made.length; i++) {
-            made[i] = (Expression) made[i].transform(new Totals(told));
-            if (Lineage.holdsAggregate(made[i])) {
+    private static LogicalPlan row(Expression[] expressions, JsonNode answer) {
+        for (int i = 0; i < expressions.length; i++) {
+            expressions[i] = (Expression) expressions[i].transform(new Totals(answer));
+            if (Lineage.holdsAggregate(expressions[i])) {
                 return null; // a value is missing from the answer
             }
         }
-        List one = new ArrayList();
-        one.add(InternalRow.empty());
-        LocalRelation nothing = new LocalRelation(Scala.seq(new Object[0]), Scala.seq(one), false, Option.empty());
-        return ConvertToLocalRelation$.MODULE$.apply(new Project(Scala.seq(made), nothing));
+        List emptyRows = new ArrayList();
+        emptyRows.add(InternalRow.empty());
+        LocalRelation nothing = new LocalRelation(Scala.seq(new Object[0]), Scala.seq(emptyRows), false, Option.empty());
+        return ConvertToLocalRelation$.MODULE$.apply(new Project(Scala.seq(expressions), nothing));
     }
 }

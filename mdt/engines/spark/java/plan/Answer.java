@@ -9,28 +9,28 @@ final class Answer {
     final Figures figures; // null: not requested
     final int number; // of the version
     private final FileList version;
-    private final int[] keep; // positions in the list; null: all
-    private final byte[][] wanted; // bitmaps of the candidate rows of each kept file; null: all rows
+    private final int[] selected; // positions in the list; null: all
+    private final byte[][] candidates; // bitmaps of the candidate rows of each selected file; null: all rows
 
-    Answer(int number, FileList version, int[] keep, byte[][] wanted, Figures figures) {
+    Answer(int number, FileList version, int[] selected, byte[][] candidates, Figures figures) {
         this.number = number;
         this.version = version;
-        this.keep = keep;
-        this.wanted = wanted;
+        this.selected = selected;
+        this.candidates = candidates;
         this.figures = figures;
     }
 
     /** Reads count bitmaps: the length of each, -1 for none, then the bitmaps. */
-    static byte[][] bitmaps(ByteBuffer from, int count) {
-        int[] lengths = Reply.ints(from, count);
-        byte[][] found = new byte[count][];
+    static byte[][] bitmaps(ByteBuffer bytes, int count) {
+        int[] lengths = Reply.ints(bytes, count);
+        byte[][] bitmaps = new byte[count][];
         for (int i = 0; i < count; i++) {
             if (lengths[i] >= 0) {
-                found[i] = new byte[lengths[i]];
-                from.get(found[i]);
+                bitmaps[i] = new byte[lengths[i]];
+                bytes.get(bitmaps[i]);
             }
         }
-        return found;
+        return bitmaps;
     }
 
     boolean hasDead() {
@@ -38,33 +38,33 @@ final class Answer {
     }
 
     int count() {
-        return keep == null ? version.count() : keep.length;
+        return selected == null ? version.count() : selected.length;
     }
 
     /** Returns the paths of the files. */
     List paths() {
         List paths = new ArrayList(count());
         for (int i = 0; i < count(); i++) {
-            paths.add(version.path(keep == null ? i : keep[i]));
+            paths.add(version.path(selected == null ? i : selected[i]));
         }
         return paths;
     }
 
     /** Returns the files whose deleted rows must be requested. */
     List unknown() {
-        return version.unknown(keep);
+        return version.unknown(selected);
     }
 
     /** Stores the deleted rows of files returned by {@link #unknown}. */
-    void know(List which, ByteBuffer reply) {
-        version.know(which, reply);
+    void know(List positions, ByteBuffer reply) {
+        version.know(positions, reply);
     }
 
     /** Returns the files in Spark's form. Their deleted rows must be known. */
     List files() {
         List files = new ArrayList(count());
         for (int i = 0; i < count(); i++) {
-            files.add(version.file(keep == null ? i : keep[i], wanted == null ? null : wanted[i]));
+            files.add(version.file(selected == null ? i : selected[i], candidates == null ? null : candidates[i]));
         }
         return files;
     }

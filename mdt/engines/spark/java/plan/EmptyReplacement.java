@@ -10,20 +10,20 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 
 final class EmptyReplacement extends Replacement {
-    boolean found = false; // true if a relation was replaced
-    private final Set known = new HashSet(); // indexes with files, which need not be asked again without a filter
+    boolean hasReplaced = false; // true if a relation was replaced
+    private final Set withFiles = new HashSet(); // indexes with files, which need not be asked again without a filter
 
     Object of(Object node) {
         Filter filter = node instanceof Filter ? (Filter) node : null;
         MdtFileIndex index = MdtFileIndex.of(filter == null ? node : filter.child());
-        if (index == null || (filter == null && known.contains(index))) {
+        if (index == null || (filter == null && withFiles.contains(index))) {
             return null;
         }
         if (mayHaveFiles(index.source, index.pin, filter)) {
-            known.add(index);
+            withFiles.add(index);
             return null;
         }
-        found = true;
+        hasReplaced = true;
         return PropagateEmptyRelation$.MODULE$.empty((LogicalPlan) node);
     }
 

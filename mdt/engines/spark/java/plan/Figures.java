@@ -19,46 +19,46 @@ final class Figures {
     private final int[] units;
 
     /** milliseconds: duration of the call. */
-    Figures(ByteBuffer from, long milliseconds) {
-        int n = from.getInt();
-        this.numbers = new long[n + 1];
-        System.arraycopy(Reply.longs(from, n), 0, numbers, 0, n);
-        this.units = new int[n + 1];
-        System.arraycopy(Reply.ints(from, n), 0, units, 0, n);
-        int[] ends = Reply.ints(from, n);
-        this.names = new String[n + 1];
-        for (int i = 0; i < n; i++) {
+    Figures(ByteBuffer bytes, long milliseconds) {
+        int count = bytes.getInt();
+        this.numbers = new long[count + 1];
+        System.arraycopy(Reply.longs(bytes, count), 0, numbers, 0, count);
+        this.units = new int[count + 1];
+        System.arraycopy(Reply.ints(bytes, count), 0, units, 0, count);
+        int[] ends = Reply.ints(bytes, count);
+        this.names = new String[count + 1];
+        for (int i = 0; i < count; i++) {
             byte[] name = new byte[ends[i] - (i == 0 ? 0 : ends[i - 1])];
-            from.get(name);
+            bytes.get(name);
             names[i] = new String(name, StandardCharsets.UTF_8);
         }
-        names[n] = "time to plan the scan";
-        numbers[n] = milliseconds;
-        units[n] = MILLISECONDS;
+        names[count] = "time to plan the scan";
+        numbers[count] = milliseconds;
+        units[count] = MILLISECONDS;
     }
 
     /** Returns a metric for each figure, by name. */
     Map metrics(SparkContext context) {
-        Map found = Scala.none();
+        Map metrics = Scala.none();
         for (int i = 0; i < names.length; i++) {
             SQLMetric metric = units[i] == BYTES ? SQLMetrics.createSizeMetric(context, names[i], -1L)
                     : units[i] == MILLISECONDS ? SQLMetrics.createTimingMetric(context, names[i], -1L)
                     : SQLMetrics.createMetric(context, names[i]);
-            found = Scala.with(found, names[i], metric);
+            metrics = Scala.with(metrics, names[i], metric);
         }
-        return found;
+        return metrics;
     }
 
     /** Sets the metrics that have the name of a figure, and returns them. */
     SQLMetric[] set(Map metrics) {
-        List told = new ArrayList();
+        List updated = new ArrayList();
         for (int i = 0; i < names.length; i++) {
             if (metrics.contains(names[i])) {
                 SQLMetric metric = (SQLMetric) metrics.apply(names[i]);
                 metric.set(numbers[i]);
-                told.add(metric);
+                updated.add(metric);
             }
         }
-        return (SQLMetric[]) told.toArray(new SQLMetric[0]);
+        return (SQLMetric[]) updated.toArray(new SQLMetric[0]);
     }
 }

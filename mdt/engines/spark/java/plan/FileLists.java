@@ -29,15 +29,15 @@ final class FileLists {
 
     /** Returns the available versions, number -> FileList. The map keeps them in memory. */
     synchronized Map known() {
-        Map found = new HashMap();
+        Map listsByNumber = new HashMap();
         for (Iterator i = versions.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
             Object files = ((SoftReference) each.getValue()).get();
             if (files != null) {
-                found.put(each.getKey(), files);
+                listsByNumber.put(each.getKey(), files);
             }
         }
-        return found;
+        return listsByNumber;
     }
 
     synchronized void remember(Integer version, FileList files) {

@@ -23,7 +23,7 @@ final class FileSource {
     private static final int HAS_CHANGES = 8;
     final SparkContext context;
     final String root;
-    final Set does; // names of MdtFileIndex
+    final Set features; // names of MdtFileIndex
     final long footerBytes; // footer cache of an executor, 0 for none
     final long vectorBytes; // likewise for deletion vectors
     private final Function planner;
@@ -31,13 +31,13 @@ final class FileSource {
     private final FileLists lists;
 
     /** number: of the planner in Python. */
-    FileSource(Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes,
+    FileSource(Function planner, long number, SparkContext context, String root, Set features, long footerBytes, long vectorBytes,
             FileLists lists) {
         this.planner = planner;
         this.number = number;
         this.context = context;
         this.root = root;
-        this.does = does;
+        this.features = features;
         this.footerBytes = footerBytes;
         this.vectorBytes = vectorBytes;
         this.lists = lists;
@@ -48,7 +48,7 @@ final class FileSource {
      * frame belong to that frame alone.
      */
     FileSource again() {
-        return new FileSource(planner, number, context, root, does, footerBytes, vectorBytes, lists);
+        return new FileSource(planner, number, context, root, features, footerBytes, vectorBytes, lists);
     }
 
     /** Returns the bytes of all files of the newest version. */
@@ -69,20 +69,20 @@ final class FileSource {
         if (earlier != null) {
             return earlier;
         }
-        Map known = lists.known(); // held during the call: versions that Python does not send must remain in memory
-        long asked = System.nanoTime();
-        ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + known.keySet()
+        Map knownLists = lists.known(); // held during the call: versions that Python does not send must remain in memory
+        long startNanos = System.nanoTime();
+        ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + knownLists.keySet()
                 + ",\"gone\":" + Json.text(Pin.gone()) + ",\"explain\":" + explains(pin) + ",\"filters\":" + conditions + "}"));
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
-        int[] keep = Reply.ints(reply, reply.getInt());
-        byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.bitmaps(reply, keep.length) : null;
-        Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
-        boolean sent = (flags & (HAS_VERSION | HAS_CHANGES)) != 0;
-        FileList before = (flags & HAS_CHANGES) != 0 ? (FileList) known.get(Integer.valueOf(reply.getInt())) : null;
-        FileList files = sent ? new FileList(before, reply, footerBytes > 0) : (FileList) known.get(version);
+        int[] positions = Reply.ints(reply, reply.getInt());
+        byte[][] candidates = (flags & HAS_WANTED) != 0 ? Answer.bitmaps(reply, positions.length) : null;
+        Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - startNanos) / 1000000) : null;
+        boolean isSent = (flags & (HAS_VERSION | HAS_CHANGES)) != 0;
+        FileList before = (flags & HAS_CHANGES) != 0 ? (FileList) knownLists.get(Integer.valueOf(reply.getInt())) : null;
+        FileList files = isSent ? new FileList(before, reply, footerBytes > 0) : (FileList) knownLists.get(version);
         lists.remember(version, files);
-        Answer answer = new Answer(version.intValue(), files, keep, wanted, figures);
+        Answer answer = new Answer(version.intValue(), files, positions, candidates, figures);
         if (pin != null) {
             pin.agree(this, version);
             pin.keep(this, conditions, answer);
@@ -92,15 +92,15 @@ final class FileSource {
 
     /** Returns the receivers of explanations for a query, as JSON. */
     private String explains(Pin pin) {
-        return Json.text(pin == null || !does.contains(MdtFileIndex.TOLD) ? Collections.EMPTY_LIST : pin.explains);
+        return Json.text(pin == null || !features.contains(MdtFileIndex.TOLD) ? Collections.EMPTY_LIST : pin.explains);
     }
 
     /** Returns the files of an answer in Spark's form. key: of the query that got the answer. */
     List files(Answer answer, String key) {
         List unknown = answer.unknown();
         if (!unknown.isEmpty()) {
-            String asked = "{\"query\":\"" + key + "\",\"version\":" + answer.number + ",\"dead\":" + unknown + "}";
-            answer.know(unknown, Reply.body((byte[]) Calls.call(planner, asked)));
+            String request = "{\"query\":\"" + key + "\",\"version\":" + answer.number + ",\"dead\":" + unknown + "}";
+            answer.know(unknown, Reply.body((byte[]) Calls.call(planner, request)));
         }
         return answer.files();
     }
@@ -133,9 +133,9 @@ final class FileSource {
 
     /** Asks Python for a value with at least count matching rows at or before it, or null if none is known. */
     JsonNode bound(Pin pin, Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
-        List one = new ArrayList();
-        one.add(column);
-        return told(pin, "\"top\":" + count + ",\"by\":" + CatalystJson.array(one) + ",\"descending\":" + descending
+        List columns = new ArrayList();
+        columns.add(column);
+        return told(pin, "\"top\":" + count + ",\"by\":" + CatalystJson.array(columns) + ",\"descending\":" + descending
                 + ",\"nulls_first\":" + nullsFirst, filters);
     }
 
@@ -144,18 +144,18 @@ final class FileSource {
      * will recur.
      */
     private JsonNode told(Pin pin, String question, Seq filters) {
-        String asked = question + ",\"filters\":" + json(filters);
-        JsonNode earlier = pin == null ? null : (JsonNode) pin.known(this, asked);
+        String request = question + ",\"filters\":" + json(filters);
+        JsonNode earlier = pin == null ? null : (JsonNode) pin.known(this, request);
         if (earlier != null) {
             return earlier;
         }
         String key = pin == null ? QueryKey.unpinned() : pin.key;
         try {
-            JsonNode told = Json.read(Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\"," + asked + "}")));
+            JsonNode answer = Json.read(Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\"," + request + "}")));
             if (pin != null) {
-                pin.keep(this, asked, told);
+                pin.keep(this, request, answer);
             }
-            return told;
+            return answer;
         } catch (RuntimeException failure) {
             return null;
         }
@@ -167,6 +167,6 @@ final class FileSource {
 
     /** Returns the reader of deletion vectors for executors. conf: of the query, sent only if it may be needed. */
     Vectors vectors(Configuration conf) {
-        return new Vectors(context, lists.hasDead() && does.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
+        return new Vectors(context, lists.hasDead() && features.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
     }
 }

@@ -10,7 +10,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 final class IndexSearch {
     final Set pins = new HashSet();
     final Set roots = new HashSet();
-    private final Set does = new HashSet();
+    private final Set features = new HashSet();
 
     /** Searches a plan, including its subqueries. */
     IndexSearch(LogicalPlan plan) {
@@ -19,13 +19,13 @@ final class IndexSearch {
             if (index != null) {
                 pins.add(index.pin);
                 roots.add(index.source.root);
-                does.addAll(index.source.does);
+                features.addAll(index.source.features);
             }
         }
     }
 
     /** Returns true if a feature is enabled for one of them. */
-    boolean has(String what) {
-        return does.contains(what);
+    boolean has(String feature) {
+        return features.contains(feature);
     }
 }

@@ -56,13 +56,13 @@ public class MdtFileIndex implements FileIndex {
     }
 
     /** Returns the index for a query that needs any such number of rows that satisfy conditions. */
-    MdtFileIndex of(int wanted, Seq filters) {
-        return new MdtFileIndex(source, pin, wanted, FileSource.json(filters));
+    MdtFileIndex of(int rows, Seq filters) {
+        return new MdtFileIndex(source, pin, rows, FileSource.json(filters));
     }
 
     /** Returns the same index as a part of another query. */
-    MdtFileIndex pinned(Pin to) {
-        return new MdtFileIndex(source, to, rows, conditions);
+    MdtFileIndex pinned(Pin newPin) {
+        return new MdtFileIndex(source, newPin, rows, conditions);
     }
 
     /**
@@ -83,8 +83,8 @@ public class MdtFileIndex implements FileIndex {
     }
 
     /** Returns true if a feature above is enabled for the relation. */
-    boolean does(String what) {
-        return source.does.contains(what);
+    boolean does(String feature) {
+        return source.features.contains(feature);
     }
 
     /** Returns true if Spark's UI shows figures of the query's plans. */

@@ -28,13 +28,13 @@ final class Pin {
     final String key = "plan:" + NEXT.incrementAndGet();
     final List explains = new ArrayList(); // receivers of explanations, from the session that plans the query
     private final Map versions = new HashMap(); // source -> the version of its answers
-    private final Set seen = new HashSet();
+    private final Set seenTexts = new HashSet();
     private final Map answers = new HashMap(); // source -> filters as JSON -> Answer; optimizer questions -> JsonNode
 
     Pin() {
-        String said = SQLConf.get().getConfString(EXPLAIN, "").toLowerCase(Locale.ROOT);
+        String setting = SQLConf.get().getConfString(EXPLAIN, "").toLowerCase(Locale.ROOT);
         for (int i = 0; i < TOLD.length; i++) {
-            if (said.indexOf(TOLD[i]) >= 0) {
+            if (setting.indexOf(TOLD[i]) >= 0) {
                 explains.add(TOLD[i]);
             }
         }
@@ -51,21 +51,21 @@ final class Pin {
     }
 
     /** Returns a source's answer to the same filters or the same optimizer question, or null. */
-    synchronized Object known(FileSource source, String asked) {
-        Map known = (Map) answers.get(source);
-        return known == null ? null : known.get(asked);
+    synchronized Object known(FileSource source, String question) {
+        Map answersOfSource = (Map) answers.get(source);
+        return answersOfSource == null ? null : answersOfSource.get(question);
     }
 
-    synchronized void keep(FileSource source, String asked, Object answer) {
+    synchronized void keep(FileSource source, String question, Object answer) {
         if (!answers.containsKey(source)) {
             answers.put(source, new HashMap());
         }
-        ((Map) answers.get(source)).put(asked, answer);
+        ((Map) answers.get(source)).put(question, answer);
     }
 
     /** Returns true at the first call with a text: rules that change a plan are called again with their result. */
-    synchronized boolean isFirst(String what) {
-        return seen.add(what);
+    synchronized boolean isFirst(String text) {
+        return seenTexts.add(text);
     }
 
     /** Returns, once, the keys of queries that no longer exist. */

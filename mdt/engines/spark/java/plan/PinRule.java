@@ -46,7 +46,7 @@ public class PinRule extends Rule {
             }
         });
         EmptyReplacement empty = new EmptyReplacement();
-        LogicalPlan without = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
-        return empty.found ? SubqueryPropagation.propagated(without) : pinned;
+        LogicalPlan withoutEmpty = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
+        return empty.hasReplaced ? SubqueryPropagation.propagated(withoutEmpty) : pinned;
     }
 }

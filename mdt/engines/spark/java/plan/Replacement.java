@@ -16,7 +16,7 @@ abstract class Replacement extends AbstractPartialFunction {
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
-        Object found = of(node);
-        return found != null ? found : otherwise.apply(node);
+        Object replacement = of(node);
+        return replacement != null ? replacement : otherwise.apply(node);
     }
 }

@@ -30,8 +30,8 @@ public class TableScan extends SparkPlan {
     private static final ThreadLocal RUNNING = new ThreadLocal(); // the node whose scan is being created in this thread
     private final SparkPlan scan;
     private final Seq questions; // to other sides of joins
-    private final Object[] asking = new Object[0]; // Spark holds the monitor of a node while it waits for subqueries, which ask for all metrics
-    private Map metrics; // null: not requested yet; guarded by asking
+    private final Object[] metricsLock = new Object[0]; // Spark holds the monitor of a node while it waits for subqueries, which ask for all metrics
+    private Map metrics; // null: not requested yet; guarded by metricsLock
 
     public TableScan(SparkPlan scan, Seq questions) {
         this.scan = scan;
@@ -44,29 +44,29 @@ public class TableScan extends SparkPlan {
     }
 
     /** Returns the conditions of the scan that is being created in this thread, including values that are now known. */
-    static Seq conditions(Seq given) {
+    static Seq conditions(Seq conditions) {
         TableScan running = (TableScan) RUNNING.get();
-        return running == null ? given : running.with(given);
+        return running == null ? conditions : running.with(conditions);
     }
 
-    private Seq with(Seq given) {
-        List all = new ArrayList(Scala.list(given));
-        List asked = Scala.list(questions);
-        for (int i = 0; i < asked.size(); i++) {
-            Expression known = Answered.condition((Expression) asked.get(i));
-            if (known != null) {
-                all.add(known);
+    private Seq with(Seq conditions) {
+        List allConditions = new ArrayList(Scala.list(conditions));
+        List questionList = Scala.list(questions);
+        for (int i = 0; i < questionList.size(); i++) {
+            Expression condition = Answered.condition((Expression) questionList.get(i));
+            if (condition != null) {
+                allConditions.add(condition);
             }
         }
-        return Scala.seq(all);
+        return Scala.seq(allConditions);
     }
 
     private static MdtFileIndex index(Object node) {
         if (!(node instanceof FileSourceScanExec)) {
             return null;
         }
-        Object found = ((FileSourceScanExec) node).relation().location();
-        return found instanceof MdtFileIndex ? (MdtFileIndex) found : null;
+        Object location = ((FileSourceScanExec) node).relation().location();
+        return location instanceof MdtFileIndex ? (MdtFileIndex) location : null;
     }
 
     /**
@@ -88,7 +88,7 @@ public class TableScan extends SparkPlan {
 
     /** Spark needs the names before the query runs. */
     public Map metrics() {
-        synchronized (asking) {
+        synchronized (metricsLock) {
             if (metrics == null) {
                 metrics = counted();
             }
@@ -98,37 +98,37 @@ public class TableScan extends SparkPlan {
 
     private Map counted() {
         Answer answer = answer(false);
-        boolean told = answer != null && answer.figures != null;
-        Map found = told ? answer.figures.metrics(sparkContext()) : Scala.none();
-        for (int i = 0; told && i < COUNTED.length; i++) {
+        boolean hasFigures = answer != null && answer.figures != null;
+        Map metricsByName = hasFigures ? answer.figures.metrics(sparkContext()) : Scala.none();
+        for (int i = 0; hasFigures && i < COUNTED.length; i++) {
             if (i < 2 ? index(scan).source.footerBytes > 0 : answer.hasDead()) {
-                found = Scala.with(found, COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
+                metricsByName = Scala.with(metricsByName, COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
             }
         }
-        return found;
+        return metricsByName;
     }
 
     private void tell() {
         Answer answer = answer(true);
         if (answer != null && answer.figures != null) {
-            SQLMetric[] told = answer.figures.set(metrics());
+            SQLMetric[] updated = answer.figures.set(metrics());
             String execution = sparkContext().getLocalProperty(SQLExecution$.MODULE$.EXECUTION_ID_KEY());
-            SQLMetrics.postDriverMetricUpdates(sparkContext(), execution, Scala.seq(told));
+            SQLMetrics.postDriverMetricUpdates(sparkContext(), execution, Scala.seq(updated));
         }
     }
 
     /** Returns the counters of Recent for the scan that is being created, or null if they are not requested. */
     static SQLMetric[] counters() {
         TableScan running = (TableScan) RUNNING.get();
-        SQLMetric[] found = new SQLMetric[COUNTED.length];
-        boolean some = false;
-        for (int i = 0; running != null && i < found.length; i++) {
+        SQLMetric[] counters = new SQLMetric[COUNTED.length];
+        boolean hasCounter = false;
+        for (int i = 0; running != null && i < counters.length; i++) {
             if (running.metrics().contains(COUNTED[i])) {
-                found[i] = (SQLMetric) running.metrics().apply(COUNTED[i]);
-                some = true;
+                counters[i] = (SQLMetric) running.metrics().apply(COUNTED[i]);
+                hasCounter = true;
             }
         }
-        return some ? found : null;
+        return hasCounter ? counters : null;
     }
 
     private RDD executed(boolean columnar) {
@@ -194,8 +194,8 @@ public class TableScan extends SparkPlan {
         return 2;
     }
 
-    public Object productElement(int at) {
-        return at == 0 ? (Object) scan : questions;
+    public Object productElement(int position) {
+        return position == 0 ? (Object) scan : questions;
     }
 
     public boolean canEqual(Object other) {

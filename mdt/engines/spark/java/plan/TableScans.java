@@ -26,17 +26,17 @@ public class TableScans extends SparkStrategy {
             return Scala.seq(new Object[0]); // left to the next strategy
         }
         List questions = new ArrayList();
-        LogicalPlan without = without(plan, questions);
+        LogicalPlan withoutQuestions = without(plan, questions);
         if (questions.isEmpty() && !index.hasMetrics()) {
             return Scala.seq(new Object[0]);
         }
-        final Seq asked = Scala.seq(questions);
-        List found = Scala.list(FileSourceStrategy$.MODULE$.apply(without));
+        final Seq questionSeq = Scala.seq(questions);
+        List plans = Scala.list(FileSourceStrategy$.MODULE$.apply(withoutQuestions));
         List scans = new ArrayList();
-        for (int i = 0; i < found.size(); i++) {
-            scans.add(((SparkPlan) found.get(i)).transformUp(new Replacement() {
+        for (int i = 0; i < plans.size(); i++) {
+            scans.add(((SparkPlan) plans.get(i)).transformUp(new Replacement() {
                 Object of(Object node) {
-                    return TableScan.isOurs(node) ? new TableScan((SparkPlan) node, asked) : null;
+                    return TableScan.isOurs(node) ? new TableScan((SparkPlan) node, questionSeq) : null;
                 }
             }));
         }
@@ -63,26 +63,26 @@ public class TableScans extends SparkStrategy {
         Filter filter = (Filter) plan;
         boolean lowest = MdtFileIndex.of(filter.child()) != null;
         LogicalPlan child = without(filter.child(), questions);
-        List all = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
-        Expression left = null;
-        for (int i = 0; i < all.size(); i++) {
-            Expression one = (Expression) all.get(i);
-            if (one instanceof DynamicPruningSubquery) { // tested again by the join
-                questions.add(one);
+        List conditions = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
+        Expression remaining = null;
+        for (int i = 0; i < conditions.size(); i++) {
+            Expression condition = (Expression) conditions.get(i);
+            if (condition instanceof DynamicPruningSubquery) { // tested again by the join
+                questions.add(condition);
                 continue;
             }
-            if (lowest && hasValue(one)) {
-                questions.add(one);
+            if (lowest && hasValue(condition)) {
+                questions.add(condition);
             }
-            left = left == null ? one : new And(left, one);
+            remaining = remaining == null ? condition : new And(remaining, condition);
         }
-        return left == null ? child : filter.copy(left, child);
+        return remaining == null ? child : filter.copy(remaining, child);
     }
 
     /** Returns true if a condition waits only for scalar subqueries, which Spark runs before the scan. */
     private static boolean hasValue(Expression condition) {
         List leaves = Scala.list(condition.collectLeaves());
-        boolean found = false;
+        boolean anyValue = false;
         for (int i = 0; i < leaves.size(); i++) {
             if (leaves.get(i) instanceof SubqueryExpression && !(leaves.get(i) instanceof ScalarSubquery)) {
                 return false;
@@ -91,8 +91,8 @@ public class TableScans extends SparkStrategy {
             if (isValue && ((ScalarSubquery) leaves.get(i)).dataType() instanceof BinaryType) {
                 return false; // probably a Bloom filter of Spark
             }
-            found |= isValue;
+            anyValue |= isValue;
         }
-        return found && condition.deterministic();
+        return anyValue && condition.deterministic();
     }
 }

@@ -19,9 +19,9 @@ final class Affinity {
     private final List executors = new ArrayList(); // in the format of Spark's TaskLocation
 
     Affinity(SparkContext context) {
-        List known = CollectionConverters.asJava((scala.collection.Seq) context.statusStore().executorList(true));
-        for (int i = 0; i < known.size(); i++) {
-            ExecutorSummary each = (ExecutorSummary) known.get(i);
+        List summaries = CollectionConverters.asJava((scala.collection.Seq) context.statusStore().executorList(true));
+        for (int i = 0; i < summaries.size(); i++) {
+            ExecutorSummary each = (ExecutorSummary) summaries.get(i);
             if (!each.id().equals(DRIVER)) {
                 executors.add("executor_" + each.hostPort().replaceFirst(":[0-9]*$", "") + "_" + each.id());
             }
@@ -33,29 +33,29 @@ final class Affinity {
         if (executors.size() < 2) {
             return files;
         }
-        List found = new ArrayList(files.size());
+        List located = new ArrayList(files.size());
         for (int i = 0; i < files.size(); i++) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(i);
             FileStatus status = file.fileStatus();
             String[] hosts = {executor(status.getPath().toString().hashCode())};
             BlockLocation[] where = {new BlockLocation(hosts, hosts, 0L, status.getLen())};
-            found.add(new FileStatusWithMetadata(new LocatedFileStatus(status, where), file.metadata()));
+            located.add(new FileStatusWithMetadata(new LocatedFileStatus(status, where), file.metadata()));
         }
-        return found;
+        return located;
     }
 
     private String executor(int file) {
-        String found = null;
+        String executor = null;
         int most = 0;
         for (int i = 0; i < executors.size(); i++) {
             String each = (String) executors.get(i);
             int hash = mixed(file ^ mixed(each.hashCode()));
-            if (found == null || hash > most) {
-                found = each;
+            if (executor == null || hash > most) {
+                executor = each;
                 most = hash;
             }
         }
-        return found;
+        return executor;
     }
 
     /** The finalizer of Murmur3: each bit of the number changes each bit of the result. */

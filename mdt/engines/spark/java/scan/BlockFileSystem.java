@@ -69,8 +69,8 @@ public class BlockFileSystem extends FileSystem {
         return (int) number(block, 4);
     }
 
-    private static long number(Path block, int which) {
-        return Long.parseLong(block.getParent().getName().split("-")[which]);
+    private static long number(Path block, int index) {
+        return Long.parseLong(block.getParent().getName().split("-")[index]);
     }
 
     public void initialize(URI name, Configuration conf) throws IOException {
@@ -97,8 +97,8 @@ public class BlockFileSystem extends FileSystem {
             return new FSDataInputStream(new FarStream(block, getConf()));
         }
         Path file = file(block);
-        FSDataInputStream in = file.getFileSystem(getConf()).open(file, buffer);
-        return new FSDataInputStream(new BlockStream(in, offset(block), bytes(block)));
+        FSDataInputStream stream = file.getFileSystem(getConf()).open(file, buffer);
+        return new FSDataInputStream(new BlockStream(stream, offset(block), bytes(block)));
     }
 
     public FileStatus getFileStatus(Path block) throws IOException {
@@ -118,11 +118,11 @@ public class BlockFileSystem extends FileSystem {
         throw new UnsupportedOperationException("blocks are read only");
     }
 
-    public boolean delete(Path path, boolean all) throws IOException {
+    public boolean delete(Path path, boolean recursive) throws IOException {
         throw new UnsupportedOperationException("blocks are read only");
     }
 
-    public boolean rename(Path from, Path to) throws IOException {
+    public boolean rename(Path source, Path target) throws IOException {
         throw new UnsupportedOperationException("blocks are read only");
     }
 

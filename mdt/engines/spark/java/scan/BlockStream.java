@@ -11,66 +11,66 @@ import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.impl.FileRangeImpl;
 
 final class BlockStream extends PartStream {
-    private final FSDataInputStream in;
+    private final FSDataInputStream stream;
     private final long offset;
 
-    BlockStream(FSDataInputStream in, long offset, long length) throws IOException {
+    BlockStream(FSDataInputStream stream, long offset, long length) throws IOException {
         super(length);
-        this.in = in;
+        this.stream = stream;
         this.offset = offset;
-        in.seek(offset);
+        stream.seek(offset);
     }
 
-    public void seek(long to) throws IOException {
-        super.seek(to);
-        in.seek(offset + to);
+    public void seek(long position) throws IOException {
+        super.seek(position);
+        stream.seek(offset + position);
     }
 
     public int read() throws IOException {
         if (at >= length) {
             return -1;
         }
-        int each = in.read();
+        int each = stream.read();
         at += each >= 0 ? 1 : 0;
         return each;
     }
 
-    public int read(byte[] to, int start, int count) throws IOException {
+    public int read(byte[] buffer, int start, int count) throws IOException {
         if (count == 0) {
             return 0;
         }
         if (at >= length) {
             return -1;
         }
-        int got = in.read(to, start, (int) Math.min((long) count, length - at));
-        at += Math.max(0, got);
-        return got;
+        int readBytes = stream.read(buffer, start, (int) Math.min((long) count, length - at));
+        at += Math.max(0, readBytes);
+        return readBytes;
     }
 
-    public int read(long position, byte[] to, int start, int count) throws IOException {
+    public int read(long position, byte[] buffer, int start, int count) throws IOException {
         if (position >= length) {
             return -1;
         }
-        return in.read(offset + position, to, start, (int) Math.min((long) count, length - position));
+        return stream.read(offset + position, buffer, start, (int) Math.min((long) count, length - position));
     }
 
     /** Reads several ranges at once, which is best for object stores. */
     public void readVectored(List ranges, IntFunction allocate) throws IOException {
-        List moved = new ArrayList();
+        List shifted = new ArrayList();
         for (int i = 0; i < ranges.size(); i++) {
             FileRange each = (FileRange) ranges.get(i);
             if (each.getOffset() + each.getLength() > length) {
                 throw new EOFException("a range beyond a block of " + length + " bytes");
             }
-            moved.add(new FileRangeImpl(offset + each.getOffset(), each.getLength(), null));
+            shifted.add(new FileRangeImpl(offset + each.getOffset(), each.getLength(), null));
         }
-        in.readVectored(moved, allocate);
+        stream.readVectored(shifted, allocate);
         for (int i = 0; i < ranges.size(); i++) {
-            ((FileRange) ranges.get(i)).setData(((FileRange) moved.get(i)).getData());
+            ((FileRange) ranges.get(i)).setData(((FileRange) shifted.get(i)).getData());
         }
     }
 
     public void close() throws IOException {
-        in.close();
+        stream.close();
     }
 }

@@ -20,54 +20,54 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 final class Conversion implements Serializable {
     final DataType stored; // the type that is read
-    final DataType wanted;
+    final DataType target;
     private final InternalRow value; // not null: the same for all rows, and nothing is read
     private final int[] places; // index of each wanted child among the children that are read, or -1 for a constant
     private final Conversion[] children;
 
-    private Conversion(DataType stored, DataType wanted, InternalRow value, int[] places, Conversion[] children) {
+    private Conversion(DataType stored, DataType target, InternalRow value, int[] places, Conversion[] children) {
         this.stored = stored;
-        this.wanted = wanted;
+        this.target = target;
         this.value = value;
         this.places = places;
         this.children = children;
     }
 
     /** Returns a column that the file does not have: null, or the default given as text. */
-    static Conversion constant(DataType wanted, String text) {
-        Object[] only = {text == null ? null : wanted instanceof StringType ? UTF8String.fromString(text) : Told.value(text, wanted)};
-        return new Conversion(wanted, wanted, new GenericInternalRow(only), new int[0], new Conversion[0]);
+    static Conversion constant(DataType target, String text) {
+        Object[] only = {text == null ? null : target instanceof StringType ? UTF8String.fromString(text) : JsonValue.value(text, target)};
+        return new Conversion(target, target, new GenericInternalRow(only), new int[0], new Conversion[0]);
     }
 
-    /** wanted: the type of the newest column, or a subset of its fields. */
-    static Conversion between(TableColumn then, TableColumn now, Map defaults, DataType wanted) {
-        if (wanted instanceof StructType) {
-            return struct(then, now, defaults, (StructType) wanted);
+    /** target: the type of the newest column, or a subset of its fields. */
+    static Conversion between(TableColumn older, TableColumn newer, Map defaults, DataType target) {
+        if (target instanceof StructType) {
+            return struct(older, newer, defaults, (StructType) target);
         }
-        if (wanted instanceof ArrayType) {
-            ArrayType array = (ArrayType) wanted;
-            Conversion element = between(then.children[0], now.children[0], defaults, array.elementType());
-            return new Conversion(new ArrayType(element.stored, array.containsNull()), wanted, null, new int[] {0},
+        if (target instanceof ArrayType) {
+            ArrayType array = (ArrayType) target;
+            Conversion element = between(older.children[0], newer.children[0], defaults, array.elementType());
+            return new Conversion(new ArrayType(element.stored, array.containsNull()), target, null, new int[] {0},
                     new Conversion[] {element});
         }
-        if (wanted instanceof MapType) {
-            MapType map = (MapType) wanted;
-            Conversion key = between(then.children[0], now.children[0], defaults, map.keyType());
-            Conversion item = between(then.children[1], now.children[1], defaults, map.valueType());
-            return new Conversion(new MapType(key.stored, item.stored, map.valueContainsNull()), wanted, null,
+        if (target instanceof MapType) {
+            MapType map = (MapType) target;
+            Conversion key = between(older.children[0], newer.children[0], defaults, map.keyType());
+            Conversion item = between(older.children[1], newer.children[1], defaults, map.valueType());
+            return new Conversion(new MapType(key.stored, item.stored, map.valueContainsNull()), target, null,
                     new int[] {0, 1}, new Conversion[] {key, item});
         }
-        return new Conversion(then.type, wanted, null, new int[0], new Conversion[0]);
+        return new Conversion(older.type, target, null, new int[0], new Conversion[0]);
     }
 
-    private static Conversion struct(TableColumn then, TableColumn now, Map defaults, StructType wanted) {
-        StructField[] fields = wanted.fields();
+    private static Conversion struct(TableColumn older, TableColumn newer, Map defaults, StructType target) {
+        StructField[] fields = target.fields();
         List read = new ArrayList();
         int[] places = new int[fields.length];
         Conversion[] children = new Conversion[fields.length];
         for (int i = 0; i < fields.length; i++) {
-            TableColumn field = now.named(fields[i].name());
-            TableColumn before = then.of(field.id);
+            TableColumn field = newer.named(fields[i].name());
+            TableColumn before = older.of(field.id);
             if (before == null) {
                 places[i] = -1;
                 children[i] = constant(fields[i].dataType(), (String) defaults.get(String.valueOf(field.id)));
@@ -78,10 +78,10 @@ final class Conversion implements Serializable {
             }
         }
         if (read.isEmpty()) { // read a field to find out where the struct itself is null
-            read.add(((StructType) then.type).fields()[0]);
+            read.add(((StructType) older.type).fields()[0]);
         }
         StructType stored = new StructType((StructField[]) read.toArray(new StructField[0]));
-        return new Conversion(stored, wanted, null, places, children);
+        return new Conversion(stored, target, null, places, children);
     }
 
     /** Returns true if nothing needs to be converted: same type and names, at any depth. */
@@ -91,19 +91,19 @@ final class Conversion implements Serializable {
                 return false;
             }
         }
-        return value == null && stored.equals(wanted);
+        return value == null && stored.equals(target);
     }
 
     /** Returns the converted column, or the constant if read is null. */
     ColumnVector of(ColumnVector read) {
         if (value != null) {
-            ConstantColumnVector all = new ConstantColumnVector(1, wanted);
+            ConstantColumnVector vector = new ConstantColumnVector(1, target);
             if (value.isNullAt(0)) {
-                all.setNull();
+                vector.setNull();
             } else {
-                ColumnVectorUtils.populate(all, value, 0);
+                ColumnVectorUtils.populate(vector, value, 0);
             }
-            return all;
+            return vector;
         }
         return isSame() ? read : new ConvertedVector(read, this);
     }

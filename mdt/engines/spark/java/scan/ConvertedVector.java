@@ -20,14 +20,14 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class ConvertedVector extends ColumnVector {
     private static final long MICROS_PER_DAY = 86400000000L;
     private static final int FLOAT_DIGITS = 9; // enough to distinguish all floats
-    private final ColumnVector of;
+    private final ColumnVector source;
     private final Conversion conversion;
     private final DataType stored;
     private ColumnVector[] children = new ColumnVector[0]; // created on access
 
-    ConvertedVector(ColumnVector of, Conversion conversion) {
-        super(conversion.wanted);
-        this.of = of;
+    ConvertedVector(ColumnVector source, Conversion conversion) {
+        super(conversion.target);
+        this.source = source;
         this.conversion = conversion;
         this.stored = conversion.stored;
     }
@@ -37,52 +37,52 @@ final class ConvertedVector extends ColumnVector {
     public void closeIfFreeable() {}
 
     public boolean hasNull() {
-        return of.hasNull();
+        return source.hasNull();
     }
 
     public int numNulls() {
-        return of.numNulls();
+        return source.numNulls();
     }
 
     public boolean isNullAt(int row) {
-        return of.isNullAt(row);
+        return source.isNullAt(row);
     }
 
     public boolean getBoolean(int row) {
-        return of.getBoolean(row);
+        return source.getBoolean(row);
     }
 
     public byte getByte(int row) {
-        return of.getByte(row);
+        return source.getByte(row);
     }
 
     public short getShort(int row) {
-        return of.getShort(row);
+        return source.getShort(row);
     }
 
     public int getInt(int row) {
-        return of.getInt(row);
+        return source.getInt(row);
     }
 
     public long getLong(int row) {
         if (stored instanceof IntegerType) {
-            return of.getInt(row);
+            return source.getInt(row);
         }
-        return stored instanceof DateType ? of.getInt(row) * MICROS_PER_DAY : of.getLong(row);
+        return stored instanceof DateType ? source.getInt(row) * MICROS_PER_DAY : source.getLong(row);
     }
 
     public float getFloat(int row) {
-        return of.getFloat(row);
+        return source.getFloat(row);
     }
 
     public double getDouble(int row) {
         if (stored instanceof IntegerType) {
-            return of.getInt(row);
+            return source.getInt(row);
         }
         if (stored instanceof FloatType) {
-            return doubleOf(of.getFloat(row));
+            return doubleOf(source.getFloat(row));
         }
-        return of.getLong(row);
+        return source.getLong(row);
     }
 
     /** Returns the double with a float's shortest text, as Hudi's readers do: 0.1 for 0.1f. */
@@ -101,26 +101,26 @@ final class ConvertedVector extends ColumnVector {
     }
 
     public Decimal getDecimal(int row, int precision, int scale) {
-        Decimal found = of.getDecimal(row, ((DecimalType) stored).precision(), scale);
-        return found == null ? null : Decimal.apply(found.toJavaBigDecimal(), precision, scale);
+        Decimal decimal = source.getDecimal(row, ((DecimalType) stored).precision(), scale);
+        return decimal == null ? null : Decimal.apply(decimal.toJavaBigDecimal(), precision, scale);
     }
 
     public ColumnarArray getArray(int row) {
-        WritableColumnVector arrays = (WritableColumnVector) of;
+        WritableColumnVector arrays = (WritableColumnVector) source;
         return new ColumnarArray(getChild(0), arrays.getArrayOffset(row), arrays.getArrayLength(row));
     }
 
     public ColumnarMap getMap(int row) {
-        WritableColumnVector maps = (WritableColumnVector) of;
+        WritableColumnVector maps = (WritableColumnVector) source;
         return new ColumnarMap(getChild(0), getChild(1), maps.getArrayOffset(row), maps.getArrayLength(row));
     }
 
     public UTF8String getUTF8String(int row) {
-        return of.getUTF8String(row);
+        return source.getUTF8String(row);
     }
 
     public byte[] getBinary(int row) {
-        return of.getBinary(row);
+        return source.getBinary(row);
     }
 
     public ColumnVector getChild(int ordinal) {
@@ -128,7 +128,7 @@ final class ConvertedVector extends ColumnVector {
             children = (ColumnVector[]) Arrays.copyOf((Object[]) children, ordinal + 1);
         }
         if (children[ordinal] == null) {
-            children[ordinal] = conversion.child(of, ordinal);
+            children[ordinal] = conversion.child(source, ordinal);
         }
         return children[ordinal];
     }

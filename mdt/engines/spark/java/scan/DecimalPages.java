@@ -34,10 +34,10 @@ final class DecimalPages extends Groups {
      */
     static void before(Object iterator, ParquetFileReader file) {
         Object reader = Internals.reader(iterator);
-        DecimalPages found = new DecimalPages();
-        found.tell(Internals.columns(reader), file.getRowGroups());
-        if (!found.lengths.isEmpty()) {
-            found.before(reader);
+        DecimalPages pages = new DecimalPages();
+        pages.tell(Internals.columns(reader), file.getRowGroups());
+        if (!pages.lengths.isEmpty()) {
+            pages.before(reader);
         }
     }
 
@@ -49,23 +49,23 @@ final class DecimalPages extends Groups {
         if (column.descriptor().isDefined() && column.sparkType() instanceof DecimalType) {
             ColumnDescriptor stored = (ColumnDescriptor) column.descriptor().get();
             if (fits(stored.getPrimitiveType(), (DecimalType) column.sparkType()) && isPlain(stored, groups)) {
-                ColumnDescriptor told = integers(stored);
-                lengths.put(told, Integer.valueOf(stored.getPrimitiveType().getTypeLength()));
-                Internals.setDescriptor(column, told);
+                ColumnDescriptor descriptor = integers(stored);
+                lengths.put(descriptor, Integer.valueOf(stored.getPrimitiveType().getTypeLength()));
+                Internals.setDescriptor(column, descriptor);
             }
         }
     }
 
     /** Returns true if a type stores the wanted decimals as bytes that fit into a long. */
-    private static boolean fits(PrimitiveType type, DecimalType wanted) {
+    private static boolean fits(PrimitiveType type, DecimalType required) {
         if (type.getPrimitiveTypeName() != PrimitiveType.PrimitiveTypeName.FIXED_LEN_BYTE_ARRAY
                 || !(type.getLogicalTypeAnnotation() instanceof LogicalTypeAnnotation.DecimalLogicalTypeAnnotation)) {
             return false;
         }
-        LogicalTypeAnnotation.DecimalLogicalTypeAnnotation said =
+        LogicalTypeAnnotation.DecimalLogicalTypeAnnotation annotation =
                 (LogicalTypeAnnotation.DecimalLogicalTypeAnnotation) type.getLogicalTypeAnnotation();
-        return type.getTypeLength() <= Long.BYTES && wanted.precision() <= Decimal.MAX_LONG_DIGITS()
-                && said.getPrecision() == wanted.precision() && said.getScale() == wanted.scale();
+        return type.getTypeLength() <= Long.BYTES && required.precision() <= Decimal.MAX_LONG_DIGITS()
+                && annotation.getPrecision() == required.precision() && annotation.getScale() == required.scale();
     }
 
     /** Returns true if the file has the column, and all its pages are plain or dictionary-encoded. */
@@ -96,12 +96,12 @@ final class DecimalPages extends Groups {
     /** Returns a column of decimals as integers, in Spark's type for the number of digits. */
     private static ColumnDescriptor integers(ColumnDescriptor column) {
         PrimitiveType type = column.getPrimitiveType();
-        LogicalTypeAnnotation.DecimalLogicalTypeAnnotation said =
+        LogicalTypeAnnotation.DecimalLogicalTypeAnnotation annotation =
                 (LogicalTypeAnnotation.DecimalLogicalTypeAnnotation) type.getLogicalTypeAnnotation();
-        PrimitiveType.PrimitiveTypeName name = said.getPrecision() <= Decimal.MAX_INT_DIGITS()
+        PrimitiveType.PrimitiveTypeName name = annotation.getPrecision() <= Decimal.MAX_INT_DIGITS()
                 ? PrimitiveType.PrimitiveTypeName.INT32 : PrimitiveType.PrimitiveTypeName.INT64;
-        PrimitiveType told = (PrimitiveType) Types.primitive(name, type.getRepetition()).as(said).named(type.getName());
-        return new ColumnDescriptor(column.getPath(), told, column.getMaxRepetitionLevel(), column.getMaxDefinitionLevel());
+        PrimitiveType integerType = (PrimitiveType) Types.primitive(name, type.getRepetition()).as(annotation).named(type.getName());
+        return new ColumnDescriptor(column.getPath(), integerType, column.getMaxRepetitionLevel(), column.getMaxDefinitionLevel());
     }
 
     PageReadStore next() throws Throwable {

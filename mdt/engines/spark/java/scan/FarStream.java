@@ -17,7 +17,7 @@ final class FarStream extends PartStream {
     private final Configuration conf;
     private final long footerAt;
     private byte[] footer; // null: not requested yet
-    private BlockStream in; // null: not opened yet
+    private BlockStream stream; // null: not opened yet
 
     FarStream(Path block, Configuration conf) {
         super(BlockFileSystem.bytes(block));
@@ -43,10 +43,10 @@ final class FarStream extends PartStream {
     }
 
     private BlockStream in() throws IOException {
-        if (in == null) {
-            in = new BlockStream(opened(block, conf), BlockFileSystem.offset(block), length);
+        if (stream == null) {
+            stream = new BlockStream(opened(block, conf), BlockFileSystem.offset(block), length);
         }
-        return in;
+        return stream;
     }
 
     private byte[] footer() throws IOException {
@@ -66,13 +66,13 @@ final class FarStream extends PartStream {
         return read(each, 0, 1) < 0 ? -1 : each[0] & 0xff;
     }
 
-    public int read(byte[] to, int start, int count) throws IOException {
-        int got = read(at, to, start, count);
-        at += Math.max(0, got);
-        return got;
+    public int read(byte[] buffer, int start, int count) throws IOException {
+        int readBytes = read(at, buffer, start, count);
+        at += Math.max(0, readBytes);
+        return readBytes;
     }
 
-    public int read(long position, byte[] to, int start, int count) throws IOException {
+    public int read(long position, byte[] buffer, int start, int count) throws IOException {
         if (count == 0) {
             return 0;
         }
@@ -80,14 +80,14 @@ final class FarStream extends PartStream {
             return -1;
         }
         if (position >= footerAt) {
-            int here = (int) Math.min((long) count, length - position);
-            System.arraycopy(footer(), (int) (position - footerAt), to, start, here);
-            return here;
+            int footerPart = (int) Math.min((long) count, length - position);
+            System.arraycopy(footer(), (int) (position - footerAt), buffer, start, footerPart);
+            return footerPart;
         }
         if (in().getPos() != position) {
             in().seek(position);
         }
-        return in().read(to, start, (int) Math.min((long) count, footerAt - position));
+        return in().read(buffer, start, (int) Math.min((long) count, footerAt - position));
     }
 
     /** Reads several ranges at once, which is best for object stores. */
@@ -96,8 +96,8 @@ final class FarStream extends PartStream {
     }
 
     public void close() throws IOException {
-        if (in != null) {
-            in.close();
+        if (stream != null) {
+            stream.close();
         }
     }
 }

@@ -40,13 +40,13 @@ final class Footers extends LinkedHashMap {
         }
     }
 
-    private static void read(Path path, long at, int bytes, int crc) {
+    private static void read(Path path, long offset, int bytes, int crc) {
         try {
-            FSDataInputStream in = path.getFileSystem(CONF).open(path);
+            FSDataInputStream stream = path.getFileSystem(CONF).open(path);
             try {
-                read(path, in, at, bytes, crc);
+                read(path, stream, offset, bytes, crc);
             } finally {
-                in.close();
+                stream.close();
             }
         } catch (IOException failure) {
             throw new UncheckedIOException(failure);
@@ -54,9 +54,9 @@ final class Footers extends LinkedHashMap {
     }
 
     /** Reads the footer of a file or block from its stream. Fails if it differs from the written footer. */
-    static byte[] read(Path path, FSDataInputStream in, long at, int bytes, int crc) throws IOException {
+    static byte[] read(Path path, FSDataInputStream stream, long offset, int bytes, int crc) throws IOException {
         byte[] footer = new byte[bytes];
-        in.readFully(at, footer);
+        stream.readFully(offset, footer);
         CRC32 sum = new CRC32();
         sum.update(footer);
         if ((int) sum.getValue() != crc) {

@@ -28,25 +28,25 @@ final class Form implements Serializable {
         List read = new ArrayList();
         int[] places = new int[fields.length];
         Conversion[] conversions = new Conversion[fields.length];
-        boolean same = true;
+        boolean isSame = true;
         for (int i = 0; i < fields.length; i++) {
-            TableColumn now = newest.named(fields[i].name());
-            TableColumn then = now == null ? null : older.of(now.id);
+            TableColumn newestColumn = newest.named(fields[i].name());
+            TableColumn olderColumn = newestColumn == null ? null : older.of(newestColumn.id);
             places[i] = read.size();
-            if (now == null) { // a column of Hudi's, or Spark's column of row numbers
+            if (newestColumn == null) { // a column of Hudi's, or Spark's column of row numbers
                 read.add(fields[i]);
-            } else if (then == null) {
+            } else if (olderColumn == null) {
                 places[i] = -1;
-                conversions[i] = Conversion.constant(fields[i].dataType(), (String) defaults.get(String.valueOf(now.id)));
+                conversions[i] = Conversion.constant(fields[i].dataType(), (String) defaults.get(String.valueOf(newestColumn.id)));
             } else {
-                Conversion each = Conversion.between(then, now, defaults, fields[i].dataType());
+                Conversion each = Conversion.between(olderColumn, newestColumn, defaults, fields[i].dataType());
                 conversions[i] = each.isSame() ? null : each;
-                read.add(new StructField(then.name, each.stored, true, fields[i].metadata()));
-                same &= then.name.equals(now.name);
+                read.add(new StructField(olderColumn.name, each.stored, true, fields[i].metadata()));
+                isSame &= olderColumn.name.equals(newestColumn.name);
             }
-            same &= conversions[i] == null;
+            isSame &= conversions[i] == null;
         }
-        if (same) {
+        if (isSame) {
             return null;
         }
         StructField[] stored = (StructField[]) read.toArray(new StructField[0]);
@@ -55,11 +55,11 @@ final class Form implements Serializable {
 
     /** Returns the wanted columns of a batch. Spark's reader refills the batch, and thereby these columns. */
     ColumnVector[] columns(ColumnarBatch batch) {
-        ColumnVector[] found = new ColumnVector[places.length];
-        for (int i = 0; i < found.length; i++) {
-            ColumnVector from = places[i] < 0 ? null : batch.column(places[i]);
-            found[i] = conversions[i] == null ? from : conversions[i].of(from);
+        ColumnVector[] columns = new ColumnVector[places.length];
+        for (int i = 0; i < columns.length; i++) {
+            ColumnVector column = places[i] < 0 ? null : batch.column(places[i]);
+            columns[i] = conversions[i] == null ? column : conversions[i].of(column);
         }
-        return found;
+        return columns;
     }
 }

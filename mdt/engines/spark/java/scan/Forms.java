@@ -19,10 +19,10 @@ final class Forms {
     Forms(String text) {
         this.text = text;
         if (text.length() > 0) {
-            Map told = Json.map(text);
-            this.newest = version((Map) told.get("newest"));
-            this.defaults = (Map) told.get("defaults");
-            List versions = (List) told.get("older");
+            Map json = Json.map(text);
+            this.newest = version((Map) json.get("newest"));
+            this.defaults = (Map) json.get("defaults");
+            List versions = (List) json.get("older");
             this.older = new TableColumn[versions.size()];
             for (int i = 0; i < older.length; i++) {
                 older[i] = version((Map) versions.get(i));
@@ -30,20 +30,20 @@ final class Forms {
         }
     }
 
-    private static TableColumn version(Map told) {
-        StructType schema = (StructType) DataType.fromJson((String) told.get("schema"));
-        List ids = (List) told.get("ids");
+    private static TableColumn version(Map json) {
+        StructType schema = (StructType) DataType.fromJson((String) json.get("schema"));
+        List ids = (List) json.get("ids");
         ids.add(0, Integer.valueOf(-1)); // id of the whole row, whose children are the columns
         return new TableColumn("", schema.asNullable(), ids.iterator());
     }
 
     /** Returns the mapping of the columns of a query for each older version, or null if it has them unchanged. */
     Form[] of(StructType required) {
-        Form[] found = new Form[older.length];
-        for (int i = 0; i < found.length; i++) {
-            found[i] = Form.between(older[i], newest, defaults, required);
+        Form[] forms = new Form[older.length];
+        for (int i = 0; i < forms.length; i++) {
+            forms[i] = Form.between(older[i], newest, defaults, required);
         }
-        return found;
+        return forms;
     }
 
     public boolean equals(Object other) {

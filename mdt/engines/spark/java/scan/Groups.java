@@ -10,12 +10,12 @@ import java.lang.reflect.Proxy;
 import org.apache.parquet.column.page.PageReadStore;
 
 abstract class Groups implements InvocationHandler {
-    private Object behind;
+    private Object delegate;
     private Method next; // of the wrapped source
 
     /** Inserts itself before a reader's current source of row groups. */
     final void before(Object reader) {
-        behind = Internals.groups(reader);
+        delegate = Internals.groups(reader);
         Class type = Internals.typeOfGroups();
         Internals.setGroups(reader, Proxy.newProxyInstance(type.getClassLoader(), new Class[] {type}, this));
     }
@@ -39,7 +39,7 @@ abstract class Groups implements InvocationHandler {
     private Object called(Method method, Object[] arguments) throws Throwable {
         method.setAccessible(true);
         try {
-            return method.invoke(behind, arguments);
+            return method.invoke(delegate, arguments);
         } catch (InvocationTargetException failure) {
             throw failure.getCause();
         }

@@ -8,33 +8,33 @@ import org.apache.parquet.column.page.PageReadStore;
 import org.apache.parquet.column.page.PageReader;
 
 final class IntegerGroup implements PageReadStore {
-    private final PageReadStore behind;
+    private final PageReadStore delegate;
     private final Map lengths;
 
-    IntegerGroup(PageReadStore behind, Map lengths) {
-        this.behind = behind;
+    IntegerGroup(PageReadStore delegate, Map lengths) {
+        this.delegate = delegate;
         this.lengths = lengths;
     }
 
     public PageReader getPageReader(ColumnDescriptor column) {
-        PageReader found = behind.getPageReader(column); // columns are identified by path, whatever their type
+        PageReader reader = delegate.getPageReader(column); // columns are identified by path, whatever their type
         Integer length = (Integer) lengths.get(column);
-        return length == null ? found : new IntegerPages(found, column, length.intValue());
+        return length == null ? reader : new IntegerPages(reader, column, length.intValue());
     }
 
     public long getRowCount() {
-        return behind.getRowCount();
+        return delegate.getRowCount();
     }
 
     public Optional getRowIndexOffset() {
-        return behind.getRowIndexOffset();
+        return delegate.getRowIndexOffset();
     }
 
     public Optional getRowIndexes() {
-        return behind.getRowIndexes();
+        return delegate.getRowIndexes();
     }
 
     public void close() {
-        behind.close();
+        delegate.close();
     }
 }

@@ -15,13 +15,13 @@ import org.apache.parquet.io.ParquetDecodingException;
 import org.apache.parquet.schema.PrimitiveType;
 
 final class IntegerPages implements PageReader {
-    private final PageReader behind;
+    private final PageReader delegate;
     private final ColumnDescriptor column; // as integers
     private final int length;
     private final int width;
 
-    IntegerPages(PageReader behind, ColumnDescriptor column, int length) {
-        this.behind = behind;
+    IntegerPages(PageReader delegate, ColumnDescriptor column, int length) {
+        this.delegate = delegate;
         this.column = column;
         this.length = length;
         this.width = column.getPrimitiveType().getPrimitiveTypeName() == PrimitiveType.PrimitiveTypeName.INT32
@@ -29,11 +29,11 @@ final class IntegerPages implements PageReader {
     }
 
     public long getTotalValueCount() {
-        return behind.getTotalValueCount();
+        return delegate.getTotalValueCount();
     }
 
     public DictionaryPage readDictionaryPage() {
-        DictionaryPage page = behind.readDictionaryPage();
+        DictionaryPage page = delegate.readDictionaryPage();
         if (page == null) {
             return null;
         }
@@ -42,7 +42,7 @@ final class IntegerPages implements PageReader {
     }
 
     public DataPage readPage() {
-        DataPage read = behind.readPage();
+        DataPage read = delegate.readPage();
         if (read == null) {
             return null;
         }
@@ -92,36 +92,36 @@ final class IntegerPages implements PageReader {
     }
 
     /** Returns bytes with the first ones unchanged, followed by numbers converted from length to width bytes each. */
-    static BytesInput integers(ByteBuffer from, int first, int length, int width) {
-        int rest = from.limit() - first;
-        if (rest < 0 || rest % length != 0) {
+    static BytesInput integers(ByteBuffer source, int first, int length, int width) {
+        int valueBytes = source.limit() - first;
+        if (valueBytes < 0 || valueBytes % length != 0) {
             throw new ParquetDecodingException(
-                    from.limit() + " bytes, the first " + first + " of them levels, are not a page of numbers of " + length);
+                    source.limit() + " bytes, the first " + first + " of them levels, are not a page of numbers of " + length);
         }
-        int count = rest / length;
-        ByteBuffer to = ByteBuffer.wrap(new byte[first + count * width]).order(ByteOrder.LITTLE_ENDIAN);
+        int count = valueBytes / length;
+        ByteBuffer target = ByteBuffer.wrap(new byte[first + count * width]).order(ByteOrder.LITTLE_ENDIAN);
         for (int i = 0; i < first; i++) {
-            to.put(i, from.get(i));
+            target.put(i, source.get(i));
         }
         int unused = Long.SIZE - Byte.SIZE * length; // unused upper bits of the eight bytes that end with a number
         int lead = Long.BYTES - length;
-        for (int i = 0, at = first, put = first; i < count; i++, at += length, put += width) {
-            long number = at >= lead ? from.getLong(at - lead) : leading(from, at, length);
+        for (int i = 0, offset = first, put = first; i < count; i++, offset += length, put += width) {
+            long number = offset >= lead ? source.getLong(offset - lead) : leading(source, offset, length);
             number = number << unused >> unused;
             if (width == Long.BYTES) {
-                to.putLong(put, number);
+                target.putLong(put, number);
             } else {
-                to.putInt(put, (int) number);
+                target.putInt(put, (int) number);
             }
         }
-        return BytesInput.from(to.array());
+        return BytesInput.from(target.array());
     }
 
     /** Returns a number with fewer than eight bytes up to its end. The upper bits are undefined. */
-    private static long leading(ByteBuffer from, int at, int length) {
+    private static long leading(ByteBuffer source, int offset, int length) {
         long number = 0;
         for (int i = 0; i < length; i++) {
-            number = number << Byte.SIZE | from.get(at + i) & 0xFF;
+            number = number << Byte.SIZE | source.get(offset + i) & 0xFF;
         }
         return number;
     }

@@ -17,9 +17,9 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
     private final Form form; // null: the columns need no conversion
     private final PeekableIntIterator dead;
     private int[] positions = new int[4096];
-    private int[] kept = new int[4096];
+    private int[] liveRows = new int[4096];
     private ColumnarBatch source = null; // the batch for which the following were created
-    private ColumnarBatch whole;
+    private ColumnarBatch fullBatch;
     private ColumnarBatch part;
     private LiveVector[] vectors;
     private ColumnarBatch ready = null;
@@ -43,9 +43,9 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         if (!hasNext()) {
             throw new NoSuchElementException();
         }
-        ColumnarBatch found = ready;
+        ColumnarBatch batch = ready;
         ready = null;
-        return found;
+        return batch;
     }
 
     public void close() throws IOException {
@@ -61,11 +61,11 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         }
         wrap(batch);
         if (count == rows) {
-            whole.setNumRows(rows);
-            return whole;
+            fullBatch.setNumRows(rows);
+            return fullBatch;
         }
         for (int i = 0; i < vectors.length; i++) {
-            vectors[i].keep(kept);
+            vectors[i].keep(liveRows);
         }
         part.setNumRows(count);
         return part;
@@ -76,30 +76,30 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
             return;
         }
         source = batch;
-        whole = form == null ? batch : new ColumnarBatch(form.columns(batch));
-        vectors = new LiveVector[whole.numCols()];
+        fullBatch = form == null ? batch : new ColumnarBatch(form.columns(batch));
+        vectors = new LiveVector[fullBatch.numCols()];
         for (int i = 0; i < vectors.length; i++) {
-            vectors[i] = new LiveVector(whole.column(i));
+            vectors[i] = new LiveVector(fullBatch.column(i));
         }
         part = new ColumnarBatch((ColumnVector[]) vectors);
     }
 
     /** Stores the indexes in the batch of the next rows that are returned; returns their number. */
     private int keep(int rows) {
-        if (kept.length < rows) {
+        if (liveRows.length < rows) {
             positions = new int[rows];
-            kept = new int[rows];
+            liveRows = new int[rows];
         }
         boolean scattered = groups.positions(positions, rows);
-        boolean all = !groups.readsOthers();
-        if (!scattered && all) {
+        boolean readsWantedOnly = !groups.readsOthers();
+        if (!scattered && readsWantedOnly) {
             return keepLive(positions[0], rows);
         }
         int count = 0;
         for (int i = 0; i < rows; i++) {
             int position = scattered ? positions[i] : positions[0] + i;
-            if (!isDead(position) && (all || selection.wanted.contains(position))) {
-                kept[count++] = i;
+            if (!isDead(position) && (readsWantedOnly || selection.candidates.contains(position))) {
+                liveRows[count++] = i;
             }
         }
         return count;
@@ -111,14 +111,14 @@ final class LiveBatches extends scala.collection.AbstractIterator implements Clo
         int count = 0;
         int row = 0;
         while (dead.hasNext() && dead.peekNext() < begin + rows) {
-            int gone = dead.next() - begin;
-            while (row < gone) {
-                kept[count++] = row++;
+            int deadRow = dead.next() - begin;
+            while (row < deadRow) {
+                liveRows[count++] = row++;
             }
-            row = gone + 1;
+            row = deadRow + 1;
         }
         while (row < rows) {
-            kept[count++] = row++;
+            liveRows[count++] = row++;
         }
         return count;
     }

@@ -38,29 +38,29 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         }
         Form form = selection.version < 0 ? null : forms[selection.version];
         Function1 reader = form == null ? newest : older[selection.version];
-        scala.collection.Iterator found = (scala.collection.Iterator) reader.apply(file);
+        scala.collection.Iterator iterator = (scala.collection.Iterator) reader.apply(file);
         for (int i = 0; counted != null && i < counted.length; i++) {
             if (counters[i] != null) {
                 counters[i].add(counted[i]);
             }
         }
-        return vectorized ? columns(found, selection, form) : rows(found, selection, form);
+        return vectorized ? columns(iterator, selection, form) : rows(iterator, selection, form);
     }
 
-    private Object columns(scala.collection.Iterator found, Selection selection, Form form) {
-        ParquetFileReader file = Internals.file(found);
+    private Object columns(scala.collection.Iterator iterator, Selection selection, Form form) {
+        ParquetFileReader file = Internals.file(iterator);
         PageDecompressor.serve(file);
-        RowGroups groups = selection.isAll() ? null : RowGroups.before(found, file, selection);
-        DecimalPages.before(found, file);
+        RowGroups groups = selection.isAll() ? null : RowGroups.before(iterator, file, selection);
+        DecimalPages.before(iterator, file);
         boolean untouched = groups == null || groups.isExact();
         if (untouched && form == null && batches) {
-            return found;
+            return iterator;
         }
-        LiveBatches live = new LiveBatches(found, untouched ? null : groups, selection, form);
+        LiveBatches live = new LiveBatches(iterator, untouched ? null : groups, selection, form);
         return batches ? (Object) live : new RowsOfBatches(live);
     }
 
-    private Object rows(scala.collection.Iterator found, Selection selection, Form form) {
-        return new LiveRows(found, selection, form, required);
+    private Object rows(scala.collection.Iterator iterator, Selection selection, Form form) {
+        return new LiveRows(iterator, selection, form, required);
     }
 }

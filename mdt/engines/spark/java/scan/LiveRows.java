@@ -58,9 +58,9 @@ final class LiveRows extends scala.collection.AbstractIterator implements Closea
         if (!hasNext()) {
             throw new NoSuchElementException();
         }
-        InternalRow found = ready;
+        InternalRow row = ready;
         ready = null;
-        return found;
+        return row;
     }
 
     /** Returns a row of an older file with the newest columns, converted as a batch of one row. */

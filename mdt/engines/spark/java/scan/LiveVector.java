@@ -9,17 +9,17 @@ import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 final class LiveVector extends ColumnVector {
-    private final ColumnVector of;
-    private int[] kept;
+    private final ColumnVector source;
+    private int[] positions;
     private LiveVector[] children = new LiveVector[0]; // of a struct, created on access
 
-    LiveVector(ColumnVector of) {
-        super(of.dataType());
-        this.of = of;
+    LiveVector(ColumnVector source) {
+        super(source.dataType());
+        this.source = source;
     }
 
     void keep(int[] rows) {
-        kept = rows;
+        positions = rows;
         for (int i = 0; i < children.length; i++) {
             if (children[i] != null) {
                 children[i].keep(rows);
@@ -32,63 +32,63 @@ final class LiveVector extends ColumnVector {
     public void closeIfFreeable() {}
 
     public boolean hasNull() {
-        return of.hasNull();
+        return source.hasNull();
     }
 
     public int numNulls() {
-        return of.numNulls();
+        return source.numNulls();
     }
 
     public boolean isNullAt(int row) {
-        return of.isNullAt(kept[row]);
+        return source.isNullAt(positions[row]);
     }
 
     public boolean getBoolean(int row) {
-        return of.getBoolean(kept[row]);
+        return source.getBoolean(positions[row]);
     }
 
     public byte getByte(int row) {
-        return of.getByte(kept[row]);
+        return source.getByte(positions[row]);
     }
 
     public short getShort(int row) {
-        return of.getShort(kept[row]);
+        return source.getShort(positions[row]);
     }
 
     public int getInt(int row) {
-        return of.getInt(kept[row]);
+        return source.getInt(positions[row]);
     }
 
     public long getLong(int row) {
-        return of.getLong(kept[row]);
+        return source.getLong(positions[row]);
     }
 
     public float getFloat(int row) {
-        return of.getFloat(kept[row]);
+        return source.getFloat(positions[row]);
     }
 
     public double getDouble(int row) {
-        return of.getDouble(kept[row]);
+        return source.getDouble(positions[row]);
     }
 
     public ColumnarArray getArray(int row) {
-        return of.getArray(kept[row]);
+        return source.getArray(positions[row]);
     }
 
     public ColumnarMap getMap(int row) {
-        return of.getMap(kept[row]);
+        return source.getMap(positions[row]);
     }
 
     public Decimal getDecimal(int row, int precision, int scale) {
-        return of.getDecimal(kept[row], precision, scale);
+        return source.getDecimal(positions[row], precision, scale);
     }
 
     public UTF8String getUTF8String(int row) {
-        return of.getUTF8String(kept[row]);
+        return source.getUTF8String(positions[row]);
     }
 
     public byte[] getBinary(int row) {
-        return of.getBinary(kept[row]);
+        return source.getBinary(positions[row]);
     }
 
     public ColumnVector getChild(int ordinal) {
@@ -96,8 +96,8 @@ final class LiveVector extends ColumnVector {
             children = (LiveVector[]) Arrays.copyOf((Object[]) children, ordinal + 1);
         }
         if (children[ordinal] == null) {
-            children[ordinal] = new LiveVector(of.getChild(ordinal));
-            children[ordinal].keep(kept);
+            children[ordinal] = new LiveVector(source.getChild(ordinal));
+            children[ordinal].keep(positions);
         }
         return children[ordinal];
     }

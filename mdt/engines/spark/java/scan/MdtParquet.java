@@ -64,11 +64,11 @@ public class MdtParquet extends ParquetFileFormat {
 
     /** Values of the hidden column _metadata. For a block they describe its log file. */
     public Map fileConstantMetadataExtractors() {
-        Map all = super.fileConstantMetadataExtractors();
+        Map extractors = super.fileConstantMetadataExtractors();
         for (int i = 0; i < RealFile.FIELDS.length; i++) {
-            all = Scala.with(all, RealFile.FIELDS[i], new RealFile(RealFile.FIELDS[i]));
+            extractors = Scala.with(extractors, RealFile.FIELDS[i], new RealFile(RealFile.FIELDS[i]));
         }
-        return all;
+        return extractors;
     }
 
     /** Spark uses these settings to read files. */
@@ -93,8 +93,8 @@ public class MdtParquet extends ParquetFileFormat {
             // have no dictionaries of floats, but older files and files of other writers may.
             conf.set("parquet.filter.dictionary.enabled", "false");
         }
-        Option asked = options.get(BATCHES);
-        boolean batches = asked.isDefined() && "true".equals(asked.get());
+        Option batchesOption = options.get(BATCHES);
+        boolean batches = batchesOption.isDefined() && "true".equals(batchesOption.get());
         boolean vectorized = ParquetUtils.isBatchReadSupportedForSchema(
                 ((org.apache.spark.sql.classic.SparkSession) session).sessionState().conf(), required);
         Map inner = Pinned.reader(vectorized ? Scala.with(options, BATCHES, "true") : options);

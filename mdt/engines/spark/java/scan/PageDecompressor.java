@@ -30,9 +30,9 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
 
     /** Decompresses the pages of a file's reader here. */
     static void serve(ParquetFileReader file) {
-        Map known = Internals.decompressors(file);
+        Map decompressors = Internals.decompressors(file);
         for (int i = 0; i < CODECS.length; i++) {
-            Object before = known.put(CODECS[i], new PageDecompressor(CODECS[i]));
+            Object before = decompressors.put(CODECS[i], new PageDecompressor(CODECS[i]));
             if (before != null) {
                 ((CompressionCodecFactory.BytesInputDecompressor) before).release();
             }
@@ -40,53 +40,53 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
     }
 
     public BytesInput decompress(BytesInput page, int bytes) throws IOException {
-        ByteBuffer from = page.toInputStream().slice((int) page.size());
-        if (from.hasArray()) {
-            return BytesInput.from(decompressed(from.array(), from.arrayOffset() + from.position(), from.remaining(), bytes));
+        ByteBuffer buffer = page.toInputStream().slice((int) page.size());
+        if (buffer.hasArray()) {
+            return BytesInput.from(decompressed(buffer.array(), buffer.arrayOffset() + buffer.position(), buffer.remaining(), bytes));
         }
-        byte[] copy = new byte[from.remaining()];
-        from.get(copy);
+        byte[] copy = new byte[buffer.remaining()];
+        buffer.get(copy);
         return BytesInput.from(decompressed(copy, 0, copy.length, bytes));
     }
 
-    public void decompress(ByteBuffer from, int compressed, ByteBuffer to, int bytes) throws IOException {
+    public void decompress(ByteBuffer source, int compressed, ByteBuffer target, int bytes) throws IOException {
         byte[] copy = new byte[compressed];
-        from.get(copy);
-        to.put(decompressed(copy, 0, compressed, bytes));
+        source.get(copy);
+        target.put(decompressed(copy, 0, compressed, bytes));
     }
 
-    private byte[] decompressed(byte[] from, int offset, int length, int bytes) throws IOException {
+    private byte[] decompressed(byte[] source, int offset, int length, int bytes) throws IOException {
         if (bytes < 0 || codec == CompressionCodecName.LZ4_RAW && bytes > (long) LZ4_RATIO_MAX * length) {
             throw new IOException(length + " bytes of " + codec + " cannot be " + bytes + " bytes");
         }
-        byte[] found = new byte[bytes];
+        byte[] target = new byte[bytes];
         if (length == 0 && bytes == 0) {
-            return found; // some writers do not compress empty values, such as those of nulls
+            return target; // some writers do not compress empty values, such as those of nulls
         }
         int count;
         try {
-            count = decompress(from, offset, length, found);
+            count = decompress(source, offset, length, target);
         } catch (RuntimeException damaged) { // each library has its own exceptions
             throw new IOException("a page of " + codec + " is damaged: " + damaged.getMessage(), damaged);
         }
         if (count != bytes) {
             throw new IOException("a page of " + codec + " has " + count + " bytes, not " + bytes);
         }
-        return found;
+        return target;
     }
 
-    private int decompress(byte[] from, int offset, int length, byte[] to) throws IOException {
+    private int decompress(byte[] source, int offset, int length, byte[] target) throws IOException {
         if (codec == CompressionCodecName.LZ4_RAW) {
-            return lz4.decompress(from, offset, length, to, 0, to.length);
+            return lz4.decompress(source, offset, length, target, 0, target.length);
         }
         if (codec == CompressionCodecName.SNAPPY) {
-            int bytes = Snappy.uncompressedLength(from, offset, length);
-            return bytes == to.length ? Snappy.uncompress(from, offset, length, to, 0) : bytes;
+            int bytes = Snappy.uncompressedLength(source, offset, length);
+            return bytes == target.length ? Snappy.uncompress(source, offset, length, target, 0) : bytes;
         }
         if (zstd == null) {
             zstd = new ZstdDecompressCtx();
         }
-        return zstd.decompressByteArray(to, 0, to.length, from, offset, length);
+        return zstd.decompressByteArray(target, 0, target.length, source, offset, length);
     }
 
     public void release() {

@@ -13,18 +13,18 @@ abstract class PartStream extends FSInputStream {
         this.length = length;
     }
 
-    public void seek(long to) throws IOException {
-        if (to < 0 || to > length) {
-            throw new EOFException("seek to " + to + " in a block of " + length + " bytes");
+    public void seek(long position) throws IOException {
+        if (position < 0 || position > length) {
+            throw new EOFException("seek to " + position + " in a block of " + length + " bytes");
         }
-        at = to;
+        at = position;
     }
 
     public long getPos() {
         return at;
     }
 
-    public boolean seekToNewSource(long to) {
+    public boolean seekToNewSource(long position) {
         return false;
     }
 

@@ -59,10 +59,10 @@ final class Pinned {
     }
 
     private static Map with(Map options, String[][] values) {
-        Map all = options;
+        Map updated = options;
         for (int i = 0; i < values.length; i++) {
-            all = Scala.with(all, values[i][0], values[i][1]);
+            updated = Scala.with(updated, values[i][0], values[i][1]);
         }
-        return all;
+        return updated;
     }
 }

@@ -12,7 +12,7 @@ final class Recent {
     static final Recent VECTORS = new Recent(2); // Vectors.java
     static final int COUNTS = 4;
     private static final ThreadLocal COUNTED = new ThreadLocal(); // long[]: hits and misses for each cache
-    private final Map known = new LinkedHashMap(16, 0.75f, true); // key -> Object[]: value, Long bytes
+    private final Map entries = new LinkedHashMap(16, 0.75f, true); // key -> Object[]: value, Long bytes
     private final int counter;
     private long size = 0;
 
@@ -22,27 +22,27 @@ final class Recent {
 
     /** Returns the cached value, or null. */
     synchronized Object get(Object key) {
-        Object[] found = (Object[]) known.get(key);
-        return found == null ? null : found[0];
+        Object[] entry = (Object[]) entries.get(key);
+        return entry == null ? null : entry[0];
     }
 
     /** Caches a value of this size, unless it exceeds the limit by itself. */
     synchronized void put(Object key, Object value, long bytes, long bytesMax) {
         if (bytes <= bytesMax) {
-            Object[] before = (Object[]) known.put(key, new Object[] {value, Long.valueOf(bytes)});
+            Object[] before = (Object[]) entries.put(key, new Object[] {value, Long.valueOf(bytes)});
             size += bytes - (before == null ? 0L : ((Long) before[1]).longValue());
         }
-        for (Iterator i = known.values().iterator(); size > bytesMax && i.hasNext(); ) {
+        for (Iterator i = entries.values().iterator(); size > bytesMax && i.hasNext(); ) {
             size -= ((Long) ((Object[]) i.next())[1]).longValue();
             i.remove();
         }
     }
 
     /** Counts a hit or a miss of this thread. */
-    void count(boolean found) {
+    void count(boolean isHit) {
         long[] counts = (long[]) COUNTED.get();
         if (counts != null) {
-            counts[counter + (found ? 0 : 1)]++;
+            counts[counter + (isHit ? 0 : 1)]++;
         }
     }
 

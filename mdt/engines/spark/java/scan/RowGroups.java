@@ -26,46 +26,46 @@ final class RowGroups extends Groups {
     /** Inserts itself between the reader of a Spark iterator and its row groups. */
     static RowGroups before(Object iterator, ParquetFileReader file, Selection selection) {
         Object reader = Internals.reader(iterator);
-        RowGroups found = new RowGroups(selection);
-        if (selection.wanted != null) {
-            Internals.setRows(reader, found.plan(file));
+        RowGroups rowGroups = new RowGroups(selection);
+        if (selection.candidates != null) {
+            Internals.setRows(reader, rowGroups.plan(file));
         }
-        found.before(reader);
-        return found;
+        rowGroups.before(reader);
+        return rowGroups;
     }
 
     /** Returns true if only rows that are returned are read. */
     boolean isExact() {
-        return selection.dead == null && (selection.wanted == null || onlyWanted);
+        return selection.dead == null && (selection.candidates == null || onlyWanted);
     }
 
     /** Returns true if rows are read that are not candidates. */
     boolean readsOthers() {
-        return selection.wanted != null && !onlyWanted;
+        return selection.candidates != null && !onlyWanted;
     }
 
     /** Computes the rows to read of each row group; returns their number. */
     private long plan(ParquetFileReader reader) {
         List groups = reader.getRowGroups();
-        RowRanges[] found = new RowRanges[groups.size()];
+        RowRanges[] planned = new RowRanges[groups.size()];
         boolean filtered = reader.getFilteredRecordCount() != reader.getRecordCount();
         long total = 0;
         onlyWanted = true;
-        for (int i = 0; i < found.length; i++) {
+        for (int i = 0; i < planned.length; i++) {
             BlockMetaData group = (BlockMetaData) groups.get(i);
             long rows = group.getRowCount();
-            RowRanges wanted = Runs.of(selection.wanted, group.getRowIndexOffset(), rows);
-            if (filtered && wanted.rowCount() > 0) {
-                wanted = RowRanges.intersection(wanted, Internals.rowRanges(reader, i));
+            RowRanges groupRanges = Runs.of(selection.candidates, group.getRowIndexOffset(), rows);
+            if (filtered && groupRanges.rowCount() > 0) {
+                groupRanges = RowRanges.intersection(groupRanges, Internals.rowRanges(reader, i));
             }
-            if (wanted.rowCount() > 0 && wanted.rowCount() < rows && !Skipping.isSafe(group)) {
-                wanted = RowRanges.createSingle(rows);
+            if (groupRanges.rowCount() > 0 && groupRanges.rowCount() < rows && !Skipping.isSafe(group)) {
+                groupRanges = RowRanges.createSingle(rows);
                 onlyWanted = false;
             }
-            found[i] = wanted.rowCount() == rows ? null : wanted;
-            total += wanted.rowCount();
+            planned[i] = groupRanges.rowCount() == rows ? null : groupRanges;
+            total += groupRanges.rowCount();
         }
-        ranges = found;
+        ranges = planned;
         file = reader;
         return total;
     }
@@ -94,14 +94,14 @@ final class RowGroups extends Groups {
     }
 
     /** Stores the positions of the next batch of rows. Returns false, without storing them, if they are consecutive. */
-    boolean positions(int[] to, int rows) {
+    boolean positions(int[] positions, int rows) {
         if (chosen == null) {
-            to[0] = (int) (first + passed);
+            positions[0] = (int) (first + passed);
             passed += rows;
             return false;
         }
         for (int i = 0; i < rows; i++) {
-            to[i] = (int) (first + chosen.nextLong());
+            positions[i] = (int) (first + chosen.nextLong());
         }
         return true;
     }

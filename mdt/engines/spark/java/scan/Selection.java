@@ -17,24 +17,25 @@ final class Selection {
     private static final byte[] PLAIN = {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1}; // no footer to verify, the newest version
     final int version; // of the columns, -1 for the newest
     final RoaringBitmap dead; // null: none
-    final RoaringBitmap wanted; // null: all
+    final RoaringBitmap candidates; // null: all
     private final int footerBytes; // 0: not verified
     private final int footerCrc;
 
-    private Selection(ByteBuffer about, byte[] chosen, String elsewhere, Vectors vectors) {
+    private Selection(ByteBuffer about, byte[] chosen, String vectorObject, Vectors vectors) {
         this.footerBytes = about.getInt();
         this.footerCrc = about.getInt();
         this.version = about.getInt();
-        RoaringBitmap gone = elsewhere == null ? null : vectors.read(elsewhere, about);
-        RoaringBitmap more = about.hasRemaining() ? Vectors.bitmap(about, null, 0L) : null;
-        gone = gone == null ? more : more == null ? gone : RoaringBitmap.or(gone, more); // the bitmap is shared with other readers
-        RoaringBitmap kept = chosen.length > 0 ? Vectors.bitmap(ByteBuffer.wrap(chosen), null, 0L) : null;
-        if (gone != null && kept != null && (kept.isEmpty() || kept.getLongCardinality() * FEW <= kept.last())) {
-            kept.andNot(gone);
-            gone = null;
+        RoaringBitmap deleted = vectorObject == null ? null : vectors.read(vectorObject, about);
+        RoaringBitmap ownDead = about.hasRemaining() ? Vectors.bitmap(about, null, 0L) : null;
+        // a new bitmap, because other readers share the one of the object
+        deleted = deleted == null ? ownDead : ownDead == null ? deleted : RoaringBitmap.or(deleted, ownDead);
+        RoaringBitmap candidates = chosen.length > 0 ? Vectors.bitmap(ByteBuffer.wrap(chosen), null, 0L) : null;
+        if (deleted != null && candidates != null && (candidates.isEmpty() || candidates.getLongCardinality() * FEW <= candidates.last())) {
+            candidates.andNot(deleted);
+            deleted = null;
         }
-        this.dead = gone;
-        this.wanted = kept;
+        this.dead = deleted;
+        this.candidates = candidates;
     }
 
     /** Driver: returns the bytes for a file, or null for defaults. */
@@ -50,36 +51,36 @@ final class Selection {
      * further bitmap, or null.
      */
     static byte[] withDead(byte[] about, byte[] where, byte[] dead) {
-        ByteBuffer to = ByteBuffer.allocate(ABOUT_BYTES + (where == null ? 0 : where.length) + (dead == null ? 0 : dead.length));
-        to.put(about == null ? PLAIN : about).put(where == null ? NOTHING : where).put(dead == null ? NOTHING : dead);
-        return to.array();
+        ByteBuffer bytes = ByteBuffer.allocate(ABOUT_BYTES + (where == null ? 0 : where.length) + (dead == null ? 0 : dead.length));
+        bytes.put(about == null ? PLAIN : about).put(where == null ? NOTHING : where).put(dead == null ? NOTHING : dead);
+        return bytes.array();
     }
 
-    /** Driver: returns the metadata of a file. elsewhere: the object with its deleted positions, or null. */
-    static Map metadata(byte[] about, String elsewhere, byte[] wanted) {
-        Map found = about == null ? Scala.none() : Scala.with(Scala.none(), ABOUT, about);
-        found = elsewhere == null ? found : Scala.with(found, ELSEWHERE, elsewhere);
-        return wanted == null ? found : Scala.with(found, WANTED, wanted);
+    /** Driver: returns the metadata of a file. vectorObject: the object with its deleted positions, or null. */
+    static Map metadata(byte[] about, String vectorObject, byte[] candidates) {
+        Map metadata = about == null ? Scala.none() : Scala.with(Scala.none(), ABOUT, about);
+        metadata = vectorObject == null ? metadata : Scala.with(metadata, ELSEWHERE, vectorObject);
+        return candidates == null ? metadata : Scala.with(metadata, WANTED, candidates);
     }
 
     /**
      * Executor: returns the driver's information about the file of a split. vectors: reads bitmaps in other objects.
      */
     static Selection of(PartitionedFile file, Vectors vectors) {
-        Map told = file.otherConstantMetadataColumnValues();
-        byte[] about = told.contains(ABOUT) ? (byte[]) told.apply(ABOUT) : PLAIN;
-        byte[] wanted = told.contains(WANTED) ? (byte[]) told.apply(WANTED) : NOTHING;
-        String elsewhere = told.contains(ELSEWHERE) ? (String) told.apply(ELSEWHERE) : null;
-        return new Selection(ByteBuffer.wrap(about), wanted, elsewhere, vectors);
+        Map metadata = file.otherConstantMetadataColumnValues();
+        byte[] about = metadata.contains(ABOUT) ? (byte[]) metadata.apply(ABOUT) : PLAIN;
+        byte[] candidates = metadata.contains(WANTED) ? (byte[]) metadata.apply(WANTED) : NOTHING;
+        String vectorObject = metadata.contains(ELSEWHERE) ? (String) metadata.apply(ELSEWHERE) : null;
+        return new Selection(ByteBuffer.wrap(about), candidates, vectorObject, vectors);
     }
 
     boolean isAll() {
-        return dead == null && wanted == null;
+        return dead == null && candidates == null;
     }
 
     /** Returns true if the row at a position is to be returned. */
     boolean keeps(int position) {
-        return (dead == null || !dead.contains(position)) && (wanted == null || wanted.contains(position));
+        return (dead == null || !dead.contains(position)) && (candidates == null || candidates.contains(position));
     }
 
     /** Fails if the footer that Spark uses differs from the written footer. */

@@ -38,9 +38,9 @@ final class TableColumn {
     }
 
     /** Returns the child with a name, or null. */
-    TableColumn named(String wanted) {
+    TableColumn named(String fieldName) {
         for (int i = 0; i < children.length; i++) {
-            if (children[i].name.equals(wanted)) {
+            if (children[i].name.equals(fieldName)) {
                 return children[i];
             }
         }
@@ -48,9 +48,9 @@ final class TableColumn {
     }
 
     /** Returns the child with an id, or null. */
-    TableColumn of(int wanted) {
+    TableColumn of(int fieldId) {
         for (int i = 0; i < children.length; i++) {
-            if (children[i].id == wanted) {
+            if (children[i].id == fieldId) {
                 return children[i];
             }
         }

@@ -30,12 +30,12 @@ final class Vectors implements Serializable {
     private static final int SMALL_BYTES = 1 << 16; // a chunk has sixteen or more of them
     private static final int ENTRY_BYTES = 256; // of a key and a bitmap, besides its containers
     private static final String REPAIR = "rebuild the metadata from the log with t.repair() or mdt repair";
-    private final Broadcast far; // the configuration of the query; null for a local store, which uses the executor's configuration
+    private final Broadcast queryConf; // the configuration of the query; null for a local store, which uses the executor's configuration
     private final long bytesMax; // cache size of an executor
 
     /** conf: null if the store is local. */
     Vectors(SparkContext context, Configuration conf, long bytesMax) {
-        this.far = conf == null ? null : context.broadcast(
+        this.queryConf = conf == null ? null : context.broadcast(
                 new SerializableConfiguration(new Configuration(conf)), scala.reflect.ClassTag$.MODULE$.apply(SerializableConfiguration.class));
         this.bytesMax = bytesMax;
     }
@@ -46,79 +46,79 @@ final class Vectors implements Serializable {
     }
 
     /** Executor: returns the deleted rows at a location sent by the driver. */
-    RoaringBitmap read(String object, ByteBuffer told) {
-        long offset = told.getLong();
-        int bytes = told.getInt();
-        int crc = told.getInt();
-        int count = told.getInt();
+    RoaringBitmap read(String object, ByteBuffer location) {
+        long offset = location.getLong();
+        int bytes = location.getInt();
+        int crc = location.getInt();
+        int count = location.getInt();
         List key = Arrays.asList(new Object[] {object, Long.valueOf(offset), Integer.valueOf(bytes), Integer.valueOf(crc)});
-        RoaringBitmap found = (RoaringBitmap) Recent.VECTORS.get(key);
-        Recent.VECTORS.count(found != null);
-        if (found == null) {
+        RoaringBitmap bitmap = (RoaringBitmap) Recent.VECTORS.get(key);
+        Recent.VECTORS.count(bitmap != null);
+        if (bitmap == null) {
             ByteBuffer data = data(object, offset, bytes);
             CRC32 sum = new CRC32();
             sum.update(data.array(), data.position(), bytes);
             if ((int) sum.getValue() != crc) {
                 throw damaged(object, offset, "expected " + Integer.toHexString(crc) + ", got " + Long.toHexString(sum.getValue()), null);
             }
-            found = bitmap(data, object, offset);
-            if (found.getLongCardinality() != count) {
-                throw damaged(object, offset, "expected " + count + " rows, got " + found.getLongCardinality(), null);
+            bitmap = bitmap(data, object, offset);
+            if (bitmap.getLongCardinality() != count) {
+                throw damaged(object, offset, "expected " + count + " rows, got " + bitmap.getLongCardinality(), null);
             }
-            Recent.VECTORS.put(key, found, found.getLongSizeInBytes() + ENTRY_BYTES, bytesMax);
+            Recent.VECTORS.put(key, bitmap, bitmap.getLongSizeInBytes() + ENTRY_BYTES, bytesMax);
         }
-        return found;
+        return bitmap;
     }
 
     /** Returns the positions in a serialized bitmap. Fails if they are not sorted, or not as many as it declares. */
-    static RoaringBitmap bitmap(ByteBuffer from, String object, long offset) {
-        RoaringBitmap found = new RoaringBitmap();
+    static RoaringBitmap bitmap(ByteBuffer bytes, String object, long offset) {
+        RoaringBitmap bitmap = new RoaringBitmap();
         try {
-            found.deserialize(from);
+            bitmap.deserialize(bytes);
         } catch (Exception failure) {
             throw damaged(object, offset, failure.toString(), failure);
         }
         int[] positions = new int[1024];
         long last = -1;
         long count = 0;
-        for (BatchIterator i = found.getBatchIterator(); i.hasNext(); ) {
-            int some = i.nextBatch(positions);
-            for (int at = 0; at < some; at++) {
-                long position = positions[at] & 0xffffffffL;
+        for (BatchIterator i = bitmap.getBatchIterator(); i.hasNext(); ) {
+            int batchCount = i.nextBatch(positions);
+            for (int index = 0; index < batchCount; index++) {
+                long position = positions[index] & 0xffffffffL;
                 if (position <= last) {
                     throw damaged(object, offset, "positions are not sorted", null);
                 }
                 last = position;
             }
-            count += some;
+            count += batchCount;
         }
-        if (count != found.getLongCardinality()) {
-            throw damaged(object, offset, count + " positions for " + found.getLongCardinality(), null);
+        if (count != bitmap.getLongCardinality()) {
+            throw damaged(object, offset, count + " positions for " + bitmap.getLongCardinality(), null);
         }
-        return found;
+        return bitmap;
     }
 
     private ByteBuffer data(String object, long offset, int bytes) {
         try {
             long chunk = offset / CHUNK_BYTES;
-            if (far == null || bytesMax < 2 * CHUNK_BYTES || bytes > SMALL_BYTES || (offset + bytes - 1) / CHUNK_BYTES != chunk) {
+            if (queryConf == null || bytesMax < 2 * CHUNK_BYTES || bytes > SMALL_BYTES || (offset + bytes - 1) / CHUNK_BYTES != chunk) {
                 return ByteBuffer.wrap(part(object, offset, bytes));
             }
             List key = Arrays.asList(new Object[] {object, Long.valueOf(chunk)});
-            byte[] whole = (byte[]) Recent.VECTORS.get(key);
-            if (whole == null) {
+            byte[] chunkBytes = (byte[]) Recent.VECTORS.get(key);
+            if (chunkBytes == null) {
                 long begin = chunk * CHUNK_BYTES;
-                whole = part(object, begin, (int) Math.min((long) CHUNK_BYTES, BlockFileSystem.bytes(new Path(object)) - begin));
-                Recent.VECTORS.put(key, whole, whole.length + ENTRY_BYTES, bytesMax);
+                chunkBytes = part(object, begin, (int) Math.min((long) CHUNK_BYTES, BlockFileSystem.bytes(new Path(object)) - begin));
+                Recent.VECTORS.put(key, chunkBytes, chunkBytes.length + ENTRY_BYTES, bytesMax);
             }
-            int at = (int) (offset - chunk * CHUNK_BYTES);
-            if (at + bytes > whole.length) {
-                throw new EOFException(whole.length + " bytes");
+            int start = (int) (offset - chunk * CHUNK_BYTES);
+            if (start + bytes > chunkBytes.length) {
+                throw new EOFException(chunkBytes.length + " bytes");
             }
-            return ByteBuffer.wrap(whole, at, bytes);
-        } catch (FileNotFoundException gone) {
+            return ByteBuffer.wrap(chunkBytes, start, bytes);
+        } catch (FileNotFoundException missing) {
             throw new Failure("Missing", "the deletion vectors of data files are missing [" + name(object) + "]",
-                    "if the snapshot was cleaned while it was read, create the DataFrame again; if not, " + REPAIR, gone);
+                    "if the snapshot was cleaned while it was read, create the DataFrame again; if not, " + REPAIR, missing);
         } catch (EOFException end) {
             throw damaged(object, offset, "the object is too short", end);
         } catch (IOException failure) {
@@ -128,18 +128,19 @@ final class Vectors implements Serializable {
 
     private byte[] part(String object, long offset, int bytes) throws IOException {
         byte[] data = new byte[bytes];
-        FSDataInputStream in = FarStream.opened(new Path(object), far == null ? Footers.CONF : ((SerializableConfiguration) far.value()).value());
+        FSDataInputStream stream = FarStream.opened(new Path(object),
+                queryConf == null ? Footers.CONF : ((SerializableConfiguration) queryConf.value()).value());
         try {
-            in.readFully(offset, data);
+            stream.readFully(offset, data);
         } finally {
-            in.close();
+            stream.close();
         }
         return data;
     }
 
-    private static Failure damaged(String object, long offset, String why, Throwable cause) {
+    private static Failure damaged(String object, long offset, String detail, Throwable cause) {
         String where = object == null ? "" : " [" + name(object) + " at byte " + offset + "]";
-        return new Failure("Corrupt", "the deletion vector of a data file is not as it was written" + where + " (" + why + ")", REPAIR, cause);
+        return new Failure("Corrupt", "the deletion vector of a data file is not as it was written" + where + " (" + detail + ")", REPAIR, cause);
     }
 
     private static String name(String object) {

@@ -37,19 +37,19 @@ final class FrameRelation extends BlankRelation implements CatalystScan, Inserta
     }
 
     public RDD buildScan(Seq required, Seq filters) {
-        LogicalPlan found = plan;
+        LogicalPlan filtered = plan;
         List conditions = Scala.list(filters);
         for (int i = 0; i < conditions.size(); i++) {
             Expression condition = (Expression) conditions.get(i);
             if (condition.deterministic() && !SubqueryExpression$.MODULE$.hasSubquery(condition)) {
-                found = new Filter(ours(condition), found);
+                filtered = new Filter(ours(condition), filtered);
             }
         }
-        List wanted = new ArrayList();
+        List requiredColumns = new ArrayList();
         for (int i = 0; i < required.length(); i++) {
-            wanted.add(columns.get(((Attribute) required.apply(i)).name()));
+            requiredColumns.add(columns.get(((Attribute) required.apply(i)).name()));
         }
-        LogicalPlan rows = new Project(Scala.seq(wanted), found);
+        LogicalPlan rows = new Project(Scala.seq(requiredColumns), filtered);
         return Dataset.ofRows((org.apache.spark.sql.classic.SparkSession) session, rows).queryExecution().toRdd();
     }
 

@@ -22,11 +22,11 @@ final class MdtSink implements Sink {
 
     public void addBatch(long number, org.apache.spark.sql.Dataset rows) {
         SparkSession session = (SparkSession) rows.sparkSession();
-        Dataset found = session.internalCreateDataFrame(((Dataset) rows).queryExecution().toRdd(), rows.schema(), false);
+        Dataset batchRows = session.internalCreateDataFrame(((Dataset) rows).queryExecution().toRdd(), rows.schema(), false);
         if (sink == null) {
             sink = (Function) Python.ask("sink", session, null, null, null);
         }
-        Object[] batch = {session.sparkContext().getLocalProperty(QUERY), Long.valueOf(number), found};
+        Object[] batch = {session.sparkContext().getLocalProperty(QUERY), Long.valueOf(number), batchRows};
         Python.ask(sink, "write", session, options, mode, batch);
     }
 

@@ -60,17 +60,17 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
     }
 
     /** Returns columns with missing comments taken from the catalog's columns of the same names. */
-    static StructType commented(StructType columns, StructType said) {
-        StructField[] found = (StructField[]) columns.fields().clone();
-        for (int i = 0; i < found.length; i++) {
-            for (int k = 0; k < said.fields().length; k++) {
-                StructField other = said.fields()[k];
-                if (other.name().equals(found[i].name()) && found[i].getComment().isEmpty() && other.getComment().isDefined()) {
-                    found[i] = found[i].withComment((String) other.getComment().get());
+    static StructType commented(StructType columns, StructType commentedColumns) {
+        StructField[] fields = (StructField[]) columns.fields().clone();
+        for (int i = 0; i < fields.length; i++) {
+            for (int k = 0; k < commentedColumns.fields().length; k++) {
+                StructField commentedField = commentedColumns.fields()[k];
+                if (commentedField.name().equals(fields[i].name()) && fields[i].getComment().isEmpty() && commentedField.getComment().isDefined()) {
+                    fields[i] = fields[i].withComment((String) commentedField.getComment().get());
                 }
             }
         }
-        return new StructType(found);
+        return new StructType(fields);
     }
 
     public Tuple2 sourceSchema(SQLContext context, Option columns, String provider, Map options) {
@@ -86,14 +86,14 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
     private static MdtStream stream(SQLContext context, Option columns, Map options) {
         SparkSession session = context.sparkSession();
         Function stream = (Function) Python.ask("stream", session, options, null, null);
-        String said = columns.isEmpty() ? null : ((StructType) columns.get()).json();
-        String[] found = Python.texts(Python.ask(stream, "columns", session, null, said, null));
-        return new MdtStream((org.apache.spark.sql.classic.SparkSession) session, stream, (StructType) DataType.fromJson(found[0]));
+        String columnsJson = columns.isEmpty() ? null : ((StructType) columns.get()).json();
+        String[] answers = Python.texts(Python.ask(stream, "columns", session, null, columnsJson, null));
+        return new MdtStream((org.apache.spark.sql.classic.SparkSession) session, stream, (StructType) DataType.fromJson(answers[0]));
     }
 
     public Sink createSink(SQLContext context, Map options, Seq partitionBy, OutputMode mode) {
-        Map all = partitionBy.isEmpty() ? options : Scala.with(options, "partition_by", partitionBy.mkString(","));
-        return new MdtSink(all, mode.toString());
+        Map allOptions = partitionBy.isEmpty() ? options : Scala.with(options, "partition_by", partitionBy.mkString(","));
+        return new MdtSink(allOptions, mode.toString());
     }
 
     /** columns: the columns that the table must have, with comments, which only the catalog stores; null for any. */

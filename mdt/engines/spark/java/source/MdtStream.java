@@ -40,9 +40,9 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
     }
 
     public Offset latestOffset(Offset start, ReadLimit limit) {
-        Object[] more = {Boolean.valueOf(limit instanceof ReadAllAvailable), last};
-        String[] found = Python.texts(Python.ask(stream, "offset", session, null, json(start), more));
-        return found.length == 0 ? null : new MdtOffset(found[0]);
+        Object[] extra = {Boolean.valueOf(limit instanceof ReadAllAvailable), last};
+        String[] answers = Python.texts(Python.ask(stream, "offset", session, null, json(start), extra));
+        return answers.length == 0 ? null : new MdtOffset(answers[0]);
     }
 
     public void prepareForTriggerAvailableNow() {
@@ -55,9 +55,9 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
     }
 
     public org.apache.spark.sql.Dataset getBatch(Option start, org.apache.spark.sql.execution.streaming.Offset end) {
-        String from = start.isEmpty() ? null : json((Offset) start.get());
+        String startJson = start.isEmpty() ? null : json((Offset) start.get());
         Dataset rows = (Dataset) Python.ask(
-                stream, "batch", session, null, end.json(), new Object[] {from, columns.json()});
+                stream, "batch", session, null, end.json(), new Object[] {startJson, columns.json()});
         LogicalPlan streaming = streaming(rows.queryExecution().analyzed());
         return streaming == null ? session.internalCreateDataFrame(rows.queryExecution().toRdd(), columns, true)
                 : Dataset.ofRows(session, streaming);

@@ -27,11 +27,11 @@ final class Assignments {
      * Combines assignments to struct fields into values of whole columns. Refuses elements of arrays and maps, and
      * values that do not fit the type of their column.
      */
-    static Map of(scala.collection.immutable.Seq given, Target target) {
+    static Map of(scala.collection.immutable.Seq assignmentSeq, Target target) {
         SQLConf conf = target.session().sessionState().conf();
-        Map found = new LinkedHashMap();
+        Map valuesByColumn = new LinkedHashMap();
         Map fields = new LinkedHashMap();
-        List assignments = Scala.list(given);
+        List assignments = Scala.list(assignmentSeq);
         for (int i = 0; i < assignments.size(); i++) {
             Assignment each = (Assignment) assignments.get(i);
             Expression key = target.named(each.key());
@@ -41,22 +41,22 @@ final class Assignments {
                         + " is a part of an array or a map; set the whole column instead");
             }
             Object before = key == column
-                    ? found.put(column.name(), cast(each.value(), column.name(), column.dataType(), conf)) : null;
+                    ? valuesByColumn.put(column.name(), cast(each.value(), column.name(), column.dataType(), conf)) : null;
             if (key != column) {
                 if (!fields.containsKey(column.name())) {
                     fields.put(column.name(), new FieldValues(column));
                 }
                 ((FieldValues) fields.get(column.name())).add(key, each.value());
             }
-            if (before != null || found.containsKey(column.name()) && fields.containsKey(column.name())) {
+            if (before != null || valuesByColumn.containsKey(column.name()) && fields.containsKey(column.name())) {
                 throw new Invalid("the column " + column.name() + " is set twice");
             }
         }
         for (Iterator i = fields.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
-            found.put(each.getKey(), ((FieldValues) each.getValue()).whole(conf));
+            valuesByColumn.put(each.getKey(), ((FieldValues) each.getValue()).whole(conf));
         }
-        return found;
+        return valuesByColumn;
     }
 
     /**
@@ -64,16 +64,16 @@ final class Assignments {
      * that are known to be equal.
      */
     static Map settable(Map assignments, Target target, List fixed, List equal) {
-        Map found = new LinkedHashMap(assignments);
+        Map settable = new LinkedHashMap(assignments);
         for (Iterator i = fixed.iterator(); i.hasNext(); ) {
             String name = (String) i.next();
-            Expression value = (Expression) found.remove(name);
+            Expression value = (Expression) settable.remove(name);
             if (value != null && !isSame(target.column(name), value, equal)) {
                 throw new Invalid("the column " + name + " belongs to the key or the partition and "
                         + "cannot be changed: remove it, or require in ON that it is equal");
             }
         }
-        return found;
+        return settable;
     }
 
     private static boolean isSame(Attribute column, Expression value, List equal) {
@@ -90,28 +90,28 @@ final class Assignments {
     }
 
     /** Returns a value cast to the type of a column, or of a struct field. */
-    static Expression cast(Expression value, String name, DataType to, SQLConf conf) {
-        DataType from = value.dataType();
-        if (from.catalogString().equals(to.catalogString())) {
+    static Expression cast(Expression value, String name, DataType target, SQLConf conf) {
+        DataType source = value.dataType();
+        if (source.catalogString().equals(target.catalogString())) {
             return value;
         }
         String policy = conf.storeAssignmentPolicy().toString();
-        boolean fits = policy.equals("LEGACY") ? Cast$.MODULE$.canCast(from, to)
-                : policy.equals("STRICT") ? Cast$.MODULE$.canUpCast(from, to) : Cast$.MODULE$.canANSIStoreAssign(from, to);
-        boolean isNested = to instanceof StructType || to instanceof ArrayType || to instanceof MapType;
-        if (!fits || isNested && !from.catalogString().equals("void")) {
-            throw new Invalid(value.sql() + " is " + from.catalogString() + ", but the column "
-                    + name + " requires " + to.catalogString());
+        boolean fits = policy.equals("LEGACY") ? Cast$.MODULE$.canCast(source, target)
+                : policy.equals("STRICT") ? Cast$.MODULE$.canUpCast(source, target) : Cast$.MODULE$.canANSIStoreAssign(source, target);
+        boolean isNested = target instanceof StructType || target instanceof ArrayType || target instanceof MapType;
+        if (!fits || isNested && !source.catalogString().equals("void")) {
+            throw new Invalid(value.sql() + " is " + source.catalogString() + ", but the column "
+                    + name + " requires " + target.catalogString());
         }
         Object mode = policy.equals("LEGACY") ? EvalMode$.MODULE$.LEGACY() : EvalMode$.MODULE$.ANSI();
-        return new Cast(value, to, Option.apply(conf.sessionLocalTimeZone()), (scala.Enumeration.Value) mode);
+        return new Cast(value, target, Option.apply(conf.sessionLocalTimeZone()), (scala.Enumeration.Value) mode);
     }
 
     /** Returns a pair for the list of equal expressions. */
-    static List pair(Expression one, Expression other) {
+    static List pair(Expression first, Expression second) {
         List pair = new ArrayList(2);
-        pair.add(one);
-        pair.add(other);
+        pair.add(first);
+        pair.add(second);
         return pair;
     }
 }

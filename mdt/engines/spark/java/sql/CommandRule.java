@@ -55,8 +55,8 @@ public class CommandRule extends Rule {
     }
 
     public TreeNode apply(TreeNode plan) {
-        TreeNode found = isOfRows(plan) ? changed(plan) : commanded(plan);
-        return found == null ? plan : found;
+        TreeNode replacement = isOfRows(plan) ? changed(plan) : commanded(plan);
+        return replacement == null ? plan : replacement;
     }
 
     private static boolean isOfRows(TreeNode plan) {
@@ -86,9 +86,9 @@ public class CommandRule extends Rule {
         }
         if (plan instanceof CreateDataSourceTableCommand) {
             CreateDataSourceTableCommand command = (CreateDataSourceTableCommand) plan;
-            CatalogTable told = told(command.table());
-            return told != null && isNew(told) ? made(with(told, REQUIRED, required(told.schema())), command.ignoreIfExists())
-                    : replaced(command, command.table(), told);
+            CatalogTable completed = told(command.table());
+            return completed != null && isNew(completed) ? made(with(completed, REQUIRED, required(completed.schema())), command.ignoreIfExists())
+                    : replaced(command, command.table(), completed);
         }
         if (plan instanceof CreateDataSourceTableAsSelectCommand) {
             CreateDataSourceTableAsSelectCommand command = (CreateDataSourceTableAsSelectCommand) plan;
@@ -108,8 +108,8 @@ public class CommandRule extends Rule {
     }
 
     /** Returns a command with another table, or null if the table is null or unchanged. */
-    private static LogicalPlan replaced(Object command, CatalogTable table, CatalogTable other) {
-        return other == null || other == table ? null : (LogicalPlan) Scala.copied((Product) command, "table", other);
+    private static LogicalPlan replaced(Object command, CatalogTable table, CatalogTable replacement) {
+        return replacement == null || replacement == table ? null : (LogicalPlan) Scala.copied((Product) command, "table", replacement);
     }
 
     /** Returns true if columns are declared and no table exists that has columns. */
@@ -148,21 +148,21 @@ public class CommandRule extends Rule {
             throw new Unsupported("CLUSTERED BY and bucketBy are not supported for mdt tables; "
                     + "use the bucket key index, OPTIONS (key_index \"bucket(buckets='4')\")");
         }
-        CatalogTable told = table;
+        CatalogTable completed = table;
         for (Iterator i = Scala.map(table.properties()).entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
             String name = ((String) each.getKey()).toLowerCase(Locale.ROOT);
             boolean isSaid = name.startsWith("hoodie.") || name.startsWith("mdt.") || HUDIS.contains(name);
-            if (isSaid && !told.storage().properties().contains(each.getKey())) {
-                told = with(told, (String) each.getKey(), (String) each.getValue());
+            if (isSaid && !completed.storage().properties().contains(each.getKey())) {
+                completed = with(completed, (String) each.getKey(), (String) each.getValue());
             }
         }
-        Tables.check(session, told);
+        Tables.check(session, completed);
         if (table.partitionColumnNames().isEmpty()) {
-            return told;
+            return completed;
         }
-        told = with(told, PARTITIONS, Json.text(Scala.list(table.partitionColumnNames())));
-        return (CatalogTable) Scala.copied(told, "partitionColumnNames", Scala.seq(new Object[0]));
+        completed = with(completed, PARTITIONS, Json.text(Scala.list(table.partitionColumnNames())));
+        return (CatalogTable) Scala.copied(completed, "partitionColumnNames", Scala.seq(new Object[0]));
     }
 
     /** Returns a table with another option, or the same table if the value is null. */

@@ -31,40 +31,40 @@ final class Constants {
 
     /** Returns the names of arguments in lower case, "" for positional arguments. */
     static List names(List arguments) {
-        List found = new ArrayList();
+        List names = new ArrayList();
         for (int i = 0; i < arguments.size(); i++) {
             Object each = arguments.get(i);
-            found.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).key().toLowerCase(Locale.ROOT) : "");
+            names.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).key().toLowerCase(Locale.ROOT) : "");
         }
-        return found;
+        return names;
     }
 
     /** Returns the values of arguments as text, null for null. Refuses columns. */
     static List values(SparkSession session, List arguments) {
-        List found = new ArrayList();
+        List values = new ArrayList();
         for (int i = 0; i < arguments.size(); i++) {
             Object each = arguments.get(i);
-            found.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).value() : each);
+            values.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).value() : each);
         }
-        return texts(session, found);
+        return texts(session, values);
     }
 
     /** Returns the values of expressions as text, null for null. Refuses columns and named arguments. */
     static List texts(SparkSession session, List expressions) {
-        List found = new ArrayList();
+        List texts = new ArrayList();
         List columns = new ArrayList();
         for (int i = 0; i < expressions.size(); i++) {
-            Expression given = (Expression) expressions.get(i);
-            if (!given.references().isEmpty() || given instanceof NamedArgumentExpression) {
-                throw new Invalid(given.sql() + " is not a constant");
+            Expression expression = (Expression) expressions.get(i);
+            if (!expression.references().isEmpty() || expression instanceof NamedArgumentExpression) {
+                throw new Invalid(expression.sql() + " is not a constant");
             }
-            Expression text = new Cast(given, DataTypes.StringType, Option.empty());
+            Expression text = new Cast(expression, DataTypes.StringType, Option.empty());
             columns.add(Edits.named(text, "c" + i));
         }
         Row row = of(session, Scala.seq(columns));
         for (int i = 0; i < expressions.size(); i++) {
-            found.add(row.get(i));
+            texts.add(row.get(i));
         }
-        return found;
+        return texts;
     }
 }

@@ -58,23 +58,23 @@ final class Edits {
     }
 
     /** Returns the column of the edits with the new value of a table column. */
-    private String column(String name, Expression wanted, int side, int number) {
+    private String column(String name, Expression expression, int side, int number) {
         Expression key = (Expression) keys.get(name);
-        if (key != null && key.semanticEquals(wanted)) {
+        if (key != null && key.semanticEquals(expression)) {
             return name;
         }
-        int value = value(wanted);
+        int value = value(expression);
         ((List) users.get(value)).add(new int[] {side, number});
         return VALUE + value;
     }
 
-    private int value(Expression wanted) {
+    private int value(Expression expression) {
         for (int i = 0; i < values.size(); i++) {
-            if (wanted.deterministic() && ((Expression) values.get(i)).semanticEquals(wanted)) {
+            if (expression.deterministic() && ((Expression) values.get(i)).semanticEquals(expression)) {
                 return i;
             }
         }
-        values.add(wanted);
+        values.add(expression);
         users.add(new ArrayList());
         return values.size() - 1;
     }
@@ -85,39 +85,39 @@ final class Edits {
 
     /**
      * Returns the plan of the edits. rows: input of conditions and values; on: names and columns that identify a row;
-     * kept: selects rows without a clause that count, or null for none.
+     * keepCondition: selects rows without a clause that count, or null for none.
      */
-    LogicalPlan of(LogicalPlan rows, List names, List on, Expression kept) {
+    LogicalPlan of(LogicalPlan rows, List names, List on, Expression keepCondition) {
         Alias[] numbers = {
             alias(number(0), NUMBERS[0], cases[0]), alias(number(0), NUMBERS[1], cases[1])
         };
         List columns = new ArrayList(Scala.list(rows.output()));
         columns.add(numbers[0]);
         columns.add(numbers[1]);
-        Attribute[] said = {numbers[0].toAttribute(), numbers[1].toAttribute()};
-        Expression counts = new Or(new Not(is(said[0], 0)), new Not(is(said[1], 0)));
-        LogicalPlan numbered = new Filter(kept == null ? counts : new Or(counts, kept), new Project(Scala.seq(columns), rows));
-        List found = new ArrayList();
+        Attribute[] clauseNumbers = {numbers[0].toAttribute(), numbers[1].toAttribute()};
+        Expression counts = new Or(new Not(is(clauseNumbers[0], 0)), new Not(is(clauseNumbers[1], 0)));
+        LogicalPlan numbered = new Filter(keepCondition == null ? counts : new Or(counts, keepCondition), new Project(Scala.seq(columns), rows));
+        List output = new ArrayList();
         for (int i = 0; i < names.size(); i++) {
-            found.add(named((Expression) on.get(i), (String) names.get(i)));
+            output.add(named((Expression) on.get(i), (String) names.get(i)));
         }
-        found.add(said[0]);
-        found.add(said[1]);
+        output.add(clauseNumbers[0]);
+        output.add(clauseNumbers[1]);
         for (int i = 0; i < values.size(); i++) {
-            found.add(named(whereUsed((Expression) values.get(i), (List) users.get(i), said), VALUE + i));
+            output.add(named(whereUsed((Expression) values.get(i), (List) users.get(i), clauseNumbers), VALUE + i));
         }
-        return new Project(Scala.seq(found), numbered);
+        return new Project(Scala.seq(output), numbered);
     }
 
-    private static Expression whereUsed(Expression value, List users, Attribute[] said) {
+    private static Expression whereUsed(Expression value, List users, Attribute[] clauseNumbers) {
         if (value instanceof Attribute || value instanceof Literal) {
             return value;
         }
         Expression isUsed = null;
         for (Iterator i = users.iterator(); i.hasNext(); ) {
             int[] clause = (int[]) i.next();
-            Expression one = is(said[clause[0]], clause[1]);
-            isUsed = isUsed == null ? one : new Or(isUsed, one);
+            Expression isClause = is(clauseNumbers[clause[0]], clause[1]);
+            isUsed = isUsed == null ? isClause : new Or(isUsed, isClause);
         }
         return new If(isUsed, value, Literal$.MODULE$.create(null, value.dataType()));
     }
@@ -131,8 +131,8 @@ final class Edits {
                 Scala.seq(new Object[0]));
     }
 
-    private static Expression is(Expression said, int number) {
-        return new EqualTo(said, number(number));
+    private static Expression is(Expression attribute, int number) {
+        return new EqualTo(attribute, number(number));
     }
 
     private static Literal number(int value) {

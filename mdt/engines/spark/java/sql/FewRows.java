@@ -48,11 +48,11 @@ final class FewRows {
         if (rows.queryExecution().optimizedPlan().stats().sizeInBytes().bigInteger().compareTo(BYTES_MAX) > 0) {
             return null;
         }
-        InternalRow[] found = taken(rows.limit(ROWS_MAX + 1));
-        if (found.length > ROWS_MAX) {
+        InternalRow[] taken = taken(rows.limit(ROWS_MAX + 1));
+        if (taken.length > ROWS_MAX) {
             return null;
         }
-        return new LocalRelation(plan.output(), Scala.seq(Arrays.asList(found)), false, Option.empty());
+        return new LocalRelation(plan.output(), Scala.seq(Arrays.asList(taken)), false, Option.empty());
     }
 
     private static InternalRow[] taken(Dataset rows) {
@@ -63,7 +63,7 @@ final class FewRows {
      * Returns the condition that a column has a value of an expression over few rows. Null if values are not compared
      * by bytes, or if they cannot be computed for all rows, because the statement may exclude the failing rows.
      */
-    static Expression among(SparkSession session, Attribute column, Expression value, LogicalPlan few) {
+    static Expression among(SparkSession session, Attribute column, Expression value, LogicalPlan fewRows) {
         DataType type = value.dataType();
         if (!type.equals(column.dataType()) || type instanceof StringType && !type.equals(DataTypes.StringType)) {
             return null;
@@ -72,7 +72,7 @@ final class FewRows {
         only.add(Edits.named(value, "value"));
         InternalRow[] rows;
         try {
-            rows = taken(Dataset.ofRows(session, new Project(Scala.seq(only), few)));
+            rows = taken(Dataset.ofRows(session, new Project(Scala.seq(only), fewRows)));
         } catch (Exception failure) {
             return null;
         }

@@ -45,47 +45,47 @@ final class FieldValues {
 
     /** Returns the value of the whole column. */
     Expression whole(SQLConf conf) {
-        List all = new ArrayList();
+        List indexes = new ArrayList();
         for (int i = 0; i < paths.size(); i++) {
-            all.add(Integer.valueOf(i));
+            indexes.add(Integer.valueOf(i));
         }
-        return with(column, all, 0, conf);
+        return with(column, indexes, 0, conf);
     }
 
-    /** Returns a struct with new values. wanted: numbers of the values in it; depth: of the struct below the column. */
-    private Expression with(Expression struct, List wanted, int depth, SQLConf conf) {
+    /** Returns a struct with new values. indexes: numbers of the values in it; depth: of the struct below the column. */
+    private Expression with(Expression struct, List indexes, int depth, SQLConf conf) {
         StructField[] fields = ((StructType) struct.dataType()).fields();
-        List made = new ArrayList();
+        List parts = new ArrayList();
         for (int place = 0; place < fields.length; place++) {
             List inside = new ArrayList();
-            for (int i = 0; i < wanted.size(); i++) {
-                List path = (List) paths.get(((Integer) wanted.get(i)).intValue());
+            for (int i = 0; i < indexes.size(); i++) {
+                List path = (List) paths.get(((Integer) indexes.get(i)).intValue());
                 if (((Integer) path.get(depth)).intValue() == place) {
-                    inside.add(wanted.get(i));
+                    inside.add(indexes.get(i));
                 }
             }
-            made.add(Literal$.MODULE$.apply(fields[place].name()));
-            made.add(field(new GetStructField(struct, place, Option.apply(fields[place].name())), inside, depth, conf));
+            parts.add(Literal$.MODULE$.apply(fields[place].name()));
+            parts.add(field(new GetStructField(struct, place, Option.apply(fields[place].name())), inside, depth, conf));
         }
-        return new CreateNamedStruct(Scala.seq(made));
+        return new CreateNamedStruct(Scala.seq(parts));
     }
 
-    private Expression field(Expression old, List wanted, int depth, SQLConf conf) {
-        if (wanted.isEmpty()) {
-            return old;
+    private Expression field(Expression oldValue, List indexes, int depth, SQLConf conf) {
+        if (indexes.isEmpty()) {
+            return oldValue;
         }
-        int first = ((Integer) wanted.get(0)).intValue();
+        int first = ((Integer) indexes.get(0)).intValue();
         boolean isWhole = false;
-        for (int i = 0; i < wanted.size(); i++) {
-            isWhole |= ((List) paths.get(((Integer) wanted.get(i)).intValue())).size() == depth + 1;
+        for (int i = 0; i < indexes.size(); i++) {
+            isWhole |= ((List) paths.get(((Integer) indexes.get(i)).intValue())).size() == depth + 1;
         }
         if (!isWhole) {
-            return with(old, wanted, depth + 1, conf);
+            return with(oldValue, indexes, depth + 1, conf);
         }
         String name = ((Expression) keys.get(first)).sql();
-        if (wanted.size() > 1) {
+        if (indexes.size() > 1) {
             throw new Invalid(name + " is set twice");
         }
-        return Assignments.cast((Expression) values.get(first), name, old.dataType(), conf);
+        return Assignments.cast((Expression) values.get(first), name, oldValue.dataType(), conf);
     }
 }

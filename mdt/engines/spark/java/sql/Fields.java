@@ -32,11 +32,11 @@ final class Fields {
     }
 
     Map of(Product record) {
-        Map found = new LinkedHashMap();
+        Map values = new LinkedHashMap();
         for (int i = 0; i < record.productArity(); i++) {
-            found.put(record.productElementName(i), value(record.productElement(i)));
+            values.put(record.productElementName(i), value(record.productElement(i)));
         }
-        return found;
+        return values;
     }
 
     private Object value(Object field) {
@@ -58,18 +58,18 @@ final class Fields {
             return field.getClass().getSimpleName();
         }
         if (field instanceof scala.collection.immutable.Map) {
-            Map said = Scala.map((scala.collection.immutable.Map) field);
-            return partitions == null ? said : partitions.texts(partitions.named(said));
+            Map spec = Scala.map((scala.collection.immutable.Map) field);
+            return partitions == null ? spec : partitions.texts(partitions.named(spec));
         }
         if (field instanceof Option) {
             return ((Option) field).isDefined() ? value(((Option) field).get()) : null;
         }
         if (field instanceof Seq) {
-            List all = new ArrayList();
+            List values = new ArrayList();
             for (int i = 0; i < ((Seq) field).length(); i++) {
-                all.add(value(((Seq) field).apply(i)));
+                values.add(value(((Seq) field).apply(i)));
             }
-            return all;
+            return values;
         }
         return field instanceof Product ? (Object) of((Product) field) : field.toString();
     }

@@ -84,17 +84,17 @@ final class Inserts {
             throw new Unsupported("writeTo(…).overwrite by a condition is not supported for mdt tables; use overwritePartitions(), or "
                     + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
         }
-        UnresolvedRelation named = (UnresolvedRelation) table;
-        Map options = new HashMap(named.options().asCaseSensitiveMap());
+        UnresolvedRelation relation = (UnresolvedRelation) table;
+        Map options = new HashMap(relation.options().asCaseSensitiveMap());
         options.putAll(Scala.map((scala.collection.immutable.Map) Scala.field((Product) write, "writeOptions")));
         if (isOverwrite) {
             options.put(OVERWRITE_MODE, isDynamic ? "dynamic" : "static");
         }
-        return Internals.insert(with(named, options), write.query(), isOverwrite, write.isByName());
+        return Internals.insert(with(relation, options), write.query(), isOverwrite, write.isByName());
     }
 
-    private static UnresolvedRelation with(UnresolvedRelation named, Map options) {
-        return named.copy(named.multipartIdentifier(), new CaseInsensitiveStringMap(options), named.isStreaming());
+    private static UnresolvedRelation with(UnresolvedRelation relation, Map options) {
+        return relation.copy(relation.multipartIdentifier(), new CaseInsensitiveStringMap(options), relation.isStreaming());
     }
 
     private LogicalPlan rewritten(InsertIntoStatement insert) {
@@ -102,8 +102,8 @@ final class Inserts {
         if (insert.partitionSpec().isEmpty() && !isMore || !(insert.table() instanceof UnresolvedRelation)) {
             return null;
         }
-        UnresolvedRelation named = (UnresolvedRelation) insert.table();
-        CatalogTable table = Tables.named(session, Scala.list(named.multipartIdentifier()));
+        UnresolvedRelation relation = (UnresolvedRelation) insert.table();
+        CatalogTable table = Tables.named(session, Scala.list(relation.multipartIdentifier()));
         if (table == null) {
             return null;
         }
@@ -111,61 +111,61 @@ final class Inserts {
             throw Python.refusal(session, Scala.isSet(insert, "withSchemaEvolution") ? "InsertEvolving" : "InsertReplacing");
         }
         PartitionValues values = new PartitionValues(session, table);
-        Map spec = spec(insert, values, named);
+        Map spec = spec(insert, values, relation);
         if (spec == null) {
             return null; // Spark reports columns that are not partition columns
         }
         Map fixed = fixed(spec);
-        Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
-        found = Scala.copied(found, "query", with(insert.query(), fixed, values));
+        Product rewritten = Scala.copied((Product) insert, "partitionSpec", Scala.none());
+        rewritten = Scala.copied(rewritten, "query", with(insert.query(), fixed, values));
         if (insert.ifPartitionNotExists()) {
-            found = Scala.copied(found, "ifPartitionNotExists", Boolean.FALSE);
+            rewritten = Scala.copied(rewritten, "ifPartitionNotExists", Boolean.FALSE);
             if (Python.texts(Python.ask("partitions", session, Tables.options(table), Json.text(values.texts(fixed)), null)).length > 0) {
-                found = Scala.copied(found, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) found).query()));
-                return (LogicalPlan) Scala.copied(found, "overwrite", Boolean.FALSE); // without rows: nothing is committed
+                rewritten = Scala.copied(rewritten, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) rewritten).query()));
+                return (LogicalPlan) Scala.copied(rewritten, "overwrite", Boolean.FALSE); // without rows: nothing is committed
             }
         }
         if (!insert.byName()) {
-            found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fixed, values.columns.fieldNames())));
+            rewritten = Scala.copied(rewritten, "userSpecifiedCols", Scala.seq(columns(insert, spec, fixed, values.columns.fieldNames())));
         }
         boolean isDynamic = fixed.size() < values.partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(SETTING));
         if (insert.overwrite() && !fixed.isEmpty() && !isDynamic) {
-            Map options = new HashMap(named.options().asCaseSensitiveMap());
+            Map options = new HashMap(relation.options().asCaseSensitiveMap());
             options.put(OVERWRITE_PARTITIONS, Json.text(values.texts(fixed)));
-            found = Scala.copied(found, "table", with(named, options));
+            rewritten = Scala.copied(rewritten, "table", with(relation, options));
         }
-        return (LogicalPlan) found;
+        return (LogicalPlan) rewritten;
     }
 
     /** Returns partition column -> value or an empty Option, or null if other columns are named. */
-    private Map spec(InsertIntoStatement insert, PartitionValues values, UnresolvedRelation named) {
-        Map said = values.named(Scala.map(insert.partitionSpec()));
+    private Map spec(InsertIntoStatement insert, PartitionValues values, UnresolvedRelation relation) {
+        Map spec = values.named(Scala.map(insert.partitionSpec()));
         List partitionBy = values.partitionBy;
-        if (!partitionBy.containsAll(said.keySet())) {
+        if (!partitionBy.containsAll(spec.keySet())) {
             return null;
         }
-        if (said.size() < partitionBy.size()) {
-            throw new Invalid("PARTITION names " + said.keySet() + ", but " + named.name()
+        if (spec.size() < partitionBy.size()) {
+            throw new Invalid("PARTITION names " + spec.keySet() + ", but " + relation.name()
                     + " is partitioned by " + partitionBy + ": name all of these, without a value if the rows contain it");
         }
-        Map found = new LinkedHashMap();
+        Map ordered = new LinkedHashMap();
         for (Iterator i = partitionBy.iterator(); i.hasNext(); ) {
             Object column = i.next();
-            found.put(column, said.get(column));
+            ordered.put(column, spec.get(column));
         }
-        return found;
+        return ordered;
     }
 
     /** Returns the given values, null for a null. */
     private static Map fixed(Map spec) {
-        Map found = new LinkedHashMap();
+        Map fixed = new LinkedHashMap();
         for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
             if (((Option) each.getValue()).isDefined()) {
-                found.put(each.getKey(), ((Option) each.getValue()).get());
+                fixed.put(each.getKey(), ((Option) each.getValue()).get());
             }
         }
-        return found;
+        return fixed;
     }
 
     /**
@@ -173,29 +173,29 @@ final class Inserts {
      * value.
      */
     private static List columns(InsertIntoStatement insert, Map spec, Map fixed, String[] names) {
-        List found = new ArrayList(Scala.list(insert.userSpecifiedCols()));
-        if (found.isEmpty()) {
-            found.addAll(Arrays.asList((Object[]) names));
-            found.removeAll(spec.keySet());
-            found.addAll(spec.keySet());
-            found.removeAll(fixed.keySet());
+        List columns = new ArrayList(Scala.list(insert.userSpecifiedCols()));
+        if (columns.isEmpty()) {
+            columns.addAll(Arrays.asList((Object[]) names));
+            columns.removeAll(spec.keySet());
+            columns.addAll(spec.keySet());
+            columns.removeAll(fixed.keySet());
         }
-        found.addAll(fixed.keySet());
-        return found;
+        columns.addAll(fixed.keySet());
+        return columns;
     }
 
     /**
      * Returns a query with given values as additional columns. Spark resolves DEFAULT only in lists of values and of
      * columns.
      */
-    private static LogicalPlan with(LogicalPlan query, Map fixed, PartitionValues said) {
+    private static LogicalPlan with(LogicalPlan query, Map fixed, PartitionValues partitionValues) {
         List values = new ArrayList();
-        List named = new ArrayList();
+        List namedValues = new ArrayList();
         for (Iterator i = fixed.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
-            Expression value = said.value((String) each.getKey(), (String) each.getValue());
+            Expression value = partitionValues.value((String) each.getKey(), (String) each.getValue());
             values.add(value);
-            named.add(Edits.named(value, (String) each.getKey()));
+            namedValues.add(Edits.named(value, (String) each.getKey()));
         }
         if (query instanceof UnresolvedInlineTable) {
             UnresolvedInlineTable table = (UnresolvedInlineTable) query;
@@ -206,15 +206,15 @@ final class Inserts {
             return new UnresolvedInlineTable(joined(table.names(), new ArrayList(fixed.keySet())), Scala.seq(rows));
         }
         if (query instanceof Project) {
-            return new Project(joined(((Project) query).projectList(), named), ((Project) query).child());
+            return new Project(joined(((Project) query).projectList(), namedValues), ((Project) query).child());
         }
-        Object[] all = {new UnresolvedStar(Option.empty())};
-        return new Project(joined(Scala.seq(all), named), query);
+        Object[] star = {new UnresolvedStar(Option.empty())};
+        return new Project(joined(Scala.seq(star), namedValues), query);
     }
 
-    private static Seq joined(Seq some, List more) {
-        List found = new ArrayList(Scala.list(some));
-        found.addAll(more);
-        return Scala.seq(found);
+    private static Seq joined(Seq first, List second) {
+        List joined = new ArrayList(Scala.list(first));
+        joined.addAll(second);
+        return Scala.seq(joined);
     }
 }

@@ -16,21 +16,21 @@ final class MatchFunction extends AbstractFunction1 {
     static final String NAME = "match";
 
     public Object apply(Object arguments) {
-        List given = Scala.list((scala.collection.immutable.Seq) arguments);
-        if (given.size() < 2 || given.size() > 3) {
+        List argumentList = Scala.list((scala.collection.immutable.Seq) arguments);
+        if (argumentList.size() < 2 || argumentList.size() > 3) {
             throw new Invalid("match takes a text, words, and optionally the name of a tokenizer");
         }
         SparkSession session = Constants.session();
-        List said = Constants.texts(session, given.subList(1, given.size()));
-        if (said.contains(null)) {
+        List texts = Constants.texts(session, argumentList.subList(1, argumentList.size()));
+        if (texts.contains(null)) {
             return new Literal(null, DataTypes.BooleanType);
         }
-        String[] patterns = Python.texts(Python.ask("match", session, null, null, said.toArray()));
-        Expression all = null;
+        String[] patterns = Python.texts(Python.ask("match", session, null, null, texts.toArray()));
+        Expression condition = null;
         for (int i = 0; i < patterns.length; i++) {
-            Expression one = new RLike((Expression) given.get(0), new Literal(UTF8String.fromString(patterns[i]), DataTypes.StringType));
-            all = all == null ? one : new And(all, one);
+            Expression match = new RLike((Expression) argumentList.get(0), new Literal(UTF8String.fromString(patterns[i]), DataTypes.StringType));
+            condition = condition == null ? match : new And(condition, match);
         }
-        return all;
+        return condition;
     }
 }

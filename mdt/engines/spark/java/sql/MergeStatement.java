@@ -44,7 +44,7 @@ public final class MergeStatement extends Statement {
     private final List[] actions = new List[3];
     private final List[] assignments = new List[3]; // a map per action; empty for a delete
     private final List equal = new ArrayList(); // pairs of a table column and an equal source expression
-    private final List rest = new ArrayList(); // the other parts of the condition
+    private final List otherConditions = new ArrayList(); // the other parts of the condition
     private List on;
     private List partitionBy;
     private boolean byKey;
@@ -52,7 +52,7 @@ public final class MergeStatement extends Statement {
     private Edits edits;
     private Alias inTable;
     private Alias inSource;
-    private LogicalPlan given; // the source's rows for the current edits, if they are few
+    private LogicalPlan fewRows; // the source's rows for the current edits, if they are few
 
     MergeStatement(Target target, MergeIntoTable statement) {
         super(target, "MERGE", COUNTS);
@@ -68,15 +68,15 @@ public final class MergeStatement extends Statement {
         split(condition, parts);
         for (int i = 0; i < parts.size(); i++) {
             List pair = equality((Expression) parts.get(i));
-            (pair == null ? rest : equal).add(pair == null ? parts.get(i) : pair);
+            (pair == null ? otherConditions : equal).add(pair == null ? parts.get(i) : pair);
         }
     }
 
-    private void read(int kind, List given) {
-        actions[kind] = given;
+    private void read(int kind, List mergeActions) {
+        actions[kind] = mergeActions;
         assignments[kind] = new ArrayList();
-        for (int i = 0; i < given.size(); i++) {
-            Object action = given.get(i);
+        for (int i = 0; i < mergeActions.size(); i++) {
+            Object action = mergeActions.get(i);
             Map values = new LinkedHashMap();
             if (action instanceof UpdateAction) {
                 values = Assignments.of(((UpdateAction) action).assignments(), target);
@@ -87,12 +87,12 @@ public final class MergeStatement extends Statement {
         }
     }
 
-    private static void split(Expression all, List parts) {
-        if (all instanceof And) {
-            split(((And) all).left(), parts);
-            split(((And) all).right(), parts);
+    private static void split(Expression condition, List parts) {
+        if (condition instanceof And) {
+            split(((And) condition).left(), parts);
+            split(((And) condition).right(), parts);
         } else {
-            parts.add(all);
+            parts.add(condition);
         }
     }
 
@@ -109,12 +109,12 @@ public final class MergeStatement extends Statement {
         return isColumn(right) && isOfSource(left) ? Assignments.pair(right, left) : null;
     }
 
-    private boolean isColumn(Expression one) {
-        return one instanceof Attribute && target.plan.outputSet().contains((Attribute) one);
+    private boolean isColumn(Expression expression) {
+        return expression instanceof Attribute && target.plan.outputSet().contains((Attribute) expression);
     }
 
-    private boolean isOfSource(Expression one) {
-        return one.references().subsetOf(source.outputSet());
+    private boolean isOfSource(Expression expression) {
+        return expression.references().subsetOf(source.outputSet());
     }
 
     public String plain() {
@@ -123,17 +123,17 @@ public final class MergeStatement extends Statement {
 
     public String byKey(List key, List partition) {
         partitionBy = partition;
-        List named = new ArrayList();
+        List keyNames = new ArrayList();
         for (int i = 0; i < equal.size(); i++) {
             String name = ((Attribute) ((List) equal.get(i)).get(0)).name();
-            if (named.contains(name) || !key.contains(name) && !partition.contains(name)) {
+            if (keyNames.contains(name) || !key.contains(name) && !partition.contains(name)) {
                 return null;
             }
-            named.add(name);
+            keyNames.add(name);
         }
-        boolean isEnough = !target.isReadBy(source) && named.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(rest)
+        boolean isEnough = !target.isReadBy(source) && keyNames.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(otherConditions)
                 && areOfSource(MATCHED) && areOfSource(NEW);
-        return isEnough ? Json.text(named) : null;
+        return isEnough ? Json.text(keyNames) : null;
     }
 
     private boolean areOfSource(int kind) {
@@ -164,8 +164,8 @@ public final class MergeStatement extends Statement {
     }
 
     private Expression condition(int kind, int number) {
-        Option said = ((MergeAction) actions[kind].get(number)).condition();
-        return said.isDefined() ? (Expression) said.get() : Literal$.MODULE$.TrueLiteral();
+        Option condition = ((MergeAction) actions[kind].get(number)).condition();
+        return condition.isDefined() ? (Expression) condition.get() : Literal$.MODULE$.TrueLiteral();
     }
 
     public void prepare(List on, List fixed, boolean byKey) {
@@ -176,7 +176,7 @@ public final class MergeStatement extends Statement {
             List pair = (List) equal.get(i);
             keys.put(((Attribute) pair.get(0)).name(), pair.get(1));
         }
-        isNamed = rest.isEmpty() && equal.size() == on.size() && keys.keySet().containsAll(on);
+        isNamed = otherConditions.isEmpty() && equal.size() == on.size() && keys.keySet().containsAll(on);
         for (int i = 0; !byKey && isNamed && i < on.size(); i++) { // nulls are not equal here, but are equal in partition columns when edits are applied
             isNamed = !partitionBy.contains(on.get(i)) || !((Expression) keys.get(on.get(i))).nullable();
         }
@@ -184,9 +184,9 @@ public final class MergeStatement extends Statement {
         inTable = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_table");
         inSource = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_source");
         Expression table = inTable.toAttribute();
-        Expression given = inSource.toAttribute();
-        add(MATCHED, new And(new IsNotNull(table), new IsNotNull(given)), fixed);
-        add(ALONE, new IsNull(given), fixed);
+        Expression sourceMark = inSource.toAttribute();
+        add(MATCHED, new And(new IsNotNull(table), new IsNotNull(sourceMark)), fixed);
+        add(ALONE, new IsNull(sourceMark), fixed);
         add(NEW, new IsNull(table), fixed);
     }
 
@@ -214,18 +214,18 @@ public final class MergeStatement extends Statement {
 
     /** Returns the rows of the table that the source may match, or all rows. */
     private LogicalPlan matching(LogicalPlan table) {
-        given = null; // repeated edits use the source's current rows
+        fewRows = null; // repeated edits use the source's current rows
         if (!actions[ALONE].isEmpty() || equal.isEmpty() || target.isReadBy(source)) {
             return table;
         }
-        given = FewRows.of(target.session(), source);
-        LogicalPlan found = table;
-        for (int i = 0; given != null && i < equal.size(); i++) {
+        fewRows = FewRows.of(target.session(), source);
+        LogicalPlan filtered = table;
+        for (int i = 0; fewRows != null && i < equal.size(); i++) {
             List pair = (List) equal.get(i);
-            Expression among = FewRows.among(target.session(), (Attribute) pair.get(0), (Expression) pair.get(1), given);
-            found = among == null ? found : new Filter(among, found);
+            Expression among = FewRows.among(target.session(), (Attribute) pair.get(0), (Expression) pair.get(1), fewRows);
+            filtered = among == null ? filtered : new Filter(among, filtered);
         }
-        return found;
+        return filtered;
     }
 
     /**
@@ -234,8 +234,8 @@ public final class MergeStatement extends Statement {
      */
     private LogicalPlan ofSource() {
         Expression holds = null;
-        for (int i = 0; i < rest.size(); i++) {
-            holds = holds == null ? (Expression) rest.get(i) : new And(holds, (Expression) rest.get(i));
+        for (int i = 0; i < otherConditions.size(); i++) {
+            holds = holds == null ? (Expression) otherConditions.get(i) : new And(holds, (Expression) otherConditions.get(i));
         }
         List keys = new ArrayList();
         for (int i = 0; i < on.size(); i++) {
@@ -263,7 +263,7 @@ public final class MergeStatement extends Statement {
         Object type = actions[ALONE].isEmpty()
                 ? (actions[NEW].isEmpty() ? (Object) Inner$.MODULE$ : (Object) RightOuter$.MODULE$)
                 : (actions[NEW].isEmpty() ? (Object) LeftOuter$.MODULE$ : (Object) FullOuter$.MODULE$);
-        LogicalPlan rows = new Join(with(table, inTable), with(given == null ? source : given, inSource),
+        LogicalPlan rows = new Join(with(table, inTable), with(fewRows == null ? source : fewRows, inSource),
                 (org.apache.spark.sql.catalyst.plans.JoinType) type, Option.apply(condition), JoinHint$.MODULE$.NONE());
         List keys = new ArrayList();
         for (int i = 0; i < on.size(); i++) {

@@ -47,13 +47,13 @@ final class Names {
         return node instanceof UnresolvedRelation ? own((UnresolvedRelation) node) : null;
     }
 
-    private LogicalPlan travelled(RelationTimeTravel travel, UnresolvedRelation named) {
-        CatalogTable table = Tables.named(session, Scala.list(named.multipartIdentifier()));
+    private LogicalPlan travelled(RelationTimeTravel travel, UnresolvedRelation relation) {
+        CatalogTable table = Tables.named(session, Scala.list(relation.multipartIdentifier()));
         if (table == null) {
             return null;
         }
         Map options = new HashMap(Scala.map(Tables.options(table)));
-        options.putAll(named.options().asCaseSensitiveMap());
+        options.putAll(relation.options().asCaseSensitiveMap());
         String point = (String) (travel.version().isDefined() ? travel.version().get() : moment((Expression) travel.timestamp().get()));
         if (options.put(OPTION, point) != null) {
             throw new Invalid("the state is given twice: remove the option " + OPTION);
@@ -65,18 +65,18 @@ final class Names {
     /** Returns the value of an expression without columns as a time for as_of. */
     private String moment(Expression time) {
         Expression micros = new UnixMicros(new Cast(time, DataTypes.TimestampType, Option.empty()));
-        Object[] one = {Edits.named(micros, "moment")};
-        Object found = Constants.of(session, Scala.seq(one)).get(0);
-        if (found == null) {
+        Object[] expressions = {Edits.named(micros, "moment")};
+        Object value = Constants.of(session, Scala.seq(expressions)).get(0);
+        if (value == null) {
             throw new Invalid("TIMESTAMP AS OF must not be null");
         }
-        return Instant.EPOCH.plus(((Long) found).longValue(), ChronoUnit.MICROS).toString();
+        return Instant.EPOCH.plus(((Long) value).longValue(), ChronoUnit.MICROS).toString();
     }
 
-    private LogicalPlan own(UnresolvedRelation named) {
-        CatalogTable entry = Tables.entry(session, Scala.list(named.multipartIdentifier()));
-        CatalogTable own = entry == null ? null : Tables.own(session, entry);
-        return own == entry ? null : new SubqueryAlias(Tables.alias(own),
-                new UnresolvedCatalogRelation(own, named.clearWritePrivileges().options(), named.isStreaming()));
+    private LogicalPlan own(UnresolvedRelation relation) {
+        CatalogTable entry = Tables.entry(session, Scala.list(relation.multipartIdentifier()));
+        CatalogTable ownEntry = entry == null ? null : Tables.own(session, entry);
+        return ownEntry == entry ? null : new SubqueryAlias(Tables.alias(ownEntry),
+                new UnresolvedCatalogRelation(ownEntry, relation.clearWritePrivileges().options(), relation.isStreaming()));
     }
 }

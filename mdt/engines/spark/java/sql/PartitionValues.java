@@ -38,36 +38,36 @@ final class PartitionValues {
     }
 
     /** Returns the values by the table's column names. */
-    Map named(Map said) {
-        Map found = new LinkedHashMap();
-        for (Iterator i = said.entrySet().iterator(); i.hasNext(); ) {
+    Map named(Map spec) {
+        Map byColumn = new LinkedHashMap();
+        for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
-            found.put(Tables.column(session, partitionBy, (String) each.getKey()), each.getValue());
+            byColumn.put(Tables.column(session, partitionBy, (String) each.getKey()), each.getValue());
         }
-        return found;
+        return byColumn;
     }
 
     /** Returns the value for a column. text: null for null. */
     Expression value(String column, String text) {
-        Expression said = text == null || text.equals(NULL)
+        Expression literal = text == null || text.equals(NULL)
                 ? Literal$.MODULE$.create(null, DataTypes.StringType) : Literal$.MODULE$.apply(text);
-        return cast(said, columns.apply(column).dataType(), session.sessionState().conf().sessionLocalTimeZone());
+        return cast(literal, columns.apply(column).dataType(), session.sessionState().conf().sessionLocalTimeZone());
     }
 
     /** Returns texts for Python by column name. Unknown columns are unchanged and reported by Python. */
-    Map texts(Map said) {
-        Map found = new LinkedHashMap();
-        for (Iterator i = said.entrySet().iterator(); i.hasNext(); ) {
+    Map texts(Map spec) {
+        Map texts = new LinkedHashMap();
+        for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
             String column = (String) each.getKey();
             String text = (String) each.getValue();
-            found.put(column, columns.getFieldIndex(column).isDefined() ? text(column, text) : text);
+            texts.put(column, columns.getFieldIndex(column).isDefined() ? text(column, text) : text);
         }
-        return found;
+        return texts;
     }
 
-    private String text(String column, String said) {
-        Object value = value(column, said).eval(null);
+    private String text(String column, String literal) {
+        Object value = value(column, literal).eval(null);
         if (value == null) {
             return null;
         }

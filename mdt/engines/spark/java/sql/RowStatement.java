@@ -37,38 +37,38 @@ public final class RowStatement extends Statement {
     }
 
     public String plain() {
-        LogicalPlan asked = new Filter(condition, target.blank());
+        LogicalPlan query = new Filter(condition, target.blank());
         if (assignments != null) {
             List values = new ArrayList();
             for (Iterator i = assignments.entrySet().iterator(); i.hasNext(); ) {
                 Map.Entry each = (Map.Entry) i.next();
                 values.add(Edits.named((Expression) each.getValue(), (String) each.getKey()));
             }
-            asked = new Project(Scala.seq(values), asked);
+            query = new Project(Scala.seq(values), query);
         }
-        asked = Dataset.ofRows(target.session(), asked).queryExecution().optimizedPlan();
+        query = Dataset.ofRows(target.session(), query).queryExecution().optimizedPlan();
         List constants = new ArrayList();
         List names = new ArrayList();
         if (assignments != null) {
-            if (!(asked instanceof Project)) {
+            if (!(query instanceof Project)) {
                 return null;
             }
-            List found = Scala.list(((Project) asked).projectList());
-            for (int i = 0; i < found.size(); i++) {
-                if (!(found.get(i) instanceof Alias)) {
+            List expressions = Scala.list(((Project) query).projectList());
+            for (int i = 0; i < expressions.size(); i++) {
+                if (!(expressions.get(i) instanceof Alias)) {
                     return null; // an unchanged column
                 }
-                names.add(((Alias) found.get(i)).name());
-                constants.add(((Alias) found.get(i)).child());
+                names.add(((Alias) expressions.get(i)).name());
+                constants.add(((Alias) expressions.get(i)).child());
             }
-            asked = ((Project) asked).child();
+            query = ((Project) query).child();
         }
         List conditions = new ArrayList();
-        if (asked instanceof Filter) {
-            conditions.add(((Filter) asked).condition());
-            asked = ((Filter) asked).child();
+        if (query instanceof Filter) {
+            conditions.add(((Filter) query).condition());
+            query = ((Filter) query).child();
         }
-        boolean isPlain = asked instanceof LogicalRelation && ((LogicalRelation) asked).relation() instanceof BlankRelation;
+        boolean isPlain = query instanceof LogicalRelation && ((LogicalRelation) query).relation() instanceof BlankRelation;
         Object[] plain = {CatalystJson.list(conditions), names, CatalystJson.list(constants)};
         return isPlain ? Json.text(plain) : null;
     }

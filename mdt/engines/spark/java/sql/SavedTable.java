@@ -28,45 +28,46 @@ final class SavedTable {
 
     /** Returns the replacement, or null to keep the command. Refuses options that Spark would ignore. */
     static Product of(SparkSession session, CreateTable saved) {
-        CatalogTable there = saved.query().isEmpty() || saved.mode() == SaveMode.Ignore || saved.mode() == SaveMode.ErrorIfExists
+        CatalogTable existing = saved.query().isEmpty() || saved.mode() == SaveMode.Ignore || saved.mode() == SaveMode.ErrorIfExists
                 ? null : Tables.named(session, saved.tableDesc().identifier());
-        if (there == null) {
+        if (existing == null) {
             return null;
         }
-        check(saved, there);
+        check(saved, existing);
         if (saved.mode() != SaveMode.Append || saved.tableDesc().partitionColumnNames().isEmpty()) {
             return null;
         }
-        List partitionBy = PartitionValues.partitionBy(session, there);
-        List said = Scala.list(saved.tableDesc().partitionColumnNames());
-        for (int i = 0; i < said.size(); i++) {
-            if (said.size() != partitionBy.size() || !partitionBy.get(i).equals(Tables.column(session, partitionBy, (String) said.get(i)))) {
+        List partitionBy = PartitionValues.partitionBy(session, existing);
+        List partitionColumns = Scala.list(saved.tableDesc().partitionColumnNames());
+        for (int i = 0; i < partitionColumns.size(); i++) {
+            if (partitionColumns.size() != partitionBy.size()
+                    || !partitionBy.get(i).equals(Tables.column(session, partitionBy, (String) partitionColumns.get(i)))) {
                 return null; // refused by Spark
             }
         }
         return Scala.copied(saved, "tableDesc", Scala.copied(saved.tableDesc(), "partitionColumnNames", Scala.seq(new Object[0])));
     }
 
-    private static void check(CreateTable saved, CatalogTable there) {
-        Map known = Scala.map(there.storage().properties());
-        Map said = Scala.map(saved.tableDesc().storage().properties());
+    private static void check(CreateTable saved, CatalogTable existing) {
+        Map existingOptions = Scala.map(existing.storage().properties());
+        Map options = Scala.map(saved.tableDesc().storage().properties());
         boolean isAppend = saved.mode() == SaveMode.Append;
         boolean hasKey = isAppend;
-        for (Iterator i = said.keySet().iterator(); i.hasNext(); ) {
+        for (Iterator i = options.keySet().iterator(); i.hasNext(); ) {
             String name = (String) i.next();
             String word = name.toLowerCase(Locale.ROOT);
-            boolean isUsual = USUAL.contains(((String) said.get(name)).trim().toLowerCase(Locale.ROOT));
+            boolean isUsual = USUAL.contains(((String) options.get(name)).trim().toLowerCase(Locale.ROOT));
             hasKey |= KEYS.contains(word);
             boolean saysHow = OF_OVERWRITES.contains(word) || isAppend && OF_UPSERTS.contains(word);
-            boolean isOther = !said.get(name).equals(known.get(name)) && (isAppend && known.containsKey(name) || !isUsual);
+            boolean isOther = !options.get(name).equals(existingOptions.get(name)) && (isAppend && existingOptions.containsKey(name) || !isUsual);
             if (saysHow && isOther) {
-                throw new Unsupported("saveAsTable with the option " + name + " = " + said.get(name)
+                throw new Unsupported("saveAsTable with the option " + name + " = " + options.get(name)
                         + ", which Spark ignores for an existing table; use df.write.format(\"mdt\").save(path)");
             }
         }
         if (!hasKey) {
             throw new Unsupported("saveAsTable in mode overwrite without the option key: Spark would drop the table, "
-                    + "and could not create it again; use insertInto(\"" + there.identifier().table() + "\", overwrite=True) to replace its rows");
+                    + "and could not create it again; use insertInto(\"" + existing.identifier().table() + "\", overwrite=True) to replace its rows");
         }
     }
 }

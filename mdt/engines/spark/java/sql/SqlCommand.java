@@ -26,11 +26,11 @@ public abstract class SqlCommand extends ExternalCommandExecutor {
 
     /** Returns the columns of a result with one row of counts. */
     static StructType counts(String[] names) {
-        StructType found = new StructType();
+        StructType schema = new StructType();
         for (int i = 0; i < names.length; i++) {
-            found = found.add(names[i], DataTypes.LongType, false);
+            schema = schema.add(names[i], DataTypes.LongType, false);
         }
-        return found;
+        return schema;
     }
 
     /** Returns the row of counts in an answer of Python. */

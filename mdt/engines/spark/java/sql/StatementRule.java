@@ -52,8 +52,8 @@ public class StatementRule extends Rule {
         return ((LogicalPlan) plan).transformDownWithSubqueries(new Replacement() {
             Object of(Object node) {
                 Object written = inserts.of(node);
-                Object named = names.of(written == null ? node : written);
-                return named == null ? written : named;
+                Object replaced = names.of(written == null ? node : written);
+                return replaced == null ? written : replaced;
             }
         });
     }
@@ -63,9 +63,9 @@ public class StatementRule extends Rule {
         if (!isOurs || session.sessionState().catalogManager().isCatalogRegistered(MdtSource.NAME)) {
             return call;
         }
-        List given = Scala.list(call.args());
+        List arguments = Scala.list(call.args());
         return TableCall.of(
-                session, ((String) parts.get(1)).toLowerCase(), Constants.names(given), Constants.values(session, given));
+                session, ((String) parts.get(1)).toLowerCase(), Constants.names(arguments), Constants.values(session, arguments));
     }
 
     /** Returns the mdt table that a statement names, or null. */

@@ -26,26 +26,26 @@ final class TableCall extends SqlCommand {
     private final CatalogTable table; // null for a table that is named by path
     private final Map options;
     private final String name;
-    private final String given;
+    private final String request;
 
-    private TableCall(SparkSession session, CatalogTable table, Map options, String name, String given) {
-        super(name, Python.plan(Python.ask("answer", session, null, name, given)).schema()); // Python refuses unknown statements
+    private TableCall(SparkSession session, CatalogTable table, Map options, String name, String request) {
+        super(name, Python.plan(Python.ask("answer", session, null, name, request)).schema()); // Python refuses unknown statements
         this.table = table;
         this.options = options;
         this.name = name;
-        this.given = given;
+        this.request = request;
     }
 
     /** Returns the call of a procedure. names: of its arguments, "" for positional ones; values: texts or null. */
     static TableCall of(SparkSession session, String name, List names, List values) {
-        int at = Math.max(names.indexOf("table"), names.indexOf("") == 0 ? 0 : -1);
-        if (at < 0 || values.get(at) == null) {
+        int tablePlace = Math.max(names.indexOf("table"), names.indexOf("") == 0 ? 0 : -1);
+        if (tablePlace < 0 || values.get(tablePlace) == null) {
             throw new Invalid("the table is missing: CALL mdt." + name + "(table => 'name or path')");
         }
-        String table = (String) values.get(at);
+        String table = (String) values.get(tablePlace);
         List arguments = new ArrayList();
         for (int i = 0; i < names.size(); i++) {
-            if (i != at) {
+            if (i != tablePlace) {
                 arguments.add(Arrays.asList(new Object[] {names.get(i), values.get(i)}));
             }
         }
@@ -61,16 +61,16 @@ final class TableCall extends SqlCommand {
         for (int i = 0; i < table.schema().fields().length; i++) {
             types.add(table.schema().fields()[i].dataType().sql());
         }
-        java.util.Map given = new HashMap();
-        given.put("table", table.identifier().quotedString());
-        given.put("schema", table.schema().json());
-        given.put("types", types);
-        given.put("fields", new Fields(partitions).of(statement));
-        return new TableCall(session, table, Tables.options(table), statement.getClass().getSimpleName(), Json.text(given));
+        java.util.Map arguments = new HashMap();
+        arguments.put("table", table.identifier().quotedString());
+        arguments.put("schema", table.schema().json());
+        arguments.put("types", types);
+        arguments.put("fields", new Fields(partitions).of(statement));
+        return new TableCall(session, table, Tables.options(table), statement.getClass().getSimpleName(), Json.text(arguments));
     }
 
     List carriedOut(SparkSession session) {
-        Object answer = Python.ask("call", session, options, name, given);
+        Object answer = Python.ask("call", session, options, name, request);
         if (answer instanceof String) {
             enter(session, Arrays.asList((Object[]) Python.texts(answer)));
             return Collections.EMPTY_LIST;
@@ -85,18 +85,18 @@ final class TableCall extends SqlCommand {
     }
 
     /**
-     * Updates the catalog entry from an answer. told: the columns as JSON, "" if unchanged, and the names of options to
+     * Updates the catalog entry from an answer. answer: the columns as JSON, "" if unchanged, and the names of options to
      * remove.
      */
-    private void enter(SparkSession session, List told) {
-        if (((String) told.get(0)).isEmpty()) {
-            Object storage = Scala.copied(table.storage(), "properties", without(table.storage().properties(), told));
-            Object left = Scala.copied(Scala.copied(table, "storage", storage), "properties", without(table.properties(), told));
+    private void enter(SparkSession session, List answer) {
+        if (((String) answer.get(0)).isEmpty()) {
+            Object storage = Scala.copied(table.storage(), "properties", without(table.storage().properties(), answer));
+            Object left = Scala.copied(Scala.copied(table, "storage", storage), "properties", without(table.properties(), answer));
             if (!left.equals(table)) {
                 session.sessionState().catalog().alterTable((CatalogTable) left);
             }
         } else {
-            StructType columns = MdtSource.commented((StructType) DataType.fromJson((String) told.get(0)), table.schema());
+            StructType columns = MdtSource.commented((StructType) DataType.fromJson((String) answer.get(0)), table.schema());
             session.sharedState().externalCatalog().alterTableDataSchema(table.database(), table.identifier().table(), columns);
         }
         session.sessionState().catalog().refreshTable(table.identifier());

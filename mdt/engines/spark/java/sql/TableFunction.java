@@ -29,16 +29,16 @@ final class TableFunction extends AbstractFunction1 {
 
     public Object apply(Object arguments) {
         SparkSession session = Constants.session();
-        List given = Scala.list((scala.collection.immutable.Seq) arguments);
-        List names = Constants.names(given);
-        List said = Constants.values(session, given);
+        List argumentList = Scala.list((scala.collection.immutable.Seq) arguments);
+        List names = Constants.names(argumentList);
+        List values = Constants.values(session, argumentList);
         String[] texts = new String[parameters.size()];
-        for (int i = 0; i < said.size(); i++) {
+        for (int i = 0; i < values.size(); i++) {
             int place = "".equals(names.get(i)) ? i : parameters.indexOf(names.get(i));
             if (place < 0 || place >= texts.length) {
                 throw refusal();
             }
-            texts[place] = (String) said.get(i);
+            texts[place] = (String) values.get(i);
         }
         for (int i = 0; i < needed; i++) {
             if (texts[i] == null) {

@@ -26,14 +26,14 @@ final class Tables {
 
     /** Returns an mdt table without options of the machine, or null if there is none of that name. */
     static CatalogTable named(SparkSession session, TableIdentifier name) {
-        CatalogTable found = entry(session, name);
-        return found == null ? null : own(session, found);
+        CatalogTable table = entry(session, name);
+        return table == null ? null : own(session, table);
     }
 
     private static CatalogTable entry(SparkSession session, TableIdentifier name) {
         try {
-            CatalogTable found = session.sessionState().catalog().getTableMetadata(name);
-            return isOurs(found.provider()) ? found : null;
+            CatalogTable table = session.sessionState().catalog().getTableMetadata(name);
+            return isOurs(table.provider()) ? table : null;
         } catch (Exception unknown) { // Scala methods do not declare their exceptions
             return null;
         }
@@ -42,11 +42,11 @@ final class Tables {
     /** Returns a table without the options of the machine in its catalog entry. */
     static CatalogTable own(SparkSession session, CatalogTable table) {
         Map left = table.storage().properties();
-        String[] others = ofMachine(session, table.identifier().unquotedString(), table);
-        for (int i = 0; i < others.length; i++) {
-            left = Scala.without(left, others[i]);
+        String[] machineOptions = ofMachine(session, table.identifier().unquotedString(), table);
+        for (int i = 0; i < machineOptions.length; i++) {
+            left = Scala.without(left, machineOptions[i]);
         }
-        return others.length == 0 ? table
+        return machineOptions.length == 0 ? table
                 : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", left));
     }
 
@@ -66,15 +66,15 @@ final class Tables {
 
     /** Returns the names that are options of mdt or Hudi. */
     private static List options(Map options) {
-        List found = new ArrayList();
+        List names = new ArrayList();
         for (Iterator i = Scala.map(options).keySet().iterator(); i.hasNext(); ) {
             String name = (String) i.next();
             String word = name.toLowerCase(Locale.ROOT);
             if (word.startsWith("mdt.") || word.startsWith("hoodie.")) {
-                found.add(name);
+                names.add(name);
             }
         }
-        return found;
+        return names;
     }
 
     static AliasIdentifier alias(CatalogTable table) {
@@ -84,8 +84,8 @@ final class Tables {
 
     /** As above, for the parts of a name in a query. */
     static CatalogTable named(SparkSession session, List parts) {
-        CatalogTable found = entry(session, parts);
-        return found == null ? null : own(session, found);
+        CatalogTable table = entry(session, parts);
+        return table == null ? null : own(session, table);
     }
 
     /** Returns an mdt table as the catalog has it, or null if there is none of that name. */
@@ -121,20 +121,20 @@ final class Tables {
     }
 
     /** Returns the column that a statement names by the session's case rules, or the given name if there is none. */
-    static String column(SparkSession session, List columns, String said) {
+    static String column(SparkSession session, List columns, String name) {
         for (int i = 0; i < columns.size(); i++) {
-            if (((Boolean) session.sessionState().conf().resolver().apply(columns.get(i), said)).booleanValue()) {
+            if (((Boolean) session.sessionState().conf().resolver().apply(columns.get(i), name)).booleanValue()) {
                 return (String) columns.get(i);
             }
         }
-        return said;
+        return name;
     }
 
     /** Returns the options of a catalog table by name, or of a table by path. */
     static Map options(SparkSession session, String text) {
-        CatalogTable found = named(session, text);
-        if (found != null) {
-            return options(found);
+        CatalogTable table = named(session, text);
+        if (table != null) {
+            return options(table);
         }
         if (text.indexOf('/') < 0) {
             throw new Invalid("there is no mdt table " + text + " in the catalog; a path must contain a slash");

@@ -64,9 +64,9 @@ final class Target {
     }
 
     /** Returns an expression with the table's spelling of its column names. */
-    Expression named(Expression said) {
+    Expression named(Expression expression) {
         final List columns = columns();
-        return (Expression) said.transform(new Replacement() {
+        return (Expression) expression.transform(new Replacement() {
             Object of(Object each) {
                 for (int i = 0; each instanceof Attribute && i < columns.size(); i++) {
                     Attribute column = (Attribute) columns.get(i);
@@ -86,8 +86,8 @@ final class Target {
     }
 
     /** Returns true if another plan, or one of its subqueries, reads this table. */
-    boolean isReadBy(LogicalPlan other) {
-        return new IndexSearch(other).roots.contains(MdtFileIndex.of(node).source.root);
+    boolean isReadBy(LogicalPlan otherPlan) {
+        return new IndexSearch(otherPlan).roots.contains(MdtFileIndex.of(node).source.root);
     }
 
     /** Returns a plan with the columns that cannot be read, for Spark's optimizer. */
@@ -95,11 +95,11 @@ final class Target {
         return with(new BlankRelation(table.sparkSession(), table.dataSchema()));
     }
 
-    private LogicalPlan with(final BaseRelation other) {
+    private LogicalPlan with(final BaseRelation relation) {
         return (LogicalPlan) plan.transformDown(new Replacement() {
             Object of(Object each) {
                 return each != node ? null
-                        : node.copy(other, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
+                        : node.copy(relation, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
             }
         });
     }
