@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mdt.engines.spark import statement as spark_statement
     from mdt.filters import order as order_filter
     from mdt.filters import where as where_filter
+    from mdt.importing import imported_storage
     from mdt.metadata import metadata as metadata_table
     from mdt.metadata.log import leases
     from mdt.metadata.snapshot import as_of, live_partitions, read_optimized, transactions
@@ -69,6 +70,7 @@ _MODULES = {
     "engine_indexing": "mdt.engines.indexing",
     "engine_rewriting": "mdt.engines.rewriting",
     "engine_write": "mdt.engines.write",
+    "imported_storage": "mdt.importing.imported_storage",
     "idempotent": "mdt.commit.idempotent",
     "index_builder": "mdt.services.indexing.index_builder",
     "index_tasks": "mdt.engines.index_tasks",

@@ -215,6 +215,9 @@ clocks differ by less than a second. With a commit every second this is 1,800 na
 PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 """Page maps in memory per table, about 70 bytes a page. The oldest are dropped."""
 
+FOOTER_BYTES_MAX = 256 << 20
+"""Parquet footer of another writer's file. 1,000 columns in 1,000 row groups have 100 MB."""
+
 FOOTER_CACHE_BYTES_MAX = 256 << 20
 """Parsed Parquet footers in memory per table, 24 KB for a file with a row group and ten columns.
 The oldest are dropped.

@@ -16,6 +16,12 @@ LOG = re.compile(
     r"\.([^_/]+)_([0-9]{14,20})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?"
 )
 """Names of log files."""
+ANY_BASE = re.compile(r"([^/]+)_([A-Za-z0-9-]+)_([0-9]{14,20})\.(?:parquet|hfile)", re.ASCII)
+"""Names of base files of any writer. File ids of Hudi's metadata table may contain ``_``."""
+ANY_LOG = re.compile(
+    r"\.([^/]+)_([0-9]{14,20})\.log\.([0-9]{1,9})(?:_([0-9]+-[0-9]+-[0-9]+)(\.cdc)?)?", re.ASCII
+)
+"""Names of log files of any writer."""
 
 
 @dataclass(frozen=True, slots=True)

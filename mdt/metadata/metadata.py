@@ -185,7 +185,7 @@ class Metadata:
     ) -> tuple[TimelineListing | None, CommitRecord | None]:
         """Return the listing of ``.hoodie``, if ``watched``, and the record after ``snapshot``."""
         following = partial(self.record, snapshot.seq + 1)
-        if not watched:
+        if not watched or self.storage.is_imported:
             return None, following()
         listing, record = self.storage.together(
             partial(self.watch.look, layout_of(snapshot.definition)), following

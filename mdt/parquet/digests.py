@@ -105,20 +105,21 @@ class Footer:
     Attributes:
         starts: Offsets of the chunks, ascending, int64[chunks].
         sizes: Their bytes, int64[chunks].
-        digests: uint32[chunks].
+        digests: uint32[chunks], or None in a file of another writer.
         few: Columns with few distinct strings.
     """
 
     metadata: Any
     starts: Int64Array
     sizes: Int64Array
-    digests: UInt32Array
+    digests: UInt32Array | None
     few: frozenset[str]
 
     def digest_of(self, start: int, size: int) -> int | None:
         """Return the digest of the column chunk at ``start`` with ``size`` bytes, or None if it is
-        unknown.
+        unknown. The file has digests.
         """
+        assert self.digests is not None, "a file of another writer has no digests"
         number = int(np.searchsorted(self.starts, start))
         if number == len(self.starts) or self.starts[number] != start or self.sizes[number] != size:
             return None
@@ -179,17 +180,17 @@ def footer_reference(parquet: pa.Buffer) -> tuple[int, int]:
 def parse_footer(tail: pa.Buffer) -> Footer:
     """Parse the footer in the last bytes of a file, whose checksum the caller has verified.
 
-    Raises ValueError or an error of pyarrow if it is not one of our footers.
+    Raises ValueError or an error of pyarrow if it cannot be read.
     """
     metadata = pq.read_metadata(pa.BufferReader(tail))
     starts, sizes = _ranges(metadata)
-    stored = np.frombuffer(
-        base64.b64decode((metadata.metadata or {}).get(KEY.encode(), b""), validate=True), "<u4"
-    )
-    if len(stored) != len(starts):
-        raise ValueError(f"{len(stored)} digests of {len(starts)} column chunks")
     order = np.argsort(starts, kind="stable")
     order = order[sizes[order] > 0]
-    return Footer(
-        metadata, starts[order], sizes[order], stored[order], low_cardinality_strings(metadata)
-    )
+    text = (metadata.metadata or {}).get(KEY.encode())
+    stored = None
+    if text is not None:
+        stored = np.frombuffer(base64.b64decode(text, validate=True), "<u4")
+        if len(stored) != len(starts):
+            raise ValueError(f"{len(stored)} digests of {len(starts)} column chunks")
+        stored = stored[order]
+    return Footer(metadata, starts[order], sizes[order], stored, low_cardinality_strings(metadata))

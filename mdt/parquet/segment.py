@@ -74,6 +74,13 @@ class Segment:
         return self.block_offset + self.block_length - self.footer_length
 
     @property
+    def is_imported(self) -> bool:
+        """True for a file of a table of other writers. It may lack columns, or store narrower
+        values.
+        """
+        return self.rows > 0 and self.key_map is None
+
+    @property
     def is_whole_file(self) -> bool:
         """True if the file consists of Parquet data only, like a base file."""
         return self.block_length == self.size

@@ -23,6 +23,7 @@ from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, FAR_RANGE_BYTES
 from mdt.parquet.decoded import decode_strings
 from mdt.parquet.digests import Footer, adjacent_chunks, digests, parse_footer
 from mdt.parquet.segment import Segment
+from mdt.schema.older_files import widen
 from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
 
@@ -91,6 +92,8 @@ class _Chunks(PositionedFile):
             self._source.seek(start)
             data = self._source.read_buffer(count)
         self.at += data.size
+        if self._footer.digests is None:
+            return data
         expected = self._footer.digest_of(start, count)
         actual = int(digests(data, [0], [data.size])[0]) if count else expected
         if expected != actual:
@@ -180,6 +183,7 @@ def _open(
         metadata=footer.metadata,
         read_dictionary=dictionary_columns,
         pre_buffer=False,
+        page_checksum_verification=footer.digests is None,
     )
     if segment.is_whole_file and not _is_near(storage, segment):
         return _OpenSegment(parquet, chunks, storage)
@@ -303,13 +307,36 @@ def _decode(
     Args:
         mask: Mask of rows, or None for all.
     """
-    table = reader.read(row_groups, schema.names, use_threads)
+    names = schema.names
+    if segment.is_imported:
+        names = [name for name in names if name in reader.parquet.schema_arrow.names]
+    table = reader.read(row_groups, names, use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")
     if mask is not None and not mask.all():
         table = table.filter(pa.array(mask))
+    if segment.is_imported:
+        table = _converted(table, schema)
     return decode_strings(table, schema)
+
+
+def _converted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of an imported file as the columns ``schema``.
+
+    Missing columns are null, and values that are narrower become wider.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.chunked_array([pa.nulls(len(table), field.type)]))
+            continue
+        column = table[field.name]
+        if field.type.num_fields == 0 and not pa.types.is_dictionary(column.type):
+            chunks = [widen(chunk, field.type) for chunk in column.chunks]
+            column = pa.chunked_array(chunks, field.type)
+        columns.append(column)
+    return pa.table(dict(zip(schema.names, columns, strict=True)))
 
 
 def _corrupt(segment: Segment, problem: str) -> Corrupt:

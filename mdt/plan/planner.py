@@ -291,7 +291,7 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     count_max = KEYS_LOOKED_UP_MAX
     if len(key) > 1:  # with several fields only one key, because combinations of values are unknown
         count_max = 1
-    if min(sizes) == 0 or max(sizes) > count_max:
+    if not all(sizes) or max(sizes) > count_max:
         return None
     schema = pa.schema(map(snapshot.definition.schema.field, key))
     arrays = []
@@ -313,6 +313,9 @@ def _by_key(state: PlanState) -> None:
     """Find the rows of the given record keys. No other row can match."""
     definition = state.snapshot.definition
     name = f"key:{definition.key_index}"
+    if state.metadata.storage.is_imported:
+        state.unused(name, "no_key_maps", "another writer wrote the table, and it has no key maps")
+        return
     literals = key_literals(state.predicate, state.snapshot)
     if literals is None:
         state.unused(

@@ -12,19 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.arrays import flags, take_rows
+from indexes.arrays import flags, numbers, one_array, take_rows
 from indexes.base import BoolArray, Int64Array
+from indexes.predicate import And, Leaf
 from mdt.arguments import shown
 from mdt.errors import Invalid, MdtError
 from mdt.filters.where import parse_where
+from mdt.hudi.avro_schema import with_meta
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Hits, find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.plan.planner import plan
 from mdt.scan.key_columns import parse_keys
-from mdt.scan.reader import read_places
+from mdt.scan.reader import read, read_places
 
 _KEYS_SHOWN = 10
 """Maximum number of keys in an error message."""
@@ -102,12 +105,13 @@ def rows_of_keys(
 ) -> tuple[KeyRows, pa.Table]:
     """Return the locations of the keys in ``table``, and the rows of existing keys in order.
 
-    The rows have the columns ``names``. Keys are compared as text if these columns include all key
-    columns, or if the table's key hash has no secret. A row of another key with the same hash is
-    then treated as absent.
+    The rows have the columns ``names``. If the table's key hash has no secret, keys are compared as
+    text, and a row of another key with the same hash is treated as absent.
     """
+    if metadata.storage.is_imported:
+        return _scan_keys(metadata, snapshot, table, names, threads)
     definition = snapshot.definition
-    compares = set(definition.key) <= set(names) or not definition.key_hash.is_keyed
+    compares = not definition.key_hash.is_keyed
     places = key_rows(metadata, snapshot, table)
     needed = (*names, *definition.key) if compares else names
     columns_to_read = tuple(dict.fromkeys(needed)) or definition.key[:1]
@@ -120,6 +124,40 @@ def rows_of_keys(
         places.file[live[~is_same]] = -1
         rows = rows.filter(pa.array(is_same))
     return places, rows
+
+
+def _scan_keys(
+    metadata: Metadata, snapshot: Snapshot, table: pa.Table, names: Sequence[str], threads: int
+) -> tuple[KeyRows, pa.Table]:
+    """Do the work of :func:`rows_of_keys` without key maps: read the rows that may have the keys.
+
+    The places are not in files: a ``file`` of 0 only marks an existing key.
+    """
+    definition = snapshot.definition
+    fields = definition.key
+    if set(definition.partition_by) <= set(table.column_names):
+        fields = tuple(dict.fromkeys((*definition.key, *definition.partition_by)))
+    tests = [Leaf(name, "in", tuple(table[name].unique().to_pylist())) for name in fields]
+    scan = plan(metadata, snapshot, And(tuple(tests)))
+    columns = list(dict.fromkeys((*fields, *names)))
+    schema = with_meta(definition.schema)
+    empty = pa.schema([schema.field(name) for name in columns]).empty_table()
+    rows = pa.concat_tables([empty, *read(metadata, scan, columns, threads=threads)])
+    keys = record_keys(table, fields)
+    key_of_row = numbers(one_array(pc.index_in(record_keys(rows, fields), keys)).fill_null(-1))
+    wanted = np.flatnonzero(key_of_row >= 0)
+    counts = np.bincount(key_of_row[wanted], minlength=len(keys))
+    if len(counts) and counts.max() > 1:
+        repeated = np.flatnonzero(counts > 1)
+        raise Invalid(
+            f"{len(repeated)} keys exist in several rows: {_display_keys(keys, repeated)}",
+            hint="scan() returns all rows of a key",
+        )
+    row_of_key = np.full(len(keys), -1, np.int64)
+    row_of_key[key_of_row[wanted]] = wanted
+    row = row_of_key[numbers(one_array(pc.index_in(keys, keys)))]
+    places = KeyRows(np.minimum(row, 0), row)
+    return places, take_rows(rows.select(list(names)), row[row >= 0])
 
 
 def with_nulls(rows: pa.Table, places: KeyRows) -> pa.Table:

@@ -335,7 +335,7 @@ def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
         "the schema has no columns or repeated column names",
     )
     _require(
-        bool(definition.key) and all(name in definition.schema.names for name in definition.fixed),
+        all(name in definition.schema.names for name in definition.fixed),
         "the schema lacks a key, partition or ordering column",
     )
     _require(

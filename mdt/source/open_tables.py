@@ -109,6 +109,9 @@ def _is_current(table: tables.Table, storage: Storage) -> bool:
     checkpoint, so that opening the table again costs no more.
     """
     with suppress(MdtError):
+        if table.storage.is_imported:
+            table.snapshot()
+            return True
         since = table.metadata.cached_snapshot().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
             table.snapshot()

@@ -80,6 +80,9 @@ class Storage(ABC):
     Set it to False on a local directory to skip fsync.
     """
 
+    is_imported: bool = False
+    """True if the objects below ``.hoodie/.mdt/`` describe a table of other writers, in memory."""
+
     conditional_put: bool = True
     """True if :meth:`put_if_absent` is atomic here."""
 

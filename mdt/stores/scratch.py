@@ -1,12 +1,14 @@
 """Scratch files for data that does not fit into memory.
 
-A scratch file has no name, so it disappears when its process ends for any reason.
+A scratch file has no name, so it disappears when its process ends for any reason. A temporary
+directory, for files that other code opens by name, remains if the process is killed.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import tempfile
 import threading
 import weakref
@@ -134,3 +136,25 @@ class Sink:
 
     def close(self) -> None:
         """Do nothing; the scratch file stays open."""
+
+
+def temporary_folder(owner: object) -> str:
+    """Create a directory that only this user can read. It is removed with ``owner``.
+
+    Raises Invalid if it cannot be created.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="mdt-")
+    except OSError as error:
+        raise Invalid(
+            f"a temporary directory cannot be created: {error.strerror}",
+            hint="set TMPDIR to another directory",
+        ) from error
+    weakref.finalize(owner, _remove_folder, folder, os.getpid())
+    return folder
+
+
+def _remove_folder(folder: str, process: int) -> None:
+    """Remove a directory, but not in a forked child of its owner."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

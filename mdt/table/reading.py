@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from indexes.predicate import And, Leaf, Predicate
 from mdt import late
 from mdt.arguments import one_of, texts, whole_number
 from mdt.errors import Invalid
+from mdt.hudi.avro_schema import COMMIT_TIME, with_meta
 from mdt.progress import ProgressOption, progress_callback
-from mdt.query import Scan, Where, checked_columns, declared_columns
+from mdt.query import SNAPSHOT, Scan, Where, checked_columns, declared_columns, view_for
 from mdt.schema.declared import Restoration
 from mdt.schema.python_values import rows_of
 from mdt.table.handle import Handle
@@ -68,6 +70,12 @@ class Reading(Handle):
                 "until requires since, and excludes as_of",
                 hint="give since and until for a range, or as_of for a snapshot",
             )
+        if self._storage.is_imported and not (as_of is since is None and query_type == SNAPSHOT):
+            view_for(query_type)
+            past = self._states([until if as_of is None else as_of], query_type != SNAPSHOT)
+            if since is not None:
+                where, params = past._written_since(since, where, params), None
+            return past.scan(where, columns, params=params, limit=limit, order_by=order_by)
         snapshot = self.snapshot(as_of if until is None else until)
         since_seq = None if since is None else late.as_of.seq_at(self.snapshot(), since, "since")
         return Scan(
@@ -116,6 +124,21 @@ class Reading(Handle):
         >>> t.changes(0, columns=["id"]).to_arrow().select(["_change", "id"]).to_pylist()[0]
         {'_change': 'insert', 'id': 'a'}
         """
+        if self._storage.is_imported:
+            past = self._states_between(since, until)
+            return past._changes(1, None, mode, where, columns, params, before)
+        return self._changes(since, until, mode, where, columns, params, before)
+
+    def _changes(
+        self,
+        since: Point,
+        until: Point | None,
+        mode: str,
+        where: Where,
+        columns: Sequence[str] | None,
+        params: Mapping[str, object] | None,
+        before: bool,
+    ) -> ChangeStream:
         from mdt.changes import ChangeStream
 
         newest = self.snapshot()
@@ -164,6 +187,8 @@ class Reading(Handle):
         ({'id': 'a', 'city': 'Oslo', 'fare': 9.5, 'ts': 1}, [{'fare': 7.25}])
         """
         one_of("missing", missing, ("null", "skip", "error"))
+        if self._storage.is_imported and as_of is not None:
+            return self._states([as_of]).get(keys, columns, missing=missing)
         snapshot = self.snapshot(as_of)
         request = late.scan_keys.parse_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
@@ -184,6 +209,37 @@ class Reading(Handle):
         if not request.is_one:
             return rows
         return rows_of(rows)[0] if len(rows) else None
+
+    def _states(self, points: Sequence[Point | None], base_only: bool = False) -> Self:
+        """Return this table of other writers in its states at ``points``, None for the newest.
+
+        base_only: Leave log files out.
+        """
+        instants = [late.as_of.instant_of(point) for point in points if point is not None]
+        states = late.imported_storage.of_states(self._storage, instants, base_only=base_only)
+        return type(self)(states, self._metadata.overrides)
+
+    def _states_between(self, since: Point, until: Point | None) -> Self:
+        """Return this table of other writers in its states from ``since`` to ``until``."""
+        first = late.as_of.instant_of(since, "since")
+        last = "9"
+        if until is not None:
+            last = late.as_of.instant_of(until, "until")
+        instants = late.imported_storage.instants_between(self._storage, first, last)
+        return self._states([first, *instants])
+
+    def _written_since(
+        self, since: Point, where: Where, params: Mapping[str, object] | None
+    ) -> Predicate:
+        """Return a test of rows that match ``where`` and were written after ``since``, in a table
+        of other writers.
+        """
+        late.imported_storage.require_meta_columns(self._storage)
+        schema = with_meta(self.definition.schema)
+        written = Leaf(COMMIT_TIME, ">", late.as_of.instant_of(since, "since"))
+        if where is None and not params:
+            return written
+        return And((written, late.where_filter.parse_where(where, schema, params)))
 
     def warm(
         self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mdt import late
@@ -10,6 +11,7 @@ from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
 from mdt.errors import Invalid
 from mdt.metadata import key_indexes
+from mdt.metadata.history.other_tables import OtherHudiTable
 from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
 from mdt.stores.storage import open_storage
@@ -134,7 +136,10 @@ def open(
     storage_options: Mapping[str, object] | None = None,
     as_of: Point | None = None,
 ) -> Table:
-    """Open the table at ``path``.
+    """Open the table at ``path``: a table of ours, or any Hudi table to read it.
+
+    A table that other Hudi writers wrote can be read and not written: scans, past states, changes,
+    look-ups by key, and Spark. Nothing is written into it.
 
     path: A local path, a URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store
         whose root is the table.
@@ -142,11 +147,13 @@ def open(
     storage_options: Endpoint, region, credentials and so on, by the names that object_store,
         deltalake and polars use. The environment supplies the rest.
     as_of: Show a past snapshot (:meth:`Table.snapshot`). The table is then read-only and does not
-        follow new commits.
+        follow new commits. A table of other writers has no commit numbers and tags, so give an
+        instant or a time.
 
-    Raises Invalid if there is no table, Unsupported if a newer version wrote it or another Hudi
-    writer has committed to it, Corrupt if it is damaged, Unavailable if the storage cannot be
-    reached or lacks credentials.
+    Raises Invalid if there is no table, Unsupported if a newer version wrote it, if another Hudi
+    writer has committed to a table of ours, or if a property of a table of other writers changes
+    rows in a way that mdt does not support, Corrupt if it is damaged, Unavailable if the storage
+    cannot be reached or lacks credentials.
 
     >>> mdt.create("fares", pa.schema({"id": pa.string()}), key=["id"]).upsert([{"id": "a"}]).seq
     1
@@ -154,7 +161,13 @@ def open(
     (1, 0)
     """
     storage = open_storage(path, storage_options=storage_options)
-    table = Table(storage, options, as_of=as_of)
+    table: Table | None = None
+    with suppress(OtherHudiTable):
+        table = Table(storage, options, as_of=as_of)
+    if table is None:
+        instants = () if as_of is None else (late.as_of.instant_of(as_of),)
+        storage = late.imported_storage.ImportedStorage(storage, instants)
+        table = Table(storage, options)
     if storage is not path:
         storage.is_durable = table.options.durable
     definition = table.definition

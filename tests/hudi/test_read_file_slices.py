@@ -14,8 +14,6 @@ import pytest
 from mdt.hudi import file_names, properties
 from mdt.hudi.read import table_properties
 from mdt.hudi.read.file_slices import (
-    BASE,
-    LOG,
     FileSlice,
     group_files,
     instants_to_look_up,
@@ -65,9 +63,9 @@ def full_name(short: str, file_id: str = "f-0") -> str:
 
 def short_name(name: str) -> str:
     """Invert full_name."""
-    if (base := file_names.parse_base(name, BASE)) is not None:
+    if (base := file_names.parse_base(name, file_names.ANY_BASE)) is not None:
         return f"b{int(base.instant[8:])}"
-    log = file_names.parse_log(name, LOG)
+    log = file_names.parse_log(name, file_names.ANY_LOG)
     assert log is not None, name
     return f"l{int(log.instant[8:])}" + (f".{log.version}" if log.version > 1 else "")
 

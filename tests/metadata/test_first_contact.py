@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import trees
-from command_line import shown
+from command_line import error_of, shown
 from obstore.store import MemoryStore
 from refusals import refused
 from texts import columns
 
 import mdt
-from mdt.errors import Missing
+from mdt.errors import Corrupt, Missing
 from mdt.stores.storage import MemoryStorage, ObjectStorage
 
 SCHEMA = columns("id string, v int64")
@@ -60,22 +60,21 @@ def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is
     table_type = "COPY_ON_WRITE" if path.stem.startswith("cow") else "MERGE_ON_READ"
     for said in (
         f"a Hudi table of another writer … version {version}, {table_type}",
-        "mdt cannot open it",
-        "hudi.HudiTable",
+        "mdt.open(path)",
         "mdt.create(new_path",
     ):
-        refused_both_ways(said, table)
+        refused(said, mdt.create, table, SCHEMA, ["id"])
     assert trees.tree(tmp_path) == before
 
 
-def test_the_command_line_says_the_same(tmp_path):
-    (tmp_path / "t" / ".hoodie").mkdir(parents=True)
-    (tmp_path / "t" / ".hoodie" / "hoodie.properties").write_text(
-        "hoodie.table.name=x\nhoodie.table.version=8\n"
-    )
-    text = " ".join(shown("info", tmp_path / "t").split())
-    assert "a Hudi table of another writer, 'x', version 8" in text
-    assert "mdt.create(new_path" in text
+@with_fixtures
+def test_the_command_line_shows_it_and_leaves_it_as_it_is(tmp_path):
+    table = unpacked(ZIPS[0], tmp_path)
+    before = trees.tree(tmp_path)
+    assert "COPY_ON_WRITE" in shown("info", table)
+    refusal = " ".join(error_of("compact", table).split())
+    assert "mdt reads such tables and does not write to them" in refusal
+    assert trees.tree(tmp_path) == before
 
 
 FAR = pytest.mark.parametrize(
@@ -86,7 +85,6 @@ FAR = pytest.mark.parametrize(
 OTHERS = {
     "a Delta table": (["_delta_log/00000000000000000000.json", "part-0.parquet"], "deltalake"),
     "an Iceberg table": (["metadata/v1.metadata.json", "data/0.parquet"], "pyiceberg"),
-    "a Hudi table whose properties cannot be read": ([".hoodie/hoodie.properties"], "repair"),
 }
 
 
@@ -97,6 +95,13 @@ def test_a_table_of_another_kind_is_named_with_what_reads_it(kind, make):
     storage = put(make(), *names, content=b"\\u12")
     refused_both_ways(kind, storage)
     refused_both_ways(hint, storage)
+
+
+@FAR
+def test_a_hudi_table_whose_properties_cannot_be_read_is_damaged(make):
+    storage = put(make(), ".hoodie/hoodie.properties", content=b"\\u12")
+    refused("malformed", mdt.open, storage, kind=Corrupt)
+    refused("a Hudi table whose properties cannot be read", mdt.create, storage, SCHEMA, ["id"])
 
 
 @FAR

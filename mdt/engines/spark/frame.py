@@ -31,9 +31,10 @@ from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import spark_schema
 from mdt.engines.spark.session import classic, name
-from mdt.errors import Invalid, MdtError
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.filters.order import SortKey
 from mdt.hudi.avro_schema import with_meta
+from mdt.importing.imported_storage import ImportedStorage
 from mdt.limits import LISTED_FILES_MAX, RELATIONS_OF_TABLE_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -48,6 +49,7 @@ from mdt.schema.declared import with_local_timestamps
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import statistics
 from mdt.session import Recent
+from mdt.stores.storage import Storage
 
 View = Callable[[Snapshot], Snapshot]
 
@@ -225,6 +227,7 @@ def _frame(
     them.
     """
     files.definition = definition
+    _refuse_merged_files(spark, files.metadata.storage)
     root = files.metadata.storage.uri("").rstrip("/")
     restore_in_queries(root)
     columns = spark_schema(schema)
@@ -245,6 +248,17 @@ def _frame(
         footer_bytes=files.footer_bytes,
         vector_bytes=files.reads.vectors_bytes,
     )
+
+
+def _refuse_merged_files(spark: SparkSession, storage: Storage) -> None:
+    """Raise Unsupported for files that only this machine has, on a cluster."""
+    master = classic(spark).sparkContext.master or ""
+    if isinstance(storage, ImportedStorage) and storage.merged and not master.startswith("local"):
+        raise Unsupported(
+            f"{storage.merged} file slices of {storage.url} have log files, which were merged on"
+            " this machine, where executors do not find them",
+            hint="let Hudi compact the table, or read it in process: mdt.open(path).scan()",
+        )
 
 
 def _with_calls(predicate: Predicate | None) -> Predicate | None:

@@ -140,6 +140,10 @@ class SnapshotFiles:
 
     def _uris(self, table: pa.Table) -> list[str]:
         """Return percent-encoded URIs. Partition paths can contain percent signs themselves."""
+        if self._storage.is_imported:  # merged files are elsewhere
+            rows = zip(table["partition"].to_pylist(), table["name"].to_pylist(), strict=True)
+            files = (paths.partition_file(partition, name) for partition, name in rows)
+            return [_percent_encode(self._storage.uri(path)) for path in files]
         partitions = table["partition"].combine_chunks().dictionary_encode()
         folders = [self._folder(partition) for partition in partitions.dictionary.to_pylist()]
         of_file = partitions.indices.to_pylist()

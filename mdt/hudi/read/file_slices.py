@@ -11,7 +11,6 @@ together with the slice before it. Other slices without a base file consist of l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,12 +20,6 @@ from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import TableProperties
 
-BASE = re.compile(r"([^/]+)_([A-Za-z0-9-]+)_([0-9]{14,20})\.(?:parquet|hfile)", re.ASCII)
-"""Names of base files of any writer. File ids of Hudi's metadata table may contain ``_``."""
-LOG = re.compile(
-    r"\.([^/]+)_([0-9]{14,20})\.log\.([0-9]{1,9})(?:_([0-9]+-[0-9]+-[0-9]+)(\.cdc)?)?", re.ASCII
-)
-"""Names of log files of any writer."""
 _END_OF_TIME = "~"
 """Sorts after every instant."""
 
@@ -96,12 +89,12 @@ def group_files(files: Files, table: TableProperties) -> dict[GroupId, FileGroup
     for partition, names in files.items():
         for name in sorted(names):
             if name.startswith("."):
-                log = file_names.parse_log(name, LOG) if table.is_merge_on_read else None
-                if log is not None and not log.is_cdc:
+                log = file_names.parse_log(name, file_names.ANY_LOG)
+                if table.is_merge_on_read and log is not None and not log.is_cdc:
                     group = groups.setdefault((partition, log.file_id), FileGroup())
                     group.logs.append((log, DataFile(name, names[name], log.instant)))
             elif name.endswith(extension):
-                base = file_names.parse_base(name, BASE)
+                base = file_names.parse_base(name, file_names.ANY_BASE)
                 if base is not None:
                     group = groups.setdefault((partition, base.file_id), FileGroup())
                     group.bases[base.instant] = DataFile(name, names[name], base.instant)

@@ -29,10 +29,14 @@ class Finding:
     hint: str
 
 
+class OtherHudiTable(Invalid):
+    """A table of other Hudi writers, without metadata of ours."""
+
+
 def not_a_table(storage: Storage) -> MdtError:
     """Return the error for opening a path without an mdt table.
 
-    Missing if the log exists and lacks its first record, else Invalid.
+    Missing if the log exists and lacks its first record, OtherHudiTable, or Invalid.
     """
     if storage.list_dir(paths.log_dir()):
         return Missing(
@@ -41,7 +45,8 @@ def not_a_table(storage: Storage) -> MdtError:
             hint="restore .hoodie/.mdt from a backup; Hudi readers can still read the rows",
         )
     content = describe_path(storage)
-    return Invalid(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
+    kind = OtherHudiTable if content.kind == "hudi" else Invalid
+    return kind(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
 
 
 def refuse_to_create(storage: Storage) -> None:
@@ -101,10 +106,7 @@ def _other_table(storage: Storage) -> Finding | None:
         text = f"it is a Hudi table whose properties cannot be read: {error.message}"
         return Finding("hudi", text, "repair hoodie.properties")
     if hudi_properties is not None:
-        hint = (
-            "read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and"
-            f" {_LOAD}"
-        )
+        hint = f"read it with mdt.open(path), and {_LOAD}"
         return Finding("hudi", f"it is {_describe_hudi(hudi_properties)}", hint)
     if storage.list_dir("_delta_log"):
         hint = f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"
@@ -128,7 +130,7 @@ def _describe_hudi(table_properties: dict[str, str]) -> str:
     keys = table_properties.get("hoodie.table.recordkey.fields")
     return (
         f"a Hudi table of another writer, {name!r}, version"
-        f" {version}, {table_type}{f', key {keys}' if keys else ''}; mdt cannot open it"
+        f" {version}, {table_type}{f', key {keys}' if keys else ''}"
     )
 
 

@@ -20,14 +20,15 @@ from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import FILES, FRESH
 from mdt.metadata.log import codec
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log import trusted_records as records
 from mdt.metadata.log.trusted_sections import check_tables
 from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
-VERSION = 2
-"""Version of records that change the key hash, which older readers cannot apply.  Other records
-have version 1.
+VERSION = 3
+"""Version of records with the action ``import``, whose files other writers wrote.  Records that
+change the key hash have version 2, others version 1.
 """
 
 _OBJECT_RANGE = [
@@ -230,7 +231,9 @@ def encode(record: CommitRecord) -> bytes:
     sections = {
         name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)
     }
-    version = VERSION if record.rekeys else 1
+    version = 2 if record.rekeys else 1
+    if record.action == names.IMPORT:
+        version = VERSION
     data = codec.frame(KIND, version, codec.pack(header, sections))
     if len(data) > COMMIT_RECORD_BYTES_MAX:
         raise Unsupported(

@@ -20,6 +20,8 @@ _ATTACHMENT = re.compile(
     re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached"
 )
 
+IMPORT = "import"
+"""The action of records with files that other writers wrote."""
 ACTIONS = frozenset(
     (
         "create",
@@ -27,6 +29,7 @@ ACTIONS = frozenset(
         "deltacommit",
         "compaction",
         "replacecommit",
+        IMPORT,
         "rollback",
         "index",
         "clean",

@@ -255,8 +255,11 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
         "a footer inside the Parquet bytes",
     )
     section.texts("partition", names.is_partition, "paths below the root")
-    section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
-    _check_names(section, header)
+    if header["action"] == names.IMPORT:
+        _check_imported(section, columns)
+    else:
+        section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
+        _check_names(section, header)
     _check_row_groups(section, rows)
     _check_shards(section, columns)
     has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
@@ -309,6 +312,26 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
         section.require(
             agrees and names.token_of(name) == token, "file names that agree with the other columns"
         )
+
+
+def _check_imported(section: _Section, columns: Numbers) -> None:
+    """Check that imported files are base files whose names agree with the other columns."""
+    section.require(not columns["kind"].any(), "imported base files only")
+    section.require(not (columns["crc"].any() or columns["log_version"].any()), "zeros")
+    instants = section.columns["instant"].to_pylist()
+    section.require(instants == section.columns["base_instant"].to_pylist(), "equal instants")
+    texts = zip(
+        section.columns["name"].to_pylist(),
+        section.columns["file_id"].to_pylist(),
+        instants,
+        strict=True,
+    )
+    for name, file_id, instant in texts:
+        base = file_names.parse_base(name, file_names.ANY_BASE)
+        agrees = base is not None and (base.file_id, base.instant) == (file_id, instant)
+        section.require(agrees, "file names that agree with the other columns")
+    for name in ("key_map_path", "page_map_offset"):
+        section.require(section.columns[name].null_count == section.rows, f"no {name}")
 
 
 def _check_row_groups(section: _Section, rows: Int64Array) -> None:

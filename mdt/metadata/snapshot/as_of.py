@@ -47,6 +47,18 @@ def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
     return whole_number(argument, point)
 
 
+def instant_of(point: Point, argument: str = "as_of") -> str:
+    """Return the instant of a point in the history of a table that other writers wrote.
+
+    Raises Invalid for seqs and tags, which such a table does not have.
+    """
+    if isinstance(point, str):
+        return _instant(point, argument)
+    if isinstance(point, date) and point == point:  # noqa: PLR0124 - as in seq_at
+        return timeline.instant_text(_us(point))
+    _refuse(str(point), argument)
+
+
 def _before(newest: Snapshot, instant: str, point: str) -> int:
     """Return the newest seq whose instant is not after ``instant``."""
     history = newest.history

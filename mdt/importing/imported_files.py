@@ -1,0 +1,273 @@
+"""The facts about a base file of another writer that our metadata needs, from its footer.
+
+Such a footer has no digests of column chunks. The CRC-32 of the footer, recorded here, detects a
+file that changes later. Parquet's own page checksums are verified where the writer stored them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from indexes import column_stats
+from indexes.column_stats import BOUND_BYTES_MAX
+from indexes.paths import leaf_paths
+from indexes.values import encode, supports
+from mdt.errors import Corrupt
+from mdt.limits import FOOTER_BYTES_MAX
+from mdt.metadata.log.commit_log import STATS
+from mdt.parquet.footer import MAGIC, footer_length
+from mdt.schema.declared import stored_schema
+from mdt.schema.nested import fields_of
+from mdt.schema.versions import widens
+from mdt.stores.contract import check_size
+from mdt.stores.storage import Storage
+
+_TAIL_BYTES = 1 << 16
+"""Bytes read first from the end of a file. Most footers are smaller."""
+_END_BYTES = 8
+"""Length of the footer and the magic."""
+_JAVA = "parquet-mr"
+"""Writer whose bounds of floats are never those of a column with NaN: NaN sorts last there, and
+readers drop it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """A base file, as its footer describes it.
+
+    Attributes:
+        size: Size in bytes.
+        footer_length, footer_crc: Size and CRC-32 of the footer, with its length and the magic.
+        metadata: The parsed footer.
+    """
+
+    size: int
+    footer_length: int
+    footer_crc: int
+    metadata: pq.FileMetaData
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.metadata.num_rows)
+
+    @property
+    def row_groups(self) -> list[int]:
+        """Rows of each row group."""
+        groups = range(self.metadata.num_row_groups)
+        return [self.metadata.row_group(group).num_rows for group in groups]
+
+
+def read_file(storage: Storage, path: str, size: int) -> ImportedFile:
+    """Return the facts in the footer of a base file of ``size`` bytes.
+
+    Raises Corrupt if it has no readable footer, and Missing.
+    """
+    start = max(0, size - _TAIL_BYTES)
+    tail = storage.read(path, start, size - start)
+    length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+    if tail[-4:] != MAGIC or length > size:
+        raise Corrupt("a base file does not end with a Parquet footer", path=path, offset=size)
+    check_size(path, length, FOOTER_BYTES_MAX)
+    if length > len(tail):
+        tail = storage.read(path, size - length, length)
+    return _parsed(tail[-length:], size, path)
+
+
+def parse_file(content: pa.Buffer, path: str) -> ImportedFile:
+    """Return the facts about a base file with the bytes ``content``."""
+    length = footer_length(content)
+    footer = content.slice(content.size - length).to_pybytes()
+    return _parsed(footer, content.size, path)
+
+
+def _parsed(footer: bytes, size: int, path: str) -> ImportedFile:
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        text = f"the footer of a base file cannot be read: {error}"
+        raise Corrupt(text[:300], path=path, offset=size - len(footer)) from error
+    return ImportedFile(size, len(footer), zlib.crc32(footer), metadata)
+
+
+def fits(file: ImportedFile, schema: pa.Schema) -> bool:
+    """Return True if the file can be read in place as the stored columns ``schema``.
+
+    Columns may be missing if they may be null, and values may be narrower.
+    """
+    try:
+        in_file = file.metadata.schema.to_arrow_schema()
+        if len(set(in_file.names)) < len(in_file.names):
+            return False
+        return all(_fits(in_file, field) for field in schema)
+    except (pa.ArrowException, ValueError):
+        return False  # a type that Arrow lacks
+
+
+def _fits(in_file: pa.Schema, field: pa.Field) -> bool:
+    if field.name not in in_file.names:
+        return bool(field.nullable)
+    type = in_file.field(field.name).type
+    if type.num_fields or field.type.num_fields:
+        return _is_alike(type, field.type)
+    [stored] = stored_schema(pa.schema([pa.field("c", type)])).types
+    return widens(stored, field.type)
+
+
+def _is_alike(in_file: pa.DataType, type: pa.DataType) -> bool:
+    """Return True for equal types, apart from the names of list items and nullability."""
+    ours, theirs = fields_of(type), fields_of(in_file)
+    if type.id != in_file.id or len(ours) != len(theirs):
+        return False
+    if not ours:
+        return bool(type == in_file)
+    if pa.types.is_struct(type) and [one.name for one in ours] != [one.name for one in theirs]:
+        return False
+    return all(_is_alike(a.type, b.type) for a, b in zip(theirs, ours, strict=True))
+
+
+def statistics(files: Sequence[ImportedFile], schema: pa.Schema) -> pa.Table:
+    """Return the statistics of the columns ``schema`` in each file -> STATS.
+
+    The column ``segment`` has positions in ``files``. Bounds are never exact, because writers may
+    shorten them. A column of a file has no statistics if its footer has none, or if they may leave
+    NaN out.
+    """
+    columns, segments, groups = list[str](), list[int](), list[int]()
+    stats = list[column_stats.Stats]()
+    leaves = [_leaf_numbers(file) for file in files]
+    for path, field in leaf_paths(schema):
+        if not supports(field.type):
+            continue
+        parts = _parts(files, leaves, path, field.type)
+        for segment, of_file in enumerate(parts):
+            known = [part for part in of_file if part is not None]
+            if not known or len(known) < len(of_file):
+                continue
+            more = [column_stats.merge(known), *(known if len(known) > 1 else ())]
+            stats += more
+            groups += range(-1, len(more) - 1)
+            segments += [segment] * len(more)
+            columns += [path] * len(more)
+    batch = column_stats.to_batch(stats)
+    by_name = dict(zip(batch.schema.names, batch.columns, strict=True))
+    by_name |= {"column": pa.array(columns, pa.string()), "segment": pa.array(segments, pa.int64())}
+    by_name["row_group"] = pa.array(groups, pa.int32())
+    return pa.table([by_name[name] for name in STATS.names], schema=STATS)
+
+
+def _leaf_numbers(file: ImportedFile) -> dict[str, int]:
+    """Return the path of each leaf column -> its number."""
+    schema = file.metadata.schema
+    return {schema.column(number).path: number for number in range(file.metadata.num_columns)}
+
+
+@dataclass(slots=True)
+class _Chunks:
+    """Statistics of column chunks as Parquet has them, None for a chunk without.
+
+    Attributes:
+        counts: Rows, nulls and bytes of each chunk.
+        low, high: Bounds as Python objects, None if there are none.
+    """
+
+    counts: list[tuple[int, int, int] | None]
+    low: list[Any]
+    high: list[Any]
+
+
+def _parts(
+    files: Sequence[ImportedFile],
+    leaves: Sequence[Mapping[str, int]],
+    path: str,
+    type: pa.DataType,
+) -> Iterator[list[column_stats.Stats | None]]:
+    """Yield the statistics of a column in each row group of each file, None if unknown."""
+    chunks = _Chunks([], [], [])
+    for file, numbers in zip(files, leaves, strict=True):
+        _add_chunks(chunks, file, numbers, path)
+    low, high = _keys(chunks.low, type, -0.0), _keys(chunks.high, type, 0.0)
+    bounds = zip(chunks.counts, low, high, strict=True)
+    for file in files:
+        has_bounds = not pa.types.is_floating(type) or _drops_nan(file)
+        groups = range(file.metadata.num_row_groups)
+        yield [_stats(*next(bounds), has_bounds=has_bounds) for _ in groups]
+
+
+def _add_chunks(chunks: _Chunks, file: ImportedFile, leaves: Mapping[str, int], path: str) -> None:
+    """Append the chunks of a column in a file."""
+    top = path.partition(".")[0]
+    is_missing = path not in leaves and not any(leaf.partition(".")[0] == top for leaf in leaves)
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        rows, counts, low, high = group.num_rows, None, None, None
+        if is_missing:
+            counts = rows, rows, 0
+        elif path in leaves:
+            chunk = group.column(leaves[path])
+            found = chunk.statistics
+            if found is not None and found.has_null_count and chunk.num_values == rows:
+                counts = rows, found.null_count, chunk.total_uncompressed_size
+                if found.has_min_max:
+                    low, high = _bounds(found)
+        chunks.counts.append(counts)
+        chunks.low.append(low)
+        chunks.high.append(high)
+
+
+def _bounds(stats: Any) -> tuple[Any, Any]:
+    """Return (min, max), or (None, None) for values that Python does not have."""
+    try:
+        return stats.min, stats.max
+    except (ValueError, OverflowError, pa.ArrowException):
+        return None, None
+
+
+def _drops_nan(file: ImportedFile) -> bool:
+    """Return True if the file has no bounds of floats where values are NaN."""
+    return (file.metadata.created_by or "").startswith(_JAVA)
+
+
+def _keys(values: Sequence[Any], type: pa.DataType, zero: float) -> list[bytes | None]:
+    """Return the keys of bounds, None for those without a short key.
+
+    Args:
+        zero: The zero that stands for both: Parquet's bounds do not distinguish 0.0 from -0.0.
+    """
+    try:
+        array = pa.array(values, type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        array = pa.array([_fitting(value, type) for value in values], type)
+    if pa.types.is_floating(type):
+        array = pc.if_else(pc.is_nan(array), None, array)
+        array = pc.if_else(pc.equal(array, 0.0), pa.scalar(zero, type), array)
+    keys = encode(array).to_pylist()
+    return [key if key is None or len(key) <= BOUND_BYTES_MAX else None for key in keys]
+
+
+def _fitting(value: Any, type: pa.DataType) -> Any:
+    try:
+        return pa.scalar(value, type).as_py()
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+
+
+def _stats(
+    counts: tuple[int, int, int] | None, low: bytes | None, high: bytes | None, *, has_bounds: bool
+) -> column_stats.Stats | None:
+    """Return the statistics of a chunk, or None if they prove nothing."""
+    if counts is None:
+        return None
+    rows, nulls, size = counts
+    if nulls == rows:
+        return column_stats.Stats(None, None, False, False, rows, 0, rows, size)
+    if not has_bounds or nulls > rows or low is None or high is None or low > high:
+        return None
+    return column_stats.Stats(low, high, False, False, nulls, 0, rows, size)

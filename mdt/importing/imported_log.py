@@ -1,0 +1,221 @@
+"""The log of a table that other Hudi writers write: a record for each state that we have read.
+
+Record 0 defines the table, and each later record imports the file slices that have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.errors import Missing, Unsupported
+from mdt.hudi import timeline
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.loading import TableState, load_properties, load_state, load_timeline
+from mdt.hudi.read.service_metadata import GroupId
+from mdt.hudi.read.table_properties import TableProperties, refuse
+from mdt.hudi.read.table_schema import load_schema
+from mdt.importing.imported_definition import data_columns, definition_of, next_version
+from mdt.importing.imported_records import Placed, Replacement
+from mdt.importing.imported_slices import Importer
+from mdt.importing.past_states import require_state
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.trusted_names import IMPORT
+from mdt.schema.definition import TableDefinition
+from mdt.schema.versions import SchemaVersion
+from mdt.stores.storage import Storage
+
+Merged = Mapping[str, pa.Buffer]
+"""Path in the table -> content of a base file that merges a file slice."""
+
+_TRIES = 3
+"""Attempts to read a state, because a writer may clean files at the same time."""
+_WAIT_SECONDS = 0.1
+_NO_WRITE = "19700101000000000"
+"""Instant of a table without a completed write."""
+
+
+class ImportedLog:
+    """Makes the records of a table's log from what other writers wrote. Not thread-safe.
+
+    Attributes:
+        seq: Number of the newest record, -1 at first.
+    """
+
+    def __init__(
+        self, source: Storage, instants: Sequence[str] = (), *, base_only: bool = False
+    ) -> None:
+        """Prepare to read a table.
+
+        Args:
+            source: The table's storage, which is only read.
+            instants: Import the states at these instants, ascending, with the rows that changed
+                from each to the next. Empty to follow the newest state.
+            base_only: Leave log files out.
+        """
+        self.seq = -1
+        self._source = source
+        self._instants = tuple(instants)
+        self._base_only = base_only
+        self._placed: dict[GroupId, Placed] = {}
+        self._timeline: Timeline | None = None
+        self._definition: TableDefinition | None = None
+        self._identity: tuple[object, ...] = ()
+        self._instant = ""
+
+    def read(self) -> tuple[list[CommitRecord], Merged]:
+        """Return the records of all states at first, later those of changes since the last call,
+        and the merged files to which they refer.
+
+        Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
+        """
+        if not self._instants:
+            return self._read_state("")
+        records, merged = list[CommitRecord](), dict[str, pa.Buffer]()
+        for at in self._instants if self._timeline is None else ():
+            more_records, more_merged = self._read_state(at)
+            records += more_records
+            merged |= more_merged
+        return records, merged
+
+    def _read_state(self, at: str) -> tuple[list[CommitRecord], Merged]:
+        for _ in range(_TRIES - 1):
+            try:
+                return self._import_state(at)
+            except Missing:
+                self._source.sleep(_WAIT_SECONDS)
+        return self._import_state(at)
+
+    def _import_state(self, at: str) -> tuple[list[CommitRecord], Merged]:
+        """Return the records of the state at an instant, or of the newest state, if it is new."""
+        table = load_properties(self._source)
+        refuse(table)
+        active = load_timeline(self._source, table)
+        if not at and self._timeline is not None and self._timeline.files == active.files:
+            return [], {}
+        state = load_state(self._source, table, at=at)
+        if at:
+            require_state(self._source, state, at)
+        instant = self._next_instant(state, at)
+        schema = load_schema(self._source, state)
+        columns = data_columns(schema.columns)
+        identity = _identity(table)
+        if self._definition is not None and identity != self._identity:
+            raise Unsupported(
+                "another writer has changed the table's properties", hint="open the table again"
+            )
+        definition, header, records = self._definition, dict[str, Any](), list[CommitRecord]()
+        if definition is None:
+            definition = definition_of(table, columns, self._source)
+            records.append(self._create(definition, instant))
+        elif not columns.equals(definition.declared):
+            version = next_version(definition, columns, self.seq + 1)
+            definition = _altered(definition, version)
+            header["schema"] = version.to_json()
+            del header["schema"]["since"]
+        seq = self.seq + len(records) + 1
+        importer = Importer(self._source, state, schema, definition.schema, _newest(state, at), seq)
+        step = self._step(importer, is_altered=bool(header))
+        for number, tables in enumerate(step.sections(definition.schema)):
+            of_record = header | self._header(IMPORT, _later(instant, number), seq + number - 1)
+            records.append(CommitRecord(seq + number, of_record, tables))
+            header = {}
+        if self._instants and self._placed and records:
+            records[0] = self._with_changed_rows(records[0], step)
+        gone = {segment for _, segment in step.old}
+        remaining = {group: one for group, one in self._placed.items() if one[1] not in gone}
+        self._placed = remaining | step.placed(seq)
+        self._timeline, self._definition, self._identity = active, definition, identity
+        if records:
+            self.seq, self._instant = records[-1].seq, records[-1].instant
+        return records, {one.path: one.content for one in step.new if one.content is not None}
+
+    def _with_changed_rows(self, record: CommitRecord, step: Replacement) -> CommitRecord:
+        """Return the record of a step with the rows that changed."""
+        tables = {**record.tables, **step.changed_rows(self._source)}
+        return CommitRecord(record.seq, record.header, tables)
+
+    def _create(self, definition: TableDefinition, instant: str) -> CommitRecord:
+        header = self._header("create", _later(instant, -1), -1)
+        return CommitRecord(0, header | {"definition": definition.to_json()})
+
+    def _header(self, action: str, instant: str, begun_at: int) -> dict[str, Any]:
+        return {
+            "txn": self._source.random_hex(16),
+            "instant": instant,
+            "action": action,
+            "operation": action,
+            "begun_at": begun_at,
+            "counts": {},
+        }
+
+    def _next_instant(self, state: TableState, at: str) -> str:
+        """Return the instant of the newest write in a state, or the next one if it was used."""
+        newest = _later(_newest(state, at), 0)
+        if newest > self._instant:
+            return newest
+        return _later(self._instant, 1)
+
+    def _slices(self, state: TableState) -> list[FileSlice]:
+        if not self._base_only:
+            return state.slices
+        return [replace(one, logs=()) for one in state.slices if one.base is not None]
+
+    def _step(self, importer: Importer, *, is_altered: bool) -> Replacement:
+        """Return the slices that differ from those of the last state.
+
+        In layout 1, a log file may have blocks of a write that was pending at the last look.
+        """
+        state = importer.state
+        slices = {(one.partition, one.file_id): one for one in self._slices(state)}
+        old, unchanged = list[Placed](), set[GroupId]()
+        for group, (known, segment) in self._placed.items():
+            may_differ = is_altered or (state.table.layout == 1 and bool(known.file_slice.logs))
+            if may_differ or slices.get(group) != known.file_slice:
+                old.append((known, segment))
+            else:
+                unchanged.add(group)
+        changed = [one for group, one in slices.items() if group not in unchanged]
+        new = self._source.each(partial(importer.import_slice, one) for one in changed)
+        return Replacement(old, list(new))
+
+
+def write_instants(source: Storage, after: str, until: str) -> list[str]:
+    """Return the instants of completed writes from ``after`` (exclusive) to ``until``.
+
+    Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
+    """
+    table = load_properties(source)
+    writes = (write.time for write in load_timeline(source, table).writes())
+    return sorted(time for time in writes if after < time <= until)
+
+
+def _identity(table: TableProperties) -> tuple[object, ...]:
+    """Return the properties that stay the same while a table is written and upgraded."""
+    columns = table.key_fields, table.partition_fields, table.ordering_fields
+    return table.name, table.table_type, *columns, table.merge_mode, table.hive_style
+
+
+def _newest(state: TableState, at: str) -> str:
+    """Return the instant of the newest write in a state."""
+    times = [write.time for write in state.timeline.writes() if not at or write.time <= at]
+    return max(times, default=_NO_WRITE)
+
+
+def _later(instant: str, milliseconds: int) -> str:
+    """Return an instant in 17 digits, moved by some milliseconds."""
+    return timeline.instant_text(timeline.instant_us(instant) + 1_000 * milliseconds)
+
+
+def _altered(definition: TableDefinition, version: SchemaVersion) -> TableDefinition:
+    try:
+        return definition.with_version(version)
+    except ValueError as error:
+        raise Unsupported(
+            f"the columns of the table were changed: {error}", hint="open the table again"
+        ) from error

@@ -1,0 +1,119 @@
+"""File slices of other writers as base files that our readers can read.
+
+A slice without log files is its base file, read in place. Any other slice is merged into a base
+file of our own, and so is a base file whose columns cannot be converted while they are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mdt.hudi import base_file
+from mdt.hudi.avro_schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, with_meta
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.loading import TableState
+from mdt.hudi.read.slice_rows import slice_rows
+from mdt.hudi.read.table_schema import TableSchema
+from mdt.importing.imported_files import ImportedFile, fits, parse_file, read_file
+from mdt.limits import ROW_GROUP_ROWS
+from mdt.metadata.files import paths
+from mdt.stores.storage import Storage
+
+_ROW_ID = (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO)
+"""Columns that identify a version of a row. Services of any writer keep them when they move it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSlice:
+    """A file slice as a base file.
+
+    Attributes:
+        name: Name of the base file.
+        instant: Instant in its name.
+        content: Bytes of a merged file. None for a base file that is read in place.
+    """
+
+    file_slice: FileSlice
+    name: str
+    instant: str
+    file: ImportedFile
+    content: pa.Buffer | None
+
+    @property
+    def path(self) -> str:
+        """Path of the base file in the table."""
+        return paths.partition_file(self.file_slice.partition, self.name)
+
+    def row_ids(self, source: Storage) -> pa.Array:
+        """Return a text for each row that is equal for the same version of the row.
+
+        Null if the file has no meta columns.
+        """
+        file = pa.BufferReader(self.content) if self.content else source.open(self.path)
+        with file, pq.ParquetFile(file) as parquet:
+            names = [name for name in _ROW_ID if name in parquet.schema_arrow.names]
+            rows = parquet.read(names)
+        if len(names) < len(_ROW_ID):
+            return pa.nulls(len(rows), pa.string())
+        ids = pc.binary_join_element_wise(*(rows[name] for name in _ROW_ID), "\0")
+        return ids.combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """Imports slices of a state. Thread-safe.
+
+    Attributes:
+        schema: The table's columns at that state.
+        stored: The data columns in the types of our files.
+        newest: Instant of the newest write in the state. No row of a merged file is newer.
+        seq: Number of the record that will contain the slices. It makes names of merged files
+            unique.
+    """
+
+    source: Storage
+    state: TableState
+    schema: TableSchema
+    stored: pa.Schema
+    newest: str
+    seq: int
+
+    def import_slice(self, file_slice: FileSlice) -> ImportedSlice:
+        """Return a slice of the state as a base file.
+
+        Raises Corrupt, Unsupported, and Missing if its files were deleted meanwhile.
+        """
+        base = file_slice.base
+        if base is not None and not file_slice.logs:
+            file = read_file(self.source, file_slice.path(base), base.size)
+            if fits(file, self.stored):
+                return ImportedSlice(file_slice, base.name, base.instant, file, None)
+        rows = slice_rows(self.source, self.state, file_slice, self.schema)
+        content = _encode(rows, self.stored)
+        name = f"{file_slice.file_id}_merged-{self.seq}_{self.newest}.parquet"
+        file = parse_file(content, paths.partition_file(file_slice.partition, name))
+        return ImportedSlice(file_slice, name, self.newest, file, content)
+
+
+def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:
+    """Return rows as the content of a base file. Missing meta columns are null."""
+    fields = with_meta(schema)
+    columns = []
+    for field in fields:
+        if field.name in rows.column_names:
+            columns.append(rows[field.name].cast(field.type))
+        else:
+            columns.append(pa.chunked_array([pa.nulls(len(rows), field.type)]))
+    content, _ = base_file.encode(
+        pa.table(columns, schema=fields),
+        row_group_rows=ROW_GROUP_ROWS,
+        avro_schema="",
+        min_key=None,
+        max_key=None,
+        bloom=None,
+    )
+    return content

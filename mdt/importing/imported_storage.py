@@ -1,0 +1,245 @@
+"""A storage that shows a table of other Hudi writers as one of ours, without writing to it.
+
+The objects below ``.hoodie/.mdt/`` are in memory, and merged base files in a temporary directory.
+The log has records of the states that were read: looking for the next record reads what other
+writers have done since.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from mdt.errors import Unsupported
+from mdt.hudi.read.loading import load_properties
+from mdt.importing.imported_log import ImportedLog, write_instants
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
+from mdt.stores.contract import Answers, Data, Listing, Names
+from mdt.stores.scratch import temporary_folder
+from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+
+T = TypeVar("T")
+
+_WRITABLE = (f"{paths.PRIVATE}/usage/", f"{paths.PRIVATE}/checkpoints/", paths.hint())
+"""Derived objects. They are written in memory only."""
+
+
+class MergedFiles:
+    """Merged base files in a directory of this machine.
+
+    Attributes:
+        storage: The directory. Paths are those in the table.
+    """
+
+    def __init__(self, folder: str, paths: Collection[str] = ()) -> None:
+        """Use a directory in which the files ``paths`` exist."""
+        self.storage = LocalStorage(folder, durable=False)
+        self.paths = set(paths)
+
+    def add(self, path: str, content: pa.Buffer) -> None:
+        """Store a file."""
+        self.storage.create(path, content)
+        self.paths.add(path)
+
+
+class ImportedStorage(Storage):
+    """The storage of a table of other writers. Thread-safe.
+
+    It can be read like any table's. Writes raise Unsupported.
+
+    Attributes:
+        source: The storage itself.
+    """
+
+    is_imported = True
+
+    def __init__(
+        self, source: Storage, instants: Sequence[str] = (), *, base_only: bool = False
+    ) -> None:
+        """Read the table in ``source``.
+
+        Args:
+            instants: Instants of the states to show, ascending. Empty to follow the table.
+            base_only: Leave log files out, as in Hudi's read-optimized queries.
+
+        Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
+        """
+        self._show(source)
+        self._merged = MergedFiles(temporary_folder(self))
+        self._log: ImportedLog | None = ImportedLog(source, instants, base_only=base_only)
+        self._read_log()
+
+    def _show(self, source: Storage) -> None:
+        """Show the objects of ``source``."""
+        self.url = source.url
+        self.public_options = source.public_options
+        self.is_remote = source.is_remote
+        self.is_durable = source.is_durable
+        self.source = source
+        self._private = MemoryStorage()
+        self._lock = threading.Lock()
+
+    def _read_log(self) -> None:
+        """Put the records of what other writers have done into the log."""
+        assert self._log is not None, "a copy does not follow the table"
+        with self._lock:
+            records, merged = self._log.read()
+            for path, content in merged.items():
+                self._merged.add(path, content)
+            for record in records:
+                data = commit_log.encode(record)
+                self._private.put_if_absent(paths.commit(record.seq), data)
+
+    def _of(self, path: str) -> Storage:
+        """Return the storage of an object."""
+        if path in self._merged.paths:
+            return self._merged.storage
+        if f"{path}/".startswith(f"{paths.PRIVATE}/"):
+            return self._private
+        return self.source
+
+    def _prepare(self, path: str) -> Storage:
+        """Return the storage of an object that is read. A new record is made first."""
+        if self._log is not None and path == paths.commit(self._log.seq + 1):
+            self._read_log()
+        return self._of(path)
+
+    def _writable(self, path: str) -> Storage:
+        if not path.startswith(_WRITABLE):
+            raise read_only(self.url)
+        return self._private
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See :class:`Storage`."""
+        return self._prepare(path).read(path, offset, length)
+
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """See :class:`Storage`."""
+        return self._prepare(path).read_whole(path, bytes_max)
+
+    def open(self, path: str) -> Any:
+        """See :class:`Storage`."""
+        return self._of(path).open(path)
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Storage`."""
+        return self._of(path).size(path)
+
+    def list(self, prefix: str) -> Listing:
+        """See :class:`Storage`. Merged files are not listed."""
+        return self._of(prefix).list(prefix)
+
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
+    ) -> Listing:
+        """See :class:`Storage`. Merged files are not listed."""
+        return self._of(prefix).list_dir(prefix, after=after, before=before, skip=skip)
+
+    def children(self, prefix: str) -> Names:
+        """See :class:`Storage`."""
+        return self._of(prefix).children(prefix)
+
+    def stamp(self, path: str) -> Hashable | None:
+        """See :class:`Storage`."""
+        return self._of(path).stamp(path)
+
+    def create(self, path: str, data: Data) -> None:
+        """See :class:`Storage`. Raises Unsupported for an object of the table."""
+        self._writable(path).create(path, data)
+
+    def put_if_absent(self, path: str, data: Data) -> bool:
+        """See :class:`Storage`. Raises Unsupported for an object of the table."""
+        return self._writable(path).put_if_absent(path, data)
+
+    def replace(self, path: str, data: Data) -> None:
+        """See :class:`Storage`. Raises Unsupported for an object of the table."""
+        self._writable(path).replace(path, data)
+
+    def delete(self, path: str) -> None:
+        """See :class:`Storage`. Raises Unsupported for an object of the table."""
+        self._writable(path).delete(path)
+
+    def begin(self, act: Callable[[], T]) -> Callable[[], T]:
+        """See :class:`Storage`."""
+        return self.source.begin(act)
+
+    def together(self, *acts: Callable[[], Any]) -> Answers:
+        """See :class:`Storage`."""
+        return self.source.together(*acts)
+
+    def each(self, acts: Iterable[Callable[[], T]]) -> Iterator[T]:
+        """See :class:`Storage`."""
+        return self.source.each(acts)
+
+    def uri(self, path: str) -> str:
+        """See :class:`Storage`."""
+        return self._of(path).uri(path)
+
+    def local_path(self, path: str) -> str | None:
+        """See :class:`Storage`."""
+        return self._of(path).local_path(path)
+
+    @property
+    def merged(self) -> int:
+        """Number of files that exist on this machine only, because they merge log files."""
+        return len(self._merged.paths)
+
+    def __reduce__(self) -> Any:
+        """Pickle the states that were read. The copy does not follow the table, and reads merged
+        files on this machine only, while this object exists.
+        """
+        records = [self._private.read(info.path) for info in self._private.list(paths.log_dir())]
+        folder = self._merged.storage.uri("").removeprefix("file://")
+        return _copy, (self.source, records, folder, sorted(self._merged.paths))
+
+    def require_conditional_put(self) -> None:
+        """Raise Unsupported, because the table is only read."""
+        raise read_only(self.url)
+
+
+def read_only(url: str) -> Unsupported:
+    """Return the error for a write to a table of other writers."""
+    return Unsupported(
+        f"another Hudi writer has written {url}; mdt reads such tables and does not write to them",
+        hint="create a new table with mdt.create, and bulk-insert the rows of this one",
+    )
+
+
+def _copy(
+    source: Storage, records: Sequence[bytes], folder: str, merged: Sequence[str]
+) -> ImportedStorage:
+    """Return a storage from its pickle."""
+    copy = object.__new__(ImportedStorage)
+    copy._show(source)
+    copy._merged = MergedFiles(folder, merged)
+    copy._log = None
+    for seq, record in enumerate(records):
+        copy._private.put_if_absent(paths.commit(seq), record)
+    return copy
+
+
+def of_states(storage: Storage, instants: Sequence[str], *, base_only: bool) -> ImportedStorage:
+    """Return the storage with other states of the same table. See :class:`ImportedStorage`."""
+    assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
+    return ImportedStorage(storage.source, instants, base_only=base_only)
+
+
+def instants_between(storage: Storage, after: str, until: str) -> list[str]:
+    """Return the instants of the writes after ``after``, up to ``until``, in a table of others."""
+    assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
+    return write_instants(storage.source, after, until)
+
+
+def require_meta_columns(storage: Storage) -> None:
+    """Raise Unsupported if the rows of a table of others have no commit times."""
+    assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
+    if not load_properties(storage.source).meta_fields:
+        raise Unsupported(
+            "the rows have no commit times, because the table has no meta columns"
+            " (hoodie.populate.meta.fields=false)",
+            hint="compare two scans: t.scan(as_of=...)",
+        )

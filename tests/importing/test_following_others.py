@@ -1,0 +1,109 @@
+"""A table of ours without our metadata, read while it is written: rows, changed columns, files."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hidden import HiddenMetadata
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusals import refused
+from texts import columns
+
+import mdt
+from mdt.errors import Unsupported
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = columns("id int64, city string, v int64, note string")
+TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+
+
+def rows_of(t: mdt.Table) -> list[str]:
+    return sorted(map(repr, t.scan().to_arrow().to_pylist()))
+
+
+def table(storage, table_type="COPY_ON_WRITE", **more):
+    return mdt.create(
+        storage, SCHEMA, ["id"], partition_by=["city"], ordering="v", table_type=table_type, **more
+    )
+
+
+def batch(ids, v, city="Oslo"):
+    n = len(ids)
+    return pa.table({"id": ids, "city": [city] * n, "v": [v] * n, "note": [f"n{v}"] * n})
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["upsert", "delete", "compact", "cluster", "clean", "overwrite", "nothing"]
+        ),
+        st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True),
+        st.sampled_from(["Oslo", "Rome"]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@settings(max_examples=15)
+@given(steps=STEPS)
+def test_another_reader_of_our_files_sees_our_rows_after_each_step(table_type, steps):
+    storage = MemoryStorage()
+    t = table(storage, table_type)
+    other = None
+    for number, (action, ids, city) in enumerate(steps):
+        step(t, action, ids, city, number)
+        other = other or mdt.open(HiddenMetadata(storage))
+        assert other.storage.is_imported
+        assert rows_of(other) == rows_of(t), (number, action)
+        assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(t)
+        for id in ids:
+            key = {"id": id, "city": city}
+            if "city" in other.schema.names:
+                assert other.get(key) == t.get(key)
+
+
+def step(t, action, ids, city, number):
+    if action == "upsert":
+        t.upsert(batch(ids, number, city))
+    elif action == "delete":
+        t.delete([{"id": id, "city": city} for id in ids])
+    elif action == "compact":
+        t.compact()
+    elif action == "cluster":
+        t.cluster(by=["v"])
+    elif action == "clean":
+        t.clean(retain_commits=1)
+    elif action == "overwrite":
+        t.insert_overwrite(batch(ids, number, city))
+
+
+def test_columns_that_are_added_widened_and_dropped_are_followed():
+    storage = MemoryStorage()
+    t = table(storage)
+    t.upsert(batch([1, 2], 1))
+    other = mdt.open(HiddenMetadata(storage))
+    assert rows_of(other) == rows_of(t)
+    t.alter(add={"extra": pa.float64()})
+    t.upsert(batch([3], 2, "Rome").append_column("extra", [[0.5]]))
+    assert other.scan("extra > 0").count() == 1
+    assert rows_of(other) == rows_of(t)
+    t.alter(drop=["note"])
+    t.upsert(batch([1], 3).drop_columns(["note"]).append_column("extra", [[1.5]]))
+    assert rows_of(other) == rows_of(t)
+    assert other.schema.names == ["id", "city", "v", "extra"]
+
+
+def test_other_properties_need_the_table_to_be_opened_again():
+    storage = MemoryStorage()
+    table(storage).upsert(batch([1, 2], 1))
+    other = mdt.open(HiddenMetadata(storage))
+    path = ".hoodie/hoodie.properties"
+    text = storage.read(path).replace(b"partition.fields=city", b"partition.fields=id")
+    storage.replace(path, text)
+    table_again = mdt.open(HiddenMetadata(storage))
+    assert table_again.definition.partition_by == ("id",)
+    mdt.open(storage).upsert(batch([3], 2))
+    refused("open the table again", lambda: other.scan(), kind=Unsupported)
