@@ -102,6 +102,15 @@ def arrow_schema(schema: str) -> pa.Schema:
     return decode(b"", none, none, schema).schema
 
 
+def default_values(schema: str) -> dict[str, Any]:
+    """Return the default value of each field of a record that has one, as in JSON.
+
+    Raises Corrupt for a damaged schema.
+    """
+    fields = _Types.parse(schema).top["fields"]
+    return {member["name"]: member["default"] for member in fields if "default" in member}
+
+
 @dataclass(slots=True)
 class _Rows:
     """The bytes of n rows. ``at``: offset of the next byte of each row; ``end``: end of each row.

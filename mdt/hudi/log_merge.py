@@ -9,7 +9,7 @@ and then once with the row of the base file, per record key (``HoodieMergedLogRe
   and loses to all that follows it there.
 * A commit-time delete that is the last of its key in the log deletes the base row, too. Otherwise
   the winner of the log replaces the base row unless its ordering value is smaller.
-* A delete after a commit-time delete changes nothing.
+* A delete record after a commit-time delete changes nothing.
 
 Folding the events of a key in this way ends with the largest ordering value after the last event
 without one, and of equal values with the last.
@@ -37,14 +37,21 @@ class Events:
         keys: Record keys, string[n] without nulls.
         ordering: A column for each ordering field, each [n]. Empty to merge by commit time.
         is_delete: True for deletes, bool[n].
+        is_marked: True for deletes that are rows with a mark, bool[n]. None if there are none.
     """
 
     keys: pa.Array
     ordering: Sequence[pa.Array]
     is_delete: Bools
+    is_marked: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def marks(self) -> Bools:
+        """``is_marked``, with False for None."""
+        return np.zeros(len(self), np.bool_) if self.is_marked is None else self.is_marked
 
 
 def live_rows(base: Events, log: Events) -> tuple[Bools, Bools]:
@@ -99,8 +106,8 @@ class RankedLog:
 def rank(base: Events, log: Events) -> RankedLog:
     """Return the events of ``log``, which has at least one, with keys and ranks as numbers.
 
-    Deletes that follow a commit-time delete of their key do not count, so that they do not turn it
-    into a delete that an older row survives.
+    Delete records that follow a commit-time delete of their key do not count, so that they do not
+    turn it into a delete that a newer row survives.
     """
     key = _codes(pa.chunked_array([base.keys, log.keys]))
     columns = [pa.chunked_array(pair) for pair in zip(base.ordering, log.ordering, strict=True)]
@@ -108,25 +115,28 @@ def rank(base: Events, log: Events) -> RankedLog:
     base_row = np.full(int(key.max()) + 1, -1)
     base_row[key[: len(base)][::-1]] = np.arange(len(base))[::-1]
     log_key, log_rank = key[len(base) :], ranks[len(base) :]
-    rows = np.flatnonzero(~_repeats_delete(log_key, log_rank, log.is_delete))
+    rows = np.flatnonzero(~_repeats_delete(log_key, log_rank, log))
     return RankedLog(rows, log_key, log_rank, base_row, ranks[: len(base)])
 
 
-def _repeats_delete(key: Int64s, rank: Int64s, is_delete: Bools) -> Bools:
-    """Return True for deletes after a commit-time delete of their key, without a row between."""
+def _repeats_delete(key: Int64s, rank: Int64s, log: Events) -> Bools:
+    """Return True for delete records after a commit-time delete of their key, without a row or a
+    marked delete between.
+    """
     repeats = np.zeros(len(key), np.bool_)
-    is_final = is_delete & (rank < 0)
+    is_final = log.is_delete & (rank < 0)
     if not is_final.any():
         return repeats
+    is_record = log.is_delete & ~log.marks
     order = np.argsort(key, kind="stable")
     number = np.arange(len(key))
     begins = np.append(True, key[order][1:] != key[order][:-1])
     last_of = []
-    for events in (begins, is_final[order], ~is_delete[order]):
+    for events in (begins, is_final[order], ~(is_record | is_final)[order]):
         last_of.append(np.maximum.accumulate(np.where(events, number, -1)))
     begin, final, row = last_of
     final, row = np.append(-1, final[:-1]), np.append(-1, row[:-1])
-    repeats[order] = is_delete[order] & (final >= begin) & (final > row)
+    repeats[order] = is_record[order] & (final >= begin) & (final > row)
     return repeats
 
 

@@ -6,8 +6,11 @@ contract says).  A run by night does more of the same: ``pytest -m nightly
 tests/campaigns/test_hostile_bytes.py --hypothesis-seed=N`` replays one.
 """
 
+import json
 import struct
 import zlib
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 
 import numpy as np
@@ -15,6 +18,19 @@ import pyarrow as pa
 import pytest
 import worlds
 from counting import count
+from foreign_tables import (
+    COMMIT_TIME_DELETE,
+    ForeignTable,
+    avro_rows,
+    deletes,
+    parquet,
+    parquet_rows,
+    wrapped,
+    wrapped_list,
+)
+from foreign_tables import (
+    block as hudi_block,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -342,7 +358,89 @@ def plain(data):
         count(f"changed bytes, read: {name}")
 
 
-KINDS = [roaring, summary, key_part, plain]
+# Tables of Hudi
+
+
+STORED = {
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.table.ordering.fields": "ts,at",
+}
+ITEM = {"type": "record", "name": "item", "fields": [{"name": "x", "type": ["null", "double"]}]}
+FIELDS = {
+    "id": "string",
+    "ts": "long",
+    "at": {"type": "long", "logicalType": "timestamp-micros"},
+    "price": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2},
+    "items": {"type": "array", "items": ITEM},
+    "tags": {"type": "map", "values": ["null", "string"]},
+}
+ROWS = [
+    {
+        "id": f"k{number}",
+        "ts": number,
+        "at": None if number % 3 else datetime(2024, 1, 1, tzinfo=UTC),
+        "price": Decimal(number),
+        "items": [{"x": None}, {"x": 0.5}],
+        "tags": {"a": "b", "c": None},
+    }
+    for number in range(9)
+]
+
+
+@cache
+def _foreign():
+    """Return kind -> (bytes, function that reads a table with these bytes)."""
+    table = ForeignTable(FIELDS, STORED)
+    rows, schema = table.rows(2, ROWS), table.file_schema()
+    text = json.dumps(schema)
+
+    def content(block):
+        return bytes(log_file.parse(block, path="x")[0].content)
+
+    def read(*blocks, base=b""):
+        table = ForeignTable(FIELDS, STORED)
+        table.base(1, ROWS[3:], data=base)
+        table.log(2, table.upsert(2, ROWS), *blocks)
+        table.read()
+
+    ordering = wrapped_list(wrapped("LongWrapper", 7), wrapped("TimestampMicrosWrapper", 5))
+    ends = deletes(2, {"k1": ordering, "k2": COMMIT_TIME_DELETE, "k3": None})
+    avro = content(avro_rows(2, rows, schema))
+    of_kind = {"SCHEMA": text}
+    return {
+        "log file": (table.upsert(2, ROWS) + ends, lambda data: read(data)),
+        "Avro rows": (avro, lambda data: read(hudi_block(2, data, log_file.AVRO, **of_kind))),
+        "Avro schema": (
+            text.encode(),
+            lambda data: read(hudi_block(2, avro, SCHEMA=data.decode("utf-8", "replace"))),
+        ),
+        "Parquet rows": (
+            content(parquet_rows(2, rows, schema)),
+            lambda data: read(hudi_block(2, data, log_file.PARQUET)),
+        ),
+        "deletes": (content(ends), lambda data: read(hudi_block(2, data, log_file.DELETE))),
+        "base file": (parquet(rows, schema), lambda data: read(base=data or b"x")),
+    }
+
+
+def foreign(data):
+    name = data.draw(st.sampled_from(sorted(_foreign())))
+    good, read = _foreign()[name]
+    damaged = data.draw(changed(good))
+    try:
+        read(damaged)
+    except MdtError:
+        count(f"changed bytes of Hudi, refused: {name}")
+    else:
+        count(f"changed bytes of Hudi, read: {name}")
+
+
+def test_good_bytes_of_hudi_are_read():
+    for good, read in _foreign().values():
+        read(good)
+
+
+KINDS = [roaring, summary, key_part, plain, foreign]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

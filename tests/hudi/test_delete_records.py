@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from datetime import UTC
 from decimal import Decimal
-from io import BytesIO
 
-import fastavro
 import pyarrow as pa
 import pytest
+from foreign_tables import MODEL, delete_content, wrapped
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mdt.errors import Corrupt
 from mdt.hudi import log_file
-from mdt.hudi.delete_records import DELETE_RECORD, decode_delete_block
+from mdt.hudi.delete_records import decode_delete_block
 
-MODEL = "org.apache.hudi.avro.model"
-LIST = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieDeleteRecordList",
-        "fields": [
-            {
-                "name": "deleteRecordList",
-                "type": {"type": "array", "items": json.loads(DELETE_RECORD)},
-            }
-        ],
-    }
-)
 KEYS = st.lists(st.text(max_size=100), max_size=12)
 ITEMS = {
     "BooleanWrapper": st.booleans(),
@@ -46,10 +31,6 @@ ITEMS = {
 }
 
 
-def wrapped(name, value):
-    return f"{MODEL}.{name}", {"value": value}
-
-
 WRAPPED = st.one_of(
     *(values.map(lambda value, name=name: wrapped(name, value)) for name, values in ITEMS.items())
 )
@@ -60,13 +41,6 @@ ORDERING = (
     | ARRAYS.map(lambda items: (f"{MODEL}.ArrayWrapper", {"wrappedValues": items}))
 )
 TEXTS = st.none() | st.text(max_size=70)
-
-
-def content_of(records):
-    """Return the content of a delete block as an Avro library writes it."""
-    out = BytesIO()
-    fastavro.schemaless_writer(out, LIST, {"deleteRecordList": records})
-    return struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
 
 
 def our_content(keys, partitions="city=x"):
@@ -112,12 +86,14 @@ def test_deletes_of_several_partitions_read_back(pairs):
 @given(KEYS)
 def test_delete_bytes_are_those_of_an_avro_library(keys):
     record = {"partitionPath": "city=x", "orderingVal": wrapped("IntWrapper", 0)}
-    assert bytes(our_content(keys)) == content_of([{**record, "recordKey": key} for key in keys])
+    assert bytes(our_content(keys)) == delete_content(
+        [{**record, "recordKey": key} for key in keys]
+    )
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS, ORDERING), max_size=6))
 def test_deletes_of_other_writers_have_ordering_values(records):
-    content = content_of(
+    content = delete_content(
         [
             {"recordKey": key, "partitionPath": partition, "orderingVal": ordering}
             for key, partition, ordering in records
@@ -143,7 +119,7 @@ def test_damaged_delete_content_is_corrupt_or_another_list(data):
 def test_damaged_ordering_values_are_corrupt_or_other_values(data):
     ordering = data.draw(ORDERING)
     record = {"recordKey": "a", "partitionPath": None, "orderingVal": ordering}
-    content = bytearray(content_of([record, record]))
+    content = bytearray(delete_content([record, record]))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(8, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:

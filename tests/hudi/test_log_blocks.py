@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
+from foreign_tables import block, rollback, time
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,26 +18,6 @@ PATH = "p/.a_1.log.1_1-2-3"
 
 def is_any(instant):
     return True
-
-
-def time(number):
-    return f"20240101{number:09}"
-
-
-def block(number, content=b"x", kind=log_file.AVRO, **header):
-    """Return the bytes of a block of instant ``number``. Header keys by name."""
-    texts = {log_file.INSTANT_TIME: time(number)} if number else {}
-    texts |= {getattr(log_file, name): text for name, text in header.items()}
-    parts = [struct.pack(">i", len(texts))]
-    for key, text in texts.items():
-        parts += [struct.pack(">ii", key, len(text.encode())), text.encode()]
-    body = b"".join([struct.pack(">ii", 1, kind), *parts, struct.pack(">q", len(content)), content])
-    size = len(body) + 12
-    return b"#HUDI#" + struct.pack(">q", size) + body + struct.pack(">iq", 0, size + 6)
-
-
-def rollback(number, target, **header):
-    return block(number, b"", log_file.COMMAND, TARGET_INSTANT_TIME=time(target), **header)
 
 
 def compacted(number, *times):

@@ -1,5 +1,7 @@
 """Live rows found by sorting are those that a fold over the rows finds, as Hudi does it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -85,6 +87,13 @@ def test_a_delete_after_a_commit_time_delete_changes_nothing():
     ]
     base_live, log_live = live_rows(events(base, 1), events(log, 1))
     assert not base_live.any() and not log_live.any()
+
+
+def test_a_marked_delete_replaces_a_commit_time_delete():
+    base = events([("a", (9,), False), ("b", (9,), False)], 1)
+    ends = [("a", (None,), True), ("a", (5,), True), ("b", (None,), True), ("b", (10,), True)]
+    log = replace(events(ends, 1), is_marked=np.array([False, True, False, True]))
+    assert live_rows(base, log)[0].tolist() == [True, False]
 
 
 def test_a_repeated_key_of_the_base_file_meets_the_log_once():

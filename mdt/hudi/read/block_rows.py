@@ -141,13 +141,15 @@ def _unwrapped(values: pa.UnionArray, type: pa.DataType, *, in_list: bool) -> pa
     places = np.zeros(len(values), np.int64)
     parts, size = [pa.nulls(1, type)], 1
     for branch in range(1, values.type.num_fields):
-        rows = np.flatnonzero(codes == branch)
-        if not len(rows) or (branch == _LIST and not in_list):
+        if branch == _LIST and not in_list:
             continue
+        rows = np.flatnonzero(codes == branch)
         wrapped = values.field(branch).field(0).take(pa.array(offsets[rows]))
         if branch == _INT and not (in_list and pa.types.is_int32(type)):
-            is_zero = pc.equal(wrapped, 0)
-            wrapped = pc.if_else(is_zero, pa.scalar(None, wrapped.type), wrapped)
+            is_set = pc.not_equal(wrapped, 0)
+            rows, wrapped = rows[np.asarray(is_set)], wrapped.filter(is_set)
+        if not len(rows):
+            continue
         parts.append(_converted(wrapped, type))
         places[rows] = np.arange(size, size + len(rows))
         size += len(rows)

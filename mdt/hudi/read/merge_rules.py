@@ -98,7 +98,7 @@ class MergeRules:
         is_delete = np.zeros(len(rows), np.bool_)
         for marks in self._delete_marks(rows, operations):
             is_delete |= marks.fill_null(False).to_numpy(zero_copy_only=False)
-        return Events(self._keys(rows, path), self._ordering(rows), is_delete)
+        return Events(self._keys(rows, path), self._ordering(rows), is_delete, is_delete)
 
     def delete_events(self, block: LogBlock) -> Events:
         """Return the deletes (n) of a delete block as events. Raises Corrupt for a null key."""

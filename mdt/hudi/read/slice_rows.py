@@ -177,4 +177,5 @@ def joined_events(parts: Sequence[Events]) -> Events:
             ordering.append(pa.concat_arrays(columns))
     except pa.ArrowInvalid as error:
         raise Unsupported(f"the keys of a file slice are too large: {error}") from error
-    return Events(keys, ordering, np.concatenate([part.is_delete for part in parts]))
+    is_delete = np.concatenate([part.is_delete for part in parts])
+    return Events(keys, ordering, is_delete, np.concatenate([part.marks for part in parts]))

@@ -11,7 +11,6 @@ the same moment in another unit, and a time zone does not change it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -54,7 +53,7 @@ class TableSchema:
 
     Attributes:
         columns: Hudi's meta columns if the table has them, then the columns of the table.
-        defaults: Column -> its default value if that is not null, as in JSON.
+        defaults: Column -> its default value as in JSON, unless that is null or nested.
         avro: The Avro schema without meta columns, or "" if only a base file defines it.
     """
 
@@ -107,10 +106,9 @@ def parse_schema(text: str, *, meta_fields: bool) -> TableSchema:
     """
     columns = avro_columns.arrow_schema(text)
     defaults = {}
-    for member in json.loads(text)["fields"]:
-        default = member.get("default")
-        if isinstance(default, (bool, int, float, str)) and default != "null":
-            defaults[member["name"]] = default
+    for name, default in avro_columns.default_values(text).items():
+        if isinstance(default, (bool, int, float, str)):
+            defaults[name] = default
     return _table_schema(columns, meta_fields=meta_fields, defaults=defaults, avro=text)
 
 
@@ -174,6 +172,8 @@ def to_table_columns(
 
 def _repeated(value: Any, type: pa.DataType, rows: int) -> pa.Array:
     """Return ``value`` as a column. A default that is not a value of ``type`` is null."""
+    if isinstance(value, str) and pa.types.is_binary(type):
+        value = value.encode("latin-1", "replace")  # Avro's form of bytes in JSON
     try:
         return pa.repeat(pa.scalar(value, type), rows)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
