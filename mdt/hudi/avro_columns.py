@@ -32,6 +32,8 @@ so a short schema could have 2**50 fields.
 _ROUNDS_MAX = 1_000_000
 """Items of one array or map. Items of different rows are decoded together, those of a row in turn.
 """
+_VISITS_MAX = 5_000_000
+"""Fields of the items of all arrays and maps, counted once for each round, about 10 µs each."""
 _BRANCHES_MAX = 127
 """Branches of a union. Arrow numbers them with signed bytes, and does not check the number."""
 _BYTES_MAX = 2**31 - 1 - 16
@@ -198,6 +200,7 @@ class _Types:
         self.top = top
         self._named = named
         self._fields = 0
+        self._visits = 0
         self._depth = 0
         self._readers: Mapping[str, Callable[[_Rows, Any], pa.Array]] = {
             "null": lambda rows, type: pa.nulls(len(rows)),
@@ -367,6 +370,7 @@ class _Types:
         ``read`` reads an item of each of some rows.
         """
         items, owners = [read(rows.some(np.empty(0, np.int64)))], [np.empty(0, np.int64)]
+        fields = self._fields
         active = np.arange(len(rows))
         while len(active):
             active, counts = self._block(rows, active)
@@ -374,6 +378,8 @@ class _Types:
                 owner = active[counts > number]
                 part = rows.some(owner)
                 items.append(read(part))
+                self._count_visits(self._fields - fields)
+                self._fields = fields
                 rows.check(part.at > rows.at[owner], "an item has no bytes")
                 rows.advance(owner, part)
                 owners.append(owner)
@@ -384,6 +390,11 @@ class _Types:
         ends = np.cumsum(np.bincount(owner, minlength=len(rows)))
         offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
         return pa.array(offsets), pa.concat_arrays(items).take(order)
+
+    def _count_visits(self, fields: int) -> None:
+        self._visits += fields
+        if self._visits > _VISITS_MAX:
+            raise Unsupported(f"Avro arrays with more than {_VISITS_MAX} fields in all items")
 
     def _block(self, rows: _Rows, active: Int64s) -> tuple[Int64s, Int64s]:
         """Read the head of the next block of the rows ``active``.

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mdt.errors import Corrupt, MdtError, Unsupported
+from mdt.hudi import avro_columns
 from mdt.hudi.avro_columns import decode
 
 EPOCH = datetime(1970, 1, 1)
@@ -219,6 +220,17 @@ def test_blocks_of_an_array_may_have_their_size():
     content = b"\x03\x04\x02\x04\x02\x06\x00"  # two items in 2 bytes, then one
     table = decode(content, np.array([0]), np.array([len(content)]), json.dumps(schema))
     assert table["x"].to_pylist() == [[1, 2, 3]]
+
+
+def test_an_array_may_have_more_items_than_a_schema_fields(monkeypatch):
+    monkeypatch.setattr(avro_columns, "_FIELDS_MAX", 20)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": LIST}]}
+    rows = [{"x": list(range(60))}, {"x": [7]}]
+    data, starts, ends = encoded(schema, rows)
+    assert decode(data, starts, ends, json.dumps(schema)).to_pylist() == rows
+    monkeypatch.setattr(avro_columns, "_VISITS_MAX", 59)
+    with pytest.raises(Unsupported, match="59 fields"):
+        decode(data, starts, ends, json.dumps(schema))
 
 
 @pytest.mark.parametrize(
