@@ -203,6 +203,25 @@ HISTORY_ROWS_MAX = 1 << 22
 HISTORY_COLUMN_BYTES_MAX = 256 << 20
 """Uncompressed times in a file of Hudi's history, 20 bytes each and two for each instant."""
 
+HFILE_INDEX_BYTES_MAX = 64 << 20
+"""The root index of an HFile with all that is behind it, which is read at an open. Hudi's has an
+entry of about 60 bytes for each block of 1 MiB.
+"""
+
+HFILE_INFO_BYTES_MAX = 4 << 20
+"""The file info of an HFile: an Avro schema of at most 1 MiB, and a few keys."""
+
+HFILE_LEVELS_MAX = 16
+"""Levels of the index of an HFile. A level has at least twice as many entries as the one above."""
+
+HFILE_BLOCK_BYTES_MAX = 256 << 20
+"""A block of an HFile. Hudi's have 1 MiB or a single entry, whose largest is a listing: 100 bytes
+for each file of a partition.
+"""
+
+HFILE_ENTRIES_BYTES_MAX = 1 << 30
+"""Blocks of an HFile in memory at once. Arrow arrays take as much again."""
+
 CLAIM_CLOCK_AHEAD_SECONDS = 3600
 """Clock skew up to which the start time in another writer's claim is trusted. Beyond it, the
 storage's modification time is used.
