@@ -342,10 +342,21 @@ QUESTIONS = (
             Table(
                 ("peer", "writers", "threads", "batch", "hot", "latency"),
                 ("calls_per_second", "rows_per_second", "cpu_ms_per_call", "refused"),
-                caption="Calls of all writers together",
+                caption="Calls of all processes together",
+                names={
+                    "writers": "processes",
+                    "threads": "threads of a writer",
+                    "batch": "rows a call",
+                    "hot": "same ten keys",
+                    "latency": "seconds added to a storage operation",
+                    "cpu_ms_per_call": "CPU ms per call",
+                },
             ),
         ),
-        "Upserts into a file group of 200,000 rows for five seconds.",
+        "Upserts into one file group of 200,000 rows on a local disk, for five seconds each. Threads of one process share a"
+        " `t.writer()`. Processes write keys of their own, or all the same ten keys. Every row is counted at the end.",
+        "A single call waits for 11 flushes to the disk, and otherwise takes CPU. On the slow storage, ten operations of a call"
+        " wait for each other.",
     ),
     Question(
         "tpch",
