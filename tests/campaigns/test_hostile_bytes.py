@@ -440,7 +440,13 @@ def test_good_bytes_of_hudi_are_read():
         read(good)
 
 
-KINDS = [roaring, summary, key_part, plain, foreign]
+KINDS = [roaring, summary, key_part, plain]
+
+
+@given(data=st.data())
+@settings(QUICK, max_examples=50)
+def test_changed_bytes_of_hudi_give_rows_or_an_error_of_ours(data):
+    foreign(data)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -451,7 +457,7 @@ def test_changed_bytes_give_a_value_or_an_error_of_ours(kind, data):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*KINDS, foreign], ids=lambda kind: kind.__name__)
 @given(data=st.data())
 @LONG
 def test_many_changed_bytes_give_a_value_or_an_error_of_ours(kind, data):

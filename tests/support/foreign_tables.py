@@ -210,10 +210,11 @@ class ForeignTable:
         action: str = "deltacommit",
         schema: Mapping[str, Any] | None = None,
         operation: str = "UPSERT",
+        extra: Mapping[str, str] | None = None,
     ) -> None:
         """Complete an instant."""
         value = {
-            "extraMetadata": {"schema": json.dumps(schema or self.schema)},
+            "extraMetadata": {"schema": json.dumps(schema or self.schema), **(extra or {})},
             "operationType": operation,
             "partitionToWriteStats": {},
         }

@@ -25,6 +25,7 @@ from mdt.hudi.avro_schema import META_FIELDS
 from mdt.hudi.read.loading import TableState, load_commit
 from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.parquet_rows import open_file
+from mdt.hudi.read.schema_history import LATEST_SCHEMA, refuse_renamed_columns
 from mdt.schema.convert import convert, is_encoded, is_same
 from mdt.schema.nested import fields_of, is_list, parts_of, rebuild
 
@@ -68,14 +69,16 @@ def load_schema(objects: TableObjects, state: TableState) -> TableSchema:
     It is that of the newest commit with a schema, else of the newest base file, else of the
     table's creation.
 
-    Raises Corrupt, Missing, and Unsupported for types that Arrow does not have, and for a table
-    without any schema.
+    Raises Corrupt, Missing, and Unsupported for types that Arrow does not have, for a table without
+    any schema, and for one with renamed columns.
     """
     has_meta = state.table.meta_fields
     for file in sorted(state.timeline.completed.values(), reverse=True):
         if not state.at or file.time <= state.at:
             content = load_commit(objects, file)
             if content.schema_json and content.operation not in _KEEP_SCHEMA:
+                if LATEST_SCHEMA in content.extra:
+                    refuse_renamed_columns(objects)
                 return parse_schema(content.schema_json, meta_fields=has_meta)
     bases = [file_slice for file_slice in state.slices if file_slice.base is not None]
     if bases:
