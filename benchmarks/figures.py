@@ -324,7 +324,7 @@ QUESTIONS = (
     Question(
         "latency",
         "Latency of single writes",
-        "-m benchmarks latency --rows 2000000",
+        "-m benchmarks latency --rows 1000000",
         (
             Table(
                 ("kind",),
@@ -332,7 +332,7 @@ QUESTIONS = (
                 caption="Milliseconds",
             ),
         ),
-        "Upserts and merges of 50,000 rows spread over all files of 2 M rows, natural file sizes, services as by default.",
+        "Upserts and merges of 50,000 rows spread over all files of 1 M rows, natural file sizes, services as by default.",
     ),
     Question(
         "writers",

@@ -53,6 +53,7 @@ class ImportedStorage(Storage):
 
     Attributes:
         source: The storage itself.
+        instants: Instants of the states, empty to follow the table.
     """
 
     is_imported = True
@@ -69,6 +70,7 @@ class ImportedStorage(Storage):
         Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
         """
         self._show(source)
+        self.instants = tuple(instants)
         self._merged = MergedFiles(temporary_folder(self))
         self._log: ImportedLog | None = ImportedLog(source, instants, base_only=base_only)
         self._read_log()
@@ -184,6 +186,11 @@ class ImportedStorage(Storage):
         return self._of(path).local_path(path)
 
     @property
+    def knows_changes(self) -> bool:  # type: ignore[override]
+        """True for several states, whose records say which rows changed."""
+        return len(self.instants) > 1
+
+    @property
     def merged(self) -> int:
         """Number of files that exist on this machine only, because they merge log files."""
         return len(self._merged.paths)
@@ -194,7 +201,8 @@ class ImportedStorage(Storage):
         """
         records = [self._private.read(info.path) for info in self._private.list(paths.log_dir())]
         folder = self._merged.storage.uri("").removeprefix("file://")
-        return _copy, (self.source, records, folder, sorted(self._merged.paths))
+        merged = sorted(self._merged.paths)
+        return _copy, (self.source, records, folder, merged, self.instants)
 
     def require_conditional_put(self) -> None:
         """Raise Unsupported, because the table is only read."""
@@ -210,11 +218,16 @@ def read_only(url: str) -> Unsupported:
 
 
 def _copy(
-    source: Storage, records: Sequence[bytes], folder: str, merged: Sequence[str]
+    source: Storage,
+    records: Sequence[bytes],
+    folder: str,
+    merged: Sequence[str],
+    instants: Sequence[str],
 ) -> ImportedStorage:
     """Return a storage from its pickle."""
     copy = object.__new__(ImportedStorage)
     copy._show(source)
+    copy.instants = tuple(instants)
     copy._merged = MergedFiles(folder, merged)
     copy._log = None
     for seq, record in enumerate(records):
@@ -222,22 +235,30 @@ def _copy(
     return copy
 
 
-def of_states(storage: Storage, instants: Sequence[str], *, base_only: bool) -> ImportedStorage:
+def of_states(storage: Storage, instants: Sequence[str]) -> ImportedStorage:
     """Return the storage with other states of the same table. See :class:`ImportedStorage`."""
+    return ImportedStorage(_imported(storage).source, instants)
+
+
+def of_base_files(storage: Storage) -> ImportedStorage:
+    """Return the storage with the same states, without log files."""
+    imported = _imported(storage)
+    return ImportedStorage(imported.source, imported.instants, base_only=True)
+
+
+def _imported(storage: Storage) -> ImportedStorage:
     assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
-    return ImportedStorage(storage.source, instants, base_only=base_only)
+    return storage
 
 
 def instants_between(storage: Storage, after: str, until: str) -> list[str]:
     """Return the instants of the writes after ``after``, up to ``until``, in a table of others."""
-    assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
-    return write_instants(storage.source, after, until)
+    return write_instants(_imported(storage).source, after, until)
 
 
 def require_meta_columns(storage: Storage) -> None:
     """Raise Unsupported if the rows of a table of others have no commit times."""
-    assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
-    if not load_properties(storage.source).meta_fields:
+    if not load_properties(_imported(storage).source).meta_fields:
         raise Unsupported(
             "the rows have no commit times, because the table has no meta columns"
             " (hoodie.populate.meta.fields=false)",

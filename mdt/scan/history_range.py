@@ -26,7 +26,7 @@ from pyroaring import BitMap
 
 from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Unsupported
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import positions
@@ -184,9 +184,14 @@ def history_range(
     Args:
         newest: The newest snapshot, if it has just been loaded.
 
-    Raises Invalid if a commit does not exist, and Expired if the first was cleaned. O(records of
-    the range).
+    Raises Invalid if a commit does not exist, Expired if the first was cleaned, and Unsupported if
+    the records lack the rows that changed. O(records of the range).
     """
+    if not metadata.storage.knows_changes:
+        raise Unsupported(
+            "the changes of a table of another writer can only be read between two instants",
+            hint="use t.changes(since, until) with instants or times",
+        )
     newest = newest or metadata.newest()
     metadata.at(until, newest=newest)
     oldest = snapshot = metadata.at(since, newest=newest)

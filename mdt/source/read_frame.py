@@ -47,6 +47,9 @@ def snapshot(
     ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
     view = view_for(query_type)
+    if query_type != SNAPSHOT and table.storage.is_imported:
+        base_files = late.imported_storage.of_base_files(table.storage)
+        table, is_pinned = tables.Table(base_files, table.metadata.overrides), True
     pinned = view(table.snapshot()) if is_pinned else None
     relations = open_tables.relations_of(table)
     return late.spark_frame.read(

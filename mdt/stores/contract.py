@@ -83,6 +83,9 @@ class Storage(ABC):
     is_imported: bool = False
     """True if the objects below ``.hoodie/.mdt/`` describe a table of other writers, in memory."""
 
+    knows_changes: bool = True
+    """False if the records of the log say which files changed, but not which rows."""
+
     conditional_put: bool = True
     """True if :meth:`put_if_absent` is atomic here."""
 

@@ -71,8 +71,11 @@ class Reading(Handle):
                 hint="give since and until for a range, or as_of for a snapshot",
             )
         if self._storage.is_imported and not (as_of is since is None and query_type == SNAPSHOT):
-            view_for(query_type)
-            past = self._states([until if as_of is None else as_of], query_type != SNAPSHOT)
+            past = self
+            if as_of is not None or until is not None:
+                past = self._states([until if as_of is None else as_of])
+            if view_for(query_type) is not view_for(SNAPSHOT):
+                past = past._of_base_files()
             if since is not None:
                 where, params = past._written_since(since, where, params), None
             return past.scan(where, columns, params=params, limit=limit, order_by=order_by)
@@ -210,14 +213,16 @@ class Reading(Handle):
             return rows
         return rows_of(rows)[0] if len(rows) else None
 
-    def _states(self, points: Sequence[Point | None], base_only: bool = False) -> Self:
-        """Return this table of other writers in its states at ``points``, None for the newest.
-
-        base_only: Leave log files out.
-        """
+    def _states(self, points: Sequence[Point | None]) -> Self:
+        """Return this table of other writers in its states at ``points``, None for the newest."""
         instants = [late.as_of.instant_of(point) for point in points if point is not None]
-        states = late.imported_storage.of_states(self._storage, instants, base_only=base_only)
+        states = late.imported_storage.of_states(self._storage, instants)
         return type(self)(states, self._metadata.overrides)
+
+    def _of_base_files(self) -> Self:
+        """Return this table of other writers without its log files."""
+        base_files = late.imported_storage.of_base_files(self._storage)
+        return type(self)(base_files, self._metadata.overrides)
 
     def _states_between(self, since: Point, until: Point | None) -> Self:
         """Return this table of other writers in its states from ``since`` to ``until``."""

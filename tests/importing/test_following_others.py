@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
 from hidden import HiddenMetadata
@@ -11,6 +13,7 @@ from refusals import refused
 from texts import columns
 
 import mdt
+from mdt.changes import ChangeStream
 from mdt.errors import Unsupported
 from mdt.stores.storage import MemoryStorage
 
@@ -107,3 +110,27 @@ def test_other_properties_need_the_table_to_be_opened_again():
     assert table_again.definition.partition_by == ("id",)
     mdt.open(storage).upsert(batch([3], 2))
     refused("open the table again", lambda: other.scan(), kind=Unsupported)
+
+
+def test_changes_need_instants():
+    storage = MemoryStorage()
+    table(storage).upsert(batch([1, 2], 1))
+    other = mdt.open(HiddenMetadata(storage))
+    changes = partial(ChangeStream, other.metadata, 0, 1, "net", None, None)
+    refused("between two instants", changes, kind=Unsupported)
+    refused("since='0' is not a tag, instant or time", other.changes, 0)
+
+
+def test_a_pinned_state_stays_as_it_was():
+    storage = MemoryStorage()
+    t = table(storage)
+    t.upsert(batch([1, 2], 1))
+    instant = t.history()["instant"].to_pylist()[-1]
+    pinned = mdt.open(HiddenMetadata(storage), as_of=instant)
+    t.upsert(batch([1, 3], 2))
+    assert rows_of(pinned) == sorted(map(repr, t.scan(as_of=1).to_arrow().to_pylist()))
+    assert pinned.scan(query_type="read_optimized").count() == 2
+    newest = mdt.open(HiddenMetadata(storage))
+    assert newest.scan(as_of=instant).count() == 2
+    assert newest.scan(since=instant).to_arrow()["id"].to_pylist() == [1, 3]
+    assert newest.changes(instant).to_arrow()["_change"].to_pylist().count("insert") == 1

@@ -216,3 +216,17 @@ def test_the_read_optimized_view_has_base_files_only(name, tmp_path):
         HudiTable(str(folder), {"hoodie.read.use.read_optimized.mode": "true"}).read()
     )
     assert bag(rows) == bag(theirs.select(rows.column_names))
+
+
+def test_a_check_reads_every_row_and_names_a_damaged_file(tmp_path):
+    folder = fixture("cow_v8_nonpartitioned", tmp_path)
+    t = mdt.open(folder)
+    assert t.check().ok
+    assert t.check().rows == t.scan().count()
+    [name] = t.files()["name"].to_pylist()
+    path = folder / name
+    data = bytearray(path.read_bytes())
+    data[4:200] = bytes(196)
+    path.write_bytes(bytes(data))
+    problems = mdt.open(folder).check().problems
+    assert problems and {problem.path for problem in problems} == {name}

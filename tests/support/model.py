@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from counting import count
+from hidden import HiddenMetadata
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -31,6 +32,7 @@ from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.files.file_group import LOG
+from mdt.schema.convert import convert
 from mdt.services.checking.keys import check_placement
 from mdt.services.checking.state import TableState
 from mdt.services.layout import small_files, split_groups
@@ -374,10 +376,19 @@ class TableAgainstDictionary(MergeRules, PastRules):
         if not self._hudi_knows():
             return
         assert bag(hudi_table(self.path, self.schema)) == expected, "hudi-rs, by key"
+        other = mdt.open(HiddenMetadata(self.table.storage))
+        assert other.storage.is_imported
+        assert bag(self._as_declared(other)) == expected, "our reader of other writers' tables"
         if self.shape.table_type == "MERGE_ON_READ":
             assert bag(hudi_table(self.path, self.schema, BY_POSITION)) == expected, (
                 "hudi-rs, by position"
             )
+
+    def _as_declared(self, other):
+        """Return the rows of a table that is read without our metadata, in the declared types."""
+        rows = other.scan().to_arrow().select(self.schema.names)
+        columns = [convert(rows[field.name].combine_chunks(), field.type) for field in self.schema]
+        return pa.table(columns, schema=self.schema)
 
     def _compare_pruned(self, data):
         """Compare one scan with a random filter, and one that looks up a key."""

@@ -18,7 +18,7 @@ from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, report_each
-from mdt.services.checking import data_files, keys, log, summaries, timeline, unfinished
+from mdt.services.checking import data_files, imported, keys, log, summaries, timeline, unfinished
 from mdt.services.checking.problems import CheckReport, Kind, Problem
 from mdt.services.checking.state import TableState
 
@@ -27,6 +27,9 @@ _ATTEMPTS_MAX = 3
 
 def walk(state: TableState, progress: Progress | None = None) -> Iterator[Problem]:
     """Check every part of a table and yield the problems. O(table)."""
+    if state.storage.is_imported:
+        yield from imported.check(state, progress)
+        return
     try:
         state.snapshot.check()
     except AssertionError as error:
