@@ -57,7 +57,8 @@ def data_rows(block: LogBlock, names: Sequence[str]) -> pa.Table:
         rows = avro_columns.decode(content, starts, ends, block.block.header.get(SCHEMA, ""))
     except Corrupt as error:
         raise Corrupt(error.message, path=block.path, offset=block.block.offset) from error
-    return rows.select([name for name in names if name in rows.column_names])
+    present = frozenset(rows.column_names)
+    return rows.select([name for name in names if name in present])
 
 
 def _records(content: memoryview) -> tuple[Int64s, Int64s]:

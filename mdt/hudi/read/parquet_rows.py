@@ -53,7 +53,8 @@ class ParquetRows:
 
     def read(self, names: Sequence[str]) -> pa.Table:
         """Return the columns ``names``, as far as the file has them. Others are left out."""
-        present = [name for name in names if name in self.schema.names]
+        in_file = frozenset(self.schema.names)
+        present = [name for name in names if name in in_file]
         with _named(self.path):
             # without select, "a.b" would also give the field b of the struct a
             table = self._file.read(present, use_threads=False).select(present)

@@ -161,10 +161,11 @@ def to_table_columns(
     [{'id': 1, 'city': None}]
     """
     columns, fields = [], []
+    present = frozenset(rows.column_names)
     for name in names:
         column = schema.columns.field(name)
         fields.append(column)
-        if name in rows.column_names:
+        if name in present:
             columns.append(_convert_column(rows[name], column, path))
         else:
             default = None if column.nullable or partial else schema.defaults.get(name)
