@@ -16,10 +16,11 @@ from mdt.errors import Missing, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.loading import TableState, load_properties, load_state, load_timeline
+from mdt.hudi.read.loading import TableState, load_properties, load_timeline
 from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import TableProperties, refuse
 from mdt.hudi.read.table_schema import load_schema
+from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import data_columns, definition_of, next_version
 from mdt.importing.imported_records import Placed, Replacement
 from mdt.importing.imported_slices import Importer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -17,9 +18,16 @@ from mdt.hudi.read import hfile as reader
 from mdt.stores.storage import MemoryStorage
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
-ZIPS = sorted((FIXTURES / "hudi_rs").glob("*.zip"))
 LONG = settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
 TEN = [(b"k%d" % number, b"v%d" % number * number) for number in range(10)]
+
+
+def has_metadata_table(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any("/.hoodie/metadata/files/" in name for name in archive.namelist())
+
+
+TABLES = list(filter(has_metadata_table, sorted((FIXTURES / "hudi_rs").glob("*.zip"))))
 
 
 def opened(data: bytes) -> reader.HFile:
@@ -137,6 +145,14 @@ def test_a_look_up_reads_only_the_blocks_that_it_needs():
     assert len(counted.reads) == 1
 
 
+def test_blocks_that_are_far_from_each_other_are_read_apart():
+    entries = [(b"%06d" % number, b"x" * 100) for number in range(9_000)]
+    counted = Counted(hfile(entries, block_entries=500))
+    counted.reads.clear()
+    assert pairs(counted.file.lookup([b"000777", b"005555"])) == [entries[777], entries[5555]]
+    assert [length < 64 << 10 for _, length in counted.reads] == [True, True]
+
+
 def test_a_small_file_is_read_once():
     counted = Counted(hfile(TEN, codec=GZIP))
     assert pairs(counted.file.all()) == TEN
@@ -225,6 +241,24 @@ def test_a_block_that_unpacks_to_more_than_it_says_is_corrupt():
         opened(data[:12] + struct.pack(">i", 100) + data[16:]).all()
 
 
+def test_the_checksum_of_a_compressed_block_is_verified():
+    data = hfile(TEN[:3], codec=GZIP)
+    (end,) = struct.unpack_from(">i", data, 29)
+    without_checksum = data[:29] + struct.pack(">i", end - 8) + data[33:]
+    flipped = data[: end - 8] + bytes([data[end - 8] ^ 1]) + data[end - 7 :]
+    for damaged in (without_checksum, flipped):
+        with pytest.raises(Corrupt):
+            opened(damaged).all()
+
+
+def test_blocks_that_overlap_are_corrupt():
+    data = hfile(TEN, block_entries=4)
+    _, second, third = (place.start() for place in re.finditer(rb"DATABLK\*", data))
+    before, _, after = data.rpartition(struct.pack(">q", third))
+    with pytest.raises(Corrupt, match="overlap"):
+        opened(before + struct.pack(">q", second) + after)
+
+
 def test_limits(monkeypatch):
     data = hfile([(b"%03d" % number, bytes(1000)) for number in range(9)], codec=GZIP)
     monkeypatch.setattr(reader, "HFILE_ENTRIES_BYTES_MAX", 9_000)
@@ -296,8 +330,8 @@ def hfiles_of_hudi(path: Path):
                         yield name, bytes(block.content)
 
 
-@pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}")
-@pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
+@pytest.mark.skipif(not TABLES, reason=f"no fixtures in {FIXTURES}")
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_look_ups_in_files_of_hudi_find_all_entries(path):
     for name, data in hfiles_of_hudi(path):
         file = reader.open_bytes(data, name)

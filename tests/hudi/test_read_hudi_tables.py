@@ -15,6 +15,7 @@ from mdt.hudi.read import loading, service_metadata, table_properties
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.slice_rows import slice_rows
 from mdt.hudi.read.table_schema import load_schema
+from mdt.hudi.read.table_state import load_state
 from mdt.hudi.timeline import REQUESTED
 from mdt.stores.storage import LocalStorage
 
@@ -80,7 +81,7 @@ def test_slices_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
     writes = loading.load_timeline(storage, table).writes()
     assert bool(writes) == bool(sizes)
     for at in ["", *(write.time for write in writes)]:
-        state = loading.load_state(storage, table, at=at)
+        state = load_state(storage, table, at=at)
         assert found(state.slices) == of_hudi_rs(folder, table.version, at, sizes), at
 
 
@@ -95,7 +96,7 @@ def test_rows_are_those_of_hudi_rs_at_every_instant(path, tmp_path):
     table = loading.load_properties(storage)
     writes = loading.load_timeline(storage, table).writes()
     for at in ["", *(write.time for write in writes)]:
-        state = loading.load_state(storage, table, at=at)
+        state = load_state(storage, table, at=at)
         schema = load_schema(storage, state)
         parts = [slice_rows(storage, state, one, schema) for one in state.slices]
         rows = pa.concat_tables([schema.columns.empty_table(), *parts])

@@ -13,6 +13,7 @@ import pytest
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import clustering_plan, compaction_plan, properties
 from mdt.hudi.read import loading
+from mdt.hudi.read.table_state import load_state
 from mdt.stores.storage import MemoryStorage
 
 MARKER = ".hoodie_partition_metadata"
@@ -64,7 +65,7 @@ def replacing(*file_ids: str) -> bytes:
 
 def names(storage: MemoryStorage, at: str = "") -> list[str]:
     """Return the names of all files in the newest slices."""
-    state = loading.load_state(storage, loading.load_properties(storage), at=at)
+    state = load_state(storage, loading.load_properties(storage), at=at)
     found = []
     for one in state.slices:
         found += [one.path(file) for file in ([one.base] if one.base else []) + list(one.logs)]
@@ -184,7 +185,7 @@ def test_a_table_without_partitions_is_its_own_folder():
 def test_files_can_be_given_instead_of_listed():
     storage = a_table(9, {instant(9, 1, "commit", 2): b"{}"})
     table = loading.load_properties(storage)
-    state = loading.load_state(storage, table, files={"p": {base("x-0", 1): 5}})
+    state = load_state(storage, table, files={"p": {base("x-0", 1): 5}})
     assert [one.file_id for one in state.slices] == ["x-0"]
     assert state.timeline.is_completed(time(1)) and state.table is table
 

@@ -16,6 +16,7 @@ from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS
 from mdt.hudi.read import loading
 from mdt.hudi.read.table_schema import TableSchema, load_schema, parse_schema, to_table_columns
+from mdt.hudi.read.table_state import load_state
 
 NOW = datetime(2024, 2, 29, 12, 0, 0, 123000)
 MICROS, MILLIS = pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC")
@@ -24,7 +25,7 @@ MICROS, MILLIS = pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC")
 def schema_of(table: ForeignTable, at: int = 0) -> TableSchema:
     properties = loading.load_properties(table.storage)
     instant = time(at) if at else ""
-    return load_schema(table.storage, loading.load_state(table.storage, properties, at=instant))
+    return load_schema(table.storage, load_state(table.storage, properties, at=instant))
 
 
 def names(table: ForeignTable, at: int = 0) -> list[str]:

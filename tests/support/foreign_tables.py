@@ -19,6 +19,7 @@ from mdt.hudi.delete_records import DELETE_RECORD
 from mdt.hudi.read import loading
 from mdt.hudi.read.slice_rows import slice_rows
 from mdt.hudi.read.table_schema import load_schema
+from mdt.hudi.read.table_state import load_state
 from mdt.stores.storage import MemoryStorage
 
 MODEL = "org.apache.hudi.avro.model"
@@ -266,7 +267,7 @@ class ForeignTable:
     def read(self, columns: Sequence[str] | None = None, at: int = 0) -> pa.Table:
         """Return the live rows."""
         table = loading.load_properties(self.storage)
-        state = loading.load_state(self.storage, table, at=time(at) if at else "")
+        state = load_state(self.storage, table, at=time(at) if at else "")
         schema = load_schema(self.storage, state)
         parts = [
             slice_rows(self.storage, state, file_slice, schema, columns)

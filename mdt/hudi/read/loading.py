@@ -1,4 +1,4 @@
-"""Reads what a snapshot of a table needs from its storage: properties, timeline, files.
+"""Reads the parts of a table's state from its storage: properties, timeline, files.
 
 The order of the calls matters, because writers may be active: first the timeline, then the files.
 Files that are newer than the timeline then belong to unknown instants and are left out.
@@ -156,21 +156,20 @@ class TableState:
     at: str = ""
 
 
-def load_state(
-    objects: TableObjects, table: TableProperties, *, files: Files | None = None, at: str = ""
+def state_of(
+    objects: TableObjects, table: TableProperties, timeline: Timeline, files: Files, at: str = ""
 ) -> TableState:
-    """Return the state of a table.
+    """Return the state of a table at its ``timeline``.
 
     Args:
-        files: Files of the partitions to read, listed after this call began. None to list all.
+        files: Files of the partitions to read, listed after the timeline.
         at: Return the slices as of this instant, inclusive.
 
-    Raises Corrupt and Missing. After Missing, a new call may succeed if a writer is active.
+    Raises Corrupt and Missing.
     """
-    timeline = load_timeline(objects, table)
     compactions = load_pending_compactions(objects, timeline)
     replaced = load_replaced_groups(objects, timeline)
-    groups = group_files(load_files(objects) if files is None else files, table)
+    groups = group_files(files, table)
     times = instants_to_look_up(groups, timeline, table)
     history = completion_times(objects, table.history_folder, times)
     timeline = timeline.with_history(history)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
 import fastavro
+from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
 from mdt.errors import Corrupt, Unsupported
@@ -91,6 +93,33 @@ def read_record(data: bytes, path: str) -> dict[str, Any]:
         problem = str(error)[:200] or repr(error)
         raise Corrupt(f"a damaged Avro file: {problem}", path=path) from error
     return dict(record)
+
+
+def read_values(
+    values: Iterable[bytes], schema: str, wanted: Any, path: str
+) -> Iterator[dict[str, Any]]:
+    r"""Yield the record in each of ``values``, with the fields of ``wanted``.
+
+    Args:
+        schema: JSON text of the schema with which they were written.
+        wanted: A record of the same name with some of the fields, parsed by fastavro.
+
+    Raises Corrupt, with ``path``, for damaged bytes, and for other types than those of ``wanted``.
+
+    >>> schema = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}'
+    >>> list(read_values([b"\x02a"], schema, fastavro.parse_schema(json.loads(schema)), "a.log"))
+    [{'id': 'a'}]
+    """
+    try:
+        stored = _schema(schema.encode())
+        for value in values:
+            content = BytesIO(value)
+            record: Any = fastavro.schemaless_reader(content, stored, wanted)
+            _require(content.tell() == len(value), "bytes are left over after the record")
+            yield record
+    except (*_DAMAGE, SchemaResolutionError) as error:
+        problem = str(error)[:200] or repr(error)
+        raise Corrupt(f"damaged Avro records: {problem}", path=path) from error
 
 
 def _require(condition: bool, message: str) -> None:

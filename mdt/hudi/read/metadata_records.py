@@ -1,0 +1,92 @@
+"""The records of Hudi's metadata table, whose Avro schema is in each file.
+
+The key of an entry is the key of its record. The key in the record itself is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.errors import Corrupt
+from mdt.hudi.avro import field, mapping, optional, parse_record, record
+from mdt.hudi.avro_columns import decode
+from mdt.hudi.read.untrusted_avro import read_values
+from mdt.limits import FILE_BYTES_MAX
+
+_FILE = record("HoodieMetadataFileInfo", field("size", "long"), field("isDeleted", "boolean"))
+_LISTING: Any = parse_record("HoodieMetadataRecord", optional("filesystemMetadata", mapping(_FILE)))
+"""The fields of a record of the partition ``files``."""
+
+Changes = dict[str, int | None]
+"""Name -> size in bytes, or None if it was deleted."""
+
+
+def decode_records(entries: pa.RecordBatch, schema: str, path: str) -> pa.Table:
+    """Return the records of entries as columns, with their keys in ``key``.
+
+    Suits partitions with many records. Entries without a value, which are deletes, are left out.
+
+    Args:
+        entries: See :data:`mdt.hudi.read.hfile_format.ENTRIES`.
+        schema: Avro schema of the values.
+
+    Raises Corrupt, with ``path``, and Unsupported.
+    """
+    entries = entries.filter(pa.array(_value_edges(entries)[1] > 0))
+    starts, lengths = _value_edges(entries)
+    data = entries["value"].buffers()[2] or pa.py_buffer(b"")
+    try:
+        records = decode(data, starts, starts + lengths, schema)
+        keys = entries["key"].cast(pa.large_string()).cast(pa.string())
+    except Corrupt as error:
+        raise Corrupt(error.message, path=path) from error
+    except pa.ArrowInvalid as error:
+        raise Corrupt("a key is not UTF-8", path=path) from error
+    if "key" in records.column_names:
+        records = records.drop_columns("key")
+    return records.add_column(0, "key", keys)
+
+
+def _value_edges(entries: pa.RecordBatch) -> tuple[Any, Any]:
+    """Return where each value begins in its buffer, and its length, int64[n] each."""
+    values = entries["value"]
+    edges = np.frombuffer(values.buffers()[1] or b"", np.int64)
+    edges = edges[values.offset : values.offset + len(values) + 1]
+    return edges[:-1], np.diff(edges)
+
+
+def decode_listings(
+    entries: pa.RecordBatch, schema: str, path: str
+) -> Iterator[tuple[str, Changes | None]]:
+    """Yield the key of each record of the partition ``files``, and the names that it changes.
+
+    None instead of names for an entry without a value, which deletes the record. These partitions
+    have few records with many names, so they are decoded one by one.
+
+    Args:
+        entries, schema: See :func:`decode_records`.
+
+    Raises Corrupt, with ``path``, and Unsupported.
+    """
+    keys, values = entries["key"].to_pylist(), entries["value"].to_pylist()
+    records = read_values(filter(None, values), schema, _LISTING, path)
+    for key, value in zip(keys, values, strict=True):
+        try:
+            text = key.decode()
+        except UnicodeDecodeError as error:
+            raise Corrupt("a key is not UTF-8", path=path) from error
+        yield text, _changes(next(records), path) if value else None
+
+
+def _changes(listing: dict[str, Any], path: str) -> Changes:
+    changes: Changes = {}
+    for name, file in (listing["filesystemMetadata"] or {}).items():
+        size = file["size"]
+        if not 0 <= size <= FILE_BYTES_MAX:
+            raise Corrupt(f"{name[:200]!r} has {size} bytes", path=path)
+        changes[name] = None if file["isDeleted"] else size
+    return changes

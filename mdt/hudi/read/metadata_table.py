@@ -1,0 +1,178 @@
+"""Listings from Hudi's metadata table, a merge-on-read table of HFiles in ``.hoodie/metadata``.
+
+Each partition of it is an index of the data table. A commit is completed in the metadata table
+first, so its records do not count while it is pending in the data table.
+
+In the partition ``files``, the record of a partition of the data table has names of files. Later
+records add names and remove them. The names of partitions are in a record of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi.delete_records import decode_delete_block
+from mdt.hudi.file_names import HUDI
+from mdt.hudi.log_file import DELETE, HFILE, SCHEMA
+from mdt.hudi.read import hfile, table_properties
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.loading import TableState, load_timeline, state_of
+from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
+from mdt.hudi.read.metadata_records import decode_listings
+from mdt.hudi.read.objects import TableObjects
+from mdt.hudi.read.table_properties import TableProperties
+from mdt.hudi.timeline import COMPLETED
+from mdt.limits import PROPERTIES_BYTES_MAX
+from mdt.stores.contract import is_path
+
+FOLDER = f"{HUDI}/metadata"
+FILES = "files"
+"""The partition with the names of all files."""
+_PATH = f"{FOLDER}/{FILES}"
+_PARTITIONS = "__all_partitions__"
+"""Key of the record with the names of all partitions."""
+_NO_PARTITION = "."
+"""Key of the record of a table without partitions."""
+_HINT = (
+    f"delete the folder {FOLDER}: files are listed without it, and Hudi's next writer makes it anew"
+)
+
+Listing = dict[str, dict[str, int]]
+"""Partition path -> file name -> size in bytes."""
+
+
+def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listing | None:
+    """Return the names and sizes of the data files in every partition.
+
+    Returns None if the metadata table is absent, or cannot be read by this version. Then files have
+    to be listed. Call this only if the table's properties say that its partition ``files`` is
+    complete.
+
+    Args:
+        timeline: Of the data table, loaded before this call.
+
+    Raises Corrupt and Missing. After Missing, a new call may succeed if a writer is active.
+    """
+    try:
+        table = _load_properties(objects)
+        if table is None:
+            return None
+        state = _load_state(objects, table)
+        listing: Listing = {}
+        for file_slice in state.slices:
+            _add_slice(listing, objects, state, file_slice, timeline)
+        return _of_data_table(listing)
+    except Unsupported:
+        return None
+    except Missing:
+        raise
+    except Corrupt as error:
+        # this message has the path of the object
+        raise Corrupt(f"Hudi's metadata table: {error.message}", hint=_HINT) from error
+
+
+def _load_properties(objects: TableObjects) -> TableProperties | None:
+    """Return the properties of the metadata table with the paths of its folders, if it exists."""
+    path = f"{FOLDER}/{table_properties.PATH}"
+    try:
+        data = objects.read_whole(path, PROPERTIES_BYTES_MAX)
+    except Missing:
+        return None
+    table = table_properties.parse(data, path)
+    return replace(
+        table,
+        timeline_folder=f"{FOLDER}/{table.timeline_folder}",
+        history_folder=f"{FOLDER}/{table.history_folder}",
+    )
+
+
+def _load_state(objects: TableObjects, table: TableProperties) -> TableState:
+    """Return the state of the partition ``files``. Its paths are relative to FOLDER."""
+    timeline = load_timeline(objects, table)
+    names = {}
+    for info in objects.list_dir(_PATH):
+        names[info.path.rpartition("/")[2]] = info.size
+    state = state_of(objects, table, timeline, {FILES: names})
+    if not state.slices:
+        raise Missing("Hudi's metadata table has no files", path=_PATH, hint=_HINT)
+    return state
+
+
+def _add_slice(
+    listing: Listing,
+    objects: TableObjects,
+    state: TableState,
+    file_slice: FileSlice,
+    data_timeline: Timeline,
+) -> None:
+    """Add the names in a slice to ``listing``, by key."""
+    if file_slice.base is not None:
+        path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
+        file = hfile.open_object(objects, path, file_slice.base.size)
+        _add_entries(listing, file.all(), _schema(file), path)
+    pending = pending_instants(data_timeline)
+    blocks: list[LogBlock] = []
+    for log in file_slice.logs:
+        blocks += load_blocks(objects, f"{FOLDER}/{file_slice.path(log)}", log.size)
+    for block in live_blocks(
+        blocks, lambda time: state.timeline.is_completed(time) and time not in pending
+    ):
+        _add_block(listing, block)
+
+
+def pending_instants(timeline: Timeline) -> set[str]:
+    """Return the times of all instants that are not completed, also of those that write no data."""
+    completed = {file.time for file in timeline.files if file.state == COMPLETED}
+    return {file.time for file in timeline.files} - completed
+
+
+def _add_block(listing: Listing, block: LogBlock) -> None:
+    content = block.block.content
+    if block.block.kind == HFILE:
+        file = hfile.open_bytes(content, block.path)
+        schema = block.block.header.get(SCHEMA) or _schema(file)
+        _add_entries(listing, file.all(), schema, block.path)
+    elif block.block.kind == DELETE:
+        try:
+            keys = decode_delete_block(content)["key"].to_pylist()
+        except Corrupt as error:
+            raise Corrupt(error.message, path=block.path, offset=block.block.offset) from error
+        for key in keys:
+            listing.pop(key, None)
+    else:
+        raise Unsupported(f"{block.path} has a block of type {block.block.kind}")
+
+
+def _schema(file: hfile.HFile) -> str:
+    return file.info.get("schema", b"").decode(errors="replace")
+
+
+def _add_entries(listing: Listing, entries: pa.RecordBatch, schema: str, path: str) -> None:
+    for key, changes in decode_listings(entries, schema, path):
+        if changes is None:
+            listing.pop(key, None)
+            continue
+        names = listing.setdefault(key, {})
+        for name, size in changes.items():
+            if size is None:
+                names.pop(name, None)
+            else:
+                # log files may grow
+                names[name] = max(names.get(name, 0), size)
+
+
+def _of_data_table(listing: Listing) -> Listing:
+    """Return the names of all partitions. Raises Corrupt if the names of partitions are missing."""
+    if _PARTITIONS not in listing:
+        raise Corrupt("the names of partitions are missing", path=_PATH)
+    files: Listing = {}
+    for key in listing[_PARTITIONS]:
+        partition = "" if key == _NO_PARTITION else key
+        if partition and not is_path(partition):
+            raise Corrupt(f"{partition[:200]!r} is not the path of a partition", path=_PATH)
+        files[partition] = listing.get(key, {})
+    return files

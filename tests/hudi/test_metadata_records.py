@@ -1,0 +1,92 @@
+"""Records of Hudi's metadata table in columns equal fastavro's, in every partition."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+
+import fastavro
+import pyarrow as pa
+import pytest
+from metadata_tables import SCHEMA, listing, value
+from test_avro_columns import plain
+from test_hfile import TABLES, hfiles_of_hudi
+
+from mdt.errors import Corrupt
+from mdt.hudi.read import hfile
+from mdt.hudi.read.hfile_format import ENTRIES
+from mdt.hudi.read.metadata_records import decode_listings, decode_records
+
+TEXT = json.dumps(SCHEMA)
+
+
+def entries(*pairs: tuple[bytes, bytes]) -> pa.RecordBatch:
+    keys, values = zip(*pairs, strict=True) if pairs else ((), ())
+    types = ENTRIES.types
+    return pa.record_batch([pa.array(keys, types[0]), pa.array(values, types[1])], schema=ENTRIES)
+
+
+def with_empty_maps(record: dict[str, object]) -> dict[str, object]:
+    """Empty maps and lists look alike in Arrow."""
+    return {name: {} if item == [] else item for name, item in record.items()}
+
+
+@pytest.mark.skipif(not TABLES, reason="no fixtures")
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_records_of_hudi_are_those_of_fastavro(path):
+    batches = defaultdict(list)
+    for name, data in hfiles_of_hudi(path):
+        file = hfile.open_bytes(data, name)
+        batches[file.info["schema"].decode()].append(file.all())
+    for schema, parts in batches.items():
+        together = pa.concat_batches(parts)
+        parsed = fastavro.parse_schema(json.loads(schema))
+        expected = []
+        for key, data in zip(*together.to_pydict().values(), strict=True):
+            record = fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
+            expected.append(record | {"key": key.decode()})
+        records = decode_records(together, schema, "f.hfile")
+        assert list(map(with_empty_maps, plain(records.to_pylist()))) == expected
+
+
+def test_records_without_a_value_are_left_out():
+    batch = entries((b"a", b""), (b"b", value({"x": 1})), (b"c", b""), (b"d", value({})))
+    assert decode_records(batch, TEXT, "f")["key"].to_pylist() == ["b", "d"]
+    assert decode_records(batch.slice(1, 2), TEXT, "f")["key"].to_pylist() == ["b"]
+    assert decode_records(entries(), TEXT, "f").num_rows == 0
+    changes = dict(decode_listings(batch, TEXT, "f"))
+    assert changes == {"a": None, "b": {"x": 1}, "c": None, "d": {}}
+
+
+def test_a_record_without_names_changes_nothing():
+    schema = {**SCHEMA, "fields": [SCHEMA["fields"][0]]}
+    batch = entries((b"a", b"\0"))
+    assert list(decode_listings(batch, json.dumps(schema), "f")) == [("a", {})]
+
+
+@pytest.mark.parametrize(
+    ("key", "data", "schema"),
+    [
+        (b"\xff", value({"x": 1}), TEXT),
+        (b"a", value({"x": 1})[:-1], TEXT),
+        (b"a", value({"x": 1}) + b"\0", TEXT),
+        (b"a", value({"x": 1}), ""),
+        (b"a", value({"x": 1}), "{}"),
+    ],
+)
+def test_damage_is_corrupt_and_named(key, data, schema):
+    for decode in (decode_records, decode_listings):
+        with pytest.raises(Corrupt) as caught:
+            list(decode(entries((key, data)), schema, "t/f.hfile"))
+        assert caught.value.path == "t/f.hfile"
+
+
+def test_listings_have_sizes_and_deletes():
+    records = listing({"p": {"x": 7, "y": None}, "": {}})
+    batch = entries(*((key.encode(), value(names)) for key, names in records.items()))
+    assert dict(decode_listings(batch, TEXT, "f")) == {
+        "__all_partitions__": {"p": 0, ".": 0},
+        "p": {"x": 7, "y": None},
+        ".": {},
+    }
