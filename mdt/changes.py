@@ -161,10 +161,13 @@ class ChangeStream(ArrowStream):
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """Return the changes as a Spark DataFrame.
 
-        The changed rows are located in the driver and read by Spark tasks.
+        The changed rows are located in the driver and read by Spark tasks. Those of a table of
+        other writers are read in the driver.
 
         >>> t.changes(0).to_spark(spark).show()  # doctest: +SKIP
         """
+        if self.metadata.storage.is_imported:
+            return spark.createDataFrame(self.to_arrow())
         return late.spark_changes.frame(spark, self._rows())
 
 

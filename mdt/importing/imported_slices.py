@@ -21,6 +21,7 @@ from mdt.hudi.read.table_schema import TableSchema
 from mdt.importing.imported_files import ImportedFile, fits, parse_file, read_file
 from mdt.limits import ROW_GROUP_ROWS
 from mdt.metadata.files import paths
+from mdt.schema.convert import convert, fill_required
 from mdt.stores.storage import Storage
 
 _ROW_ID = (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO)
@@ -105,7 +106,8 @@ def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:
     columns = []
     for field in fields:
         if field.name in rows.column_names:
-            columns.append(rows[field.name].cast(field.type))
+            chunks = [_stored(chunk, field.type) for chunk in rows[field.name].chunks]
+            columns.append(pa.chunked_array(chunks, field.type))
         else:
             columns.append(pa.chunked_array([pa.nulls(len(rows), field.type)]))
     content, _ = base_file.encode(
@@ -117,3 +119,8 @@ def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:
         bloom=None,
     )
     return content
+
+
+def _stored(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return values of the table's columns as a type of our files."""
+    return fill_required(convert(array, type), type)

@@ -23,6 +23,7 @@ from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, FAR_RANGE_BYTES
 from mdt.parquet.decoded import decode_strings
 from mdt.parquet.digests import Footer, adjacent_chunks, digests, parse_footer
 from mdt.parquet.segment import Segment
+from mdt.schema.convert import convert
 from mdt.schema.older_files import widen
 from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
@@ -332,8 +333,9 @@ def _converted(table: pa.Table, schema: pa.Schema) -> pa.Table:
             columns.append(pa.chunked_array([pa.nulls(len(table), field.type)]))
             continue
         column = table[field.name]
-        if field.type.num_fields == 0 and not pa.types.is_dictionary(column.type):
-            chunks = [widen(chunk, field.type) for chunk in column.chunks]
+        if not pa.types.is_dictionary(column.type):
+            change = convert if field.type.num_fields else widen
+            chunks = [change(chunk, field.type) for chunk in column.chunks]
             column = pa.chunked_array(chunks, field.type)
         columns.append(column)
     return pa.table(dict(zip(schema.names, columns, strict=True)))

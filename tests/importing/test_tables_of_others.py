@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import pickle
-import zipfile
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import trees
 from hudi import HudiTable
+from hudi_tables import FIXTURES, ZIPS, bag, fixture, instants, unpacked
 from refusals import refused
 
 import mdt
 from mdt.errors import Invalid, Unsupported
-from mdt.hudi.read import loading
-from mdt.stores.storage import LocalStorage
 
-FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
-ZIPS = [
-    path for folder in ("hudi", "hudi_rs") for path in sorted((FIXTURES / folder).glob("*.zip"))
-]
 pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}")
 EVERY_TABLE = pytest.mark.parametrize(
     "path", ZIPS, ids=[f"{path.parent.name}-{path.stem}" for path in ZIPS]
@@ -42,28 +35,6 @@ SOME_TABLES = pytest.mark.parametrize(
         if path.parent.name == "hudi_rs"
     ],
 )
-
-
-def unpacked(path: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if not name.startswith("__MACOSX")]
-        archive.extractall(folder, names)
-    [properties] = folder.glob("*/.hoodie/hoodie.properties")
-    return properties.parents[1]
-
-
-def fixture(name: str, folder: Path) -> Path:
-    return unpacked(FIXTURES / "hudi_rs" / f"{name}.zip", folder)
-
-
-def bag(rows: pa.Table) -> list[str]:
-    return sorted(map(repr, rows.to_pylist()))
-
-
-def instants(folder: Path) -> list[str]:
-    storage = LocalStorage(str(folder))
-    timeline = loading.load_timeline(storage, loading.load_properties(storage))
-    return [write.time for write in timeline.writes()]
 
 
 def by_key(t: mdt.Table, rows: pa.Table) -> dict[tuple[object, ...], dict[str, object]]:

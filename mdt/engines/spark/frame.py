@@ -30,7 +30,7 @@ from mdt.engines.spark.file_index import Lister, another_frame, relation
 from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import spark_schema
-from mdt.engines.spark.session import classic, name
+from mdt.engines.spark.session import classic, is_on_this_machine, name
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.filters.order import SortKey
 from mdt.hudi.avro_schema import with_meta
@@ -252,10 +252,10 @@ def _frame(
 
 def _refuse_merged_files(spark: SparkSession, storage: Storage) -> None:
     """Raise Unsupported for files that only this machine has, on a cluster."""
-    master = classic(spark).sparkContext.master or ""
-    if isinstance(storage, ImportedStorage) and storage.merged and not master.startswith("local"):
+    has_merged = isinstance(storage, ImportedStorage) and storage.merged
+    if has_merged and not is_on_this_machine(spark):
         raise Unsupported(
-            f"{storage.merged} file slices of {storage.url} have log files, which were merged on"
+            f"{has_merged} file slices of {storage.url} have log files, which were merged on"
             " this machine, where executors do not find them",
             hint="let Hudi compact the table, or read it in process: mdt.open(path).scan()",
         )

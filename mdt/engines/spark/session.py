@@ -46,6 +46,11 @@ def classic_frame(frame: object) -> None:
         )
 
 
+def is_on_this_machine(spark: SparkSession) -> bool:
+    """Return True if all executors of a session run on this machine."""
+    return str(classic(spark).sparkContext.master).startswith("local")
+
+
 def is_case_sensitive(spark: SparkSession) -> bool:
     """Return True if a session distinguishes column names that differ in case."""
     return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
