@@ -8,12 +8,14 @@ succeed later.
 from __future__ import annotations
 
 import re
+from typing import Self
 
 
 class MdtError(Exception):
     """Base class of all errors of this package.
 
-    ``hint`` (str) is the next step for the user, or empty.
+    ``hint`` (str) is the next step for the user, or empty. ``is_of_others`` is True if the reason
+    is that other Hudi writers wrote the table.
 
     >>> print(Invalid("there is no column 'fair'", hint="did you mean fare?"))
     there is no column 'fair'
@@ -21,12 +23,18 @@ class MdtError(Exception):
     """
 
     retryable: bool = False
+    is_of_others: bool = False
     sqlstate = "XX000"
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def of_others(self) -> Self:
+        """Mark this error as one about a table that other Hudi writers wrote. Return it."""
+        self.is_of_others = True
+        return self
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

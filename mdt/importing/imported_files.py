@@ -115,6 +115,8 @@ def _fits(in_file: pa.Schema, field: pa.Field) -> bool:
     if field.name not in in_file.names:
         return bool(field.nullable)
     type = in_file.field(field.name).type
+    if type == field.type:
+        return True
     if type.num_fields or field.type.num_fields:
         return _is_alike(type, field.type)
     [stored] = stored_schema(pa.schema([pa.field("c", type)])).types

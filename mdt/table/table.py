@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mdt import late
+from mdt import late, logs
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
-from mdt.errors import Invalid
+from mdt.errors import Invalid, MdtError
 from mdt.metadata import key_indexes
-from mdt.metadata.history.other_tables import OtherHudiTable
 from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
 from mdt.stores.storage import open_storage
@@ -139,7 +137,8 @@ def open(
     """Open the table at ``path``: a table of ours, or any Hudi table to read it.
 
     A table that other Hudi writers wrote can be read and not written: scans, past states, changes,
-    look-ups by key, and Spark. Nothing is written into it.
+    look-ups by key, and Spark. Nothing is written into it. This includes a table of ours to which
+    another writer has committed since.
 
     path: A local path, a URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store
         whose root is the table.
@@ -150,10 +149,9 @@ def open(
         follow new commits. A table of other writers has no commit numbers and tags, so give an
         instant or a time.
 
-    Raises Invalid if there is no table, Unsupported if a newer version wrote it, if another Hudi
-    writer has committed to a table of ours, or if a property of a table of other writers changes
-    rows in a way that mdt does not support, Corrupt if it is damaged, Unavailable if the storage
-    cannot be reached or lacks credentials.
+    Raises Invalid if there is no table, Unsupported if a newer version wrote it, or if a property
+    of a table of other writers changes rows in a way that mdt does not support, Corrupt if it is
+    damaged, Unavailable if the storage cannot be reached or lacks credentials.
 
     >>> mdt.create("fares", pa.schema({"id": pa.string()}), key=["id"]).upsert([{"id": "a"}]).seq
     1
@@ -162,8 +160,13 @@ def open(
     """
     storage = open_storage(path, storage_options=storage_options)
     table: Table | None = None
-    with suppress(OtherHudiTable):
+    try:
         table = Table(storage, options, as_of=as_of)
+    except MdtError as error:
+        if not error.is_of_others:
+            raise
+        text = "%s is read without indexes, and cannot be written: %s"
+        logs.METADATA.info(text, storage.url, error.message)
     if table is None:
         instants = () if as_of is None else (late.as_of.instant_of(as_of),)
         storage = late.imported_storage.ImportedStorage(storage, instants)

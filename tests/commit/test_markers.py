@@ -147,7 +147,7 @@ def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished):
     before = completed(unpublished)
     assert roll_back(unpublished)
     for act in (
-        lambda: mdt.open(unpublished),
+        lambda: mdt.Table(unpublished),
         lambda: mdt.open(unpublished).upsert(rows([1], 9, 9.0)),
     ):
         with pytest.raises(Unsupported, match="another Hudi writer"):
@@ -245,7 +245,7 @@ def test_a_pending_service_of_another_writer_is_refused_as_before():
     ]
     storage.create(path, b"a plan")
     with pytest.raises(Unsupported, match="another Hudi writer has run a service here"):
-        mdt.open(storage)
+        mdt.Table(storage)
 
 
 def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow():

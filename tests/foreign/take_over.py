@@ -406,13 +406,16 @@ def wrong(job, result):
             return f"{where}; missing: {sorted(expected - found)[:5]}"
     for name, act in {
         "the open table": lambda: job.opened.scan(),
-        "mdt.open": lambda: mdt.open(job.said["path"]),
+        "a write": lambda: mdt.open(job.said["path"]).truncate(),
     }.items():
         try:
             act()
             return f"{name} did not refuse"
         except Unsupported:
             pass
+    count = mdt.open(job.said["path"]).scan().count()
+    if job.expected and count != len(job.expected[-1]):
+        return f"mdt.open reads {count} rows instead of {len(job.expected[-1])}"
     return ""
 
 

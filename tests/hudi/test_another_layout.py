@@ -141,7 +141,7 @@ def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action):
     storage = filled()
     table = mdt.open(storage)
     storage.create(path, b"other {}")
-    for act in (table.scan, lambda: mdt.open(storage)):
+    for act in (table.scan, lambda: mdt.Table(storage)):
         refused("another Hudi writer has", act, kind=Unsupported)
 
 

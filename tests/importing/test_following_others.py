@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from hidden import HiddenMetadata
+from hidden import HiddenMetadata, is_private
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
@@ -134,3 +134,21 @@ def test_a_pinned_state_stays_as_it_was():
     assert newest.scan(as_of=instant).count() == 2
     assert newest.scan(since=instant).to_arrow()["id"].to_pylist() == [1, 3]
     assert newest.changes(instant).to_arrow()["_change"].to_pylist().count("insert") == 1
+
+
+def test_a_table_of_ours_is_still_read_after_another_writer_has_committed():
+    ours = MemoryStorage()
+    t = table(ours)
+    t.upsert(batch([1, 2], 1))
+    theirs = ours.copy()
+    other = mdt.open(theirs)
+    other.upsert(batch([2, 3], 2, "Rome"))
+    for info in theirs.list(""):
+        if not is_private(info.path) and ours.size(info.path) is None:
+            # the names of our own entries in commits
+            ours.create(info.path, theirs.read(info.path).replace(b"mdt.", b"xyz."))
+    refused("another Hudi writer has committed here", t.scan, kind=Unsupported)
+    again = mdt.open(ours)
+    assert again.storage.is_imported
+    assert rows_of(again) == rows_of(other)
+    refused("does not write to them", again.upsert, batch([4], 3), kind=Unsupported)

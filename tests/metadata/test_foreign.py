@@ -142,7 +142,7 @@ def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_o
     before = {info.path: storage.read(info.path) for info in storage.list("")}
     for act in (*READS.values(), *WRITES.values()):
         refused(text, act, table)
-    refused(text, mdt.open, storage)
+    refused(text, Table, storage)
     assert "at " in repr(table), "a table that is refused can still be shown"
     assert {info.path: storage.read(info.path) for info in storage.list("")} == before
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(stora
     table, whole = mdt.open(storage), storage.read(paths.properties())
     storage.replace(paths.properties(), damage(whole))
     said = "the table properties cannot be read … hoodie.properties … hint: … mdt.repair"
-    for act in (*READS.values(), *WRITES.values(), lambda _: mdt.open(storage)):
+    for act in (*READS.values(), *WRITES.values(), lambda _: Table(storage)):
         assert "writer" not in str(refused_with(said, act, table, kind=Corrupt))
     storage.replace(paths.properties(), whole)
     table.upsert(rows("a", v=3))
@@ -200,7 +200,7 @@ def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_
             refused_with(said, act, one, kind=Unsupported)
     storage.create(f".hoodie/{begun}.deltacommit", b"{}")
     refused(begun, table.scan)
-    refused(begun, mdt.open, storage)
+    refused(begun, Table, storage)
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
@@ -219,7 +219,7 @@ def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage, i
     late = mdt.open(storage)
     assert late.metadata.watch.since == begun
     storage.create(f".hoodie/{begun}.deltacommit", b"{}")
-    for act in (table.scan, late.scan, lambda: mdt.open(storage)):
+    for act in (table.scan, late.scan, lambda: Table(storage)):
         refused(begun, act)
 
 

@@ -39,8 +39,8 @@ _DATA_STAYS = frozenset(("savepoint", "indexing"))
 _COMMITS = frozenset(("commit", "deltacommit"))
 _WRITES = _COMMITS | {"replacecommit"}
 _TAKE_ROWS_ALONG = (
-    "read the table with a Hudi reader, or load its rows into a new table:"
-    " mdt.create(new_path, schema, key=...)"
+    "open the table again: it can then be read, but not written; to write, load its rows into a"
+    " new table: mdt.create(new_path, schema, key=...)"
 )
 
 _MEND_PROPERTIES = (
@@ -266,7 +266,7 @@ def _refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
                 f"{_TAKE_ROWS_ALONG}; to prevent this, set"
                 f" hoodie.write.table.version={layout.version} in other writers"
             ),
-        )
+        ).of_others()
 
 
 def _first_commit(instants: Iterable[Instant]) -> Instant | None:
@@ -347,11 +347,11 @@ def _refuse_instants(instants: list[Instant], begun: Container[Instant]) -> None
             f"another Hudi writer has committed here, first at {min(commits).time}; mdt does not"
             " know its rows",
             hint=_TAKE_ROWS_ALONG,
-        )
+        ).of_others()
     if changes:
         first = min(changes)
         raise Unsupported(
             f"another Hudi writer has run a service here: {first.action} at {first.time}; files may"
             " be deleted or moved",
             hint=_TAKE_ROWS_ALONG,
-        )
+        ).of_others()

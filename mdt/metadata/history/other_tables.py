@@ -29,14 +29,10 @@ class Finding:
     hint: str
 
 
-class OtherHudiTable(Invalid):
-    """A table of other Hudi writers, without metadata of ours."""
-
-
 def not_a_table(storage: Storage) -> MdtError:
     """Return the error for opening a path without an mdt table.
 
-    Missing if the log exists and lacks its first record, OtherHudiTable, or Invalid.
+    Missing if the log exists and lacks its first record, else Invalid.
     """
     if storage.list_dir(paths.log_dir()):
         return Missing(
@@ -45,8 +41,8 @@ def not_a_table(storage: Storage) -> MdtError:
             hint="restore .hoodie/.mdt from a backup; Hudi readers can still read the rows",
         )
     content = describe_path(storage)
-    kind = OtherHudiTable if content.kind == "hudi" else Invalid
-    return kind(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
+    error = Invalid(f"{storage.url} is not an mdt table: {content.text}", hint=content.hint)
+    return error.of_others() if content.kind == "hudi" else error
 
 
 def refuse_to_create(storage: Storage) -> None:
