@@ -46,6 +46,7 @@ class ImportedLog:
 
     Attributes:
         seq: Number of the newest record, -1 at first.
+        first_seq: Number of the last record of the first of several states.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ImportedLog:
             base_only: Leave log files out.
         """
         self.seq = -1
+        self.first_seq = 0
         self._source = source
         self._instants = tuple(instants)
         self._base_only = base_only
@@ -80,6 +82,8 @@ class ImportedLog:
         records, merged = list[CommitRecord](), dict[str, pa.Buffer]()
         for at in self._instants if self._timeline is None else ():
             more_records, more_merged = self._read_state(at)
+            if not records:
+                self.first_seq = more_records[-1].seq
             records += more_records
             merged |= more_merged
         return records, merged
@@ -122,7 +126,8 @@ class ImportedLog:
         seq = self.seq + len(records) + 1
         importer = Importer(self._source, state, schema, definition.schema, _newest(state, at), seq)
         step = self._step(importer, is_altered=bool(header))
-        for number, tables in enumerate(step.sections(definition.schema)):
+        sections = step.sections(definition.schema, always=bool(self._instants))
+        for number, tables in enumerate(sections):
             of_record = header | self._header(IMPORT, _later(instant, number), seq + number - 1)
             records.append(CommitRecord(seq + number, of_record, tables))
             header = {}

@@ -40,10 +40,14 @@ class Replacement:
     old: Sequence[Placed]
     new: Sequence[ImportedSlice]
 
-    def sections(self, schema: pa.Schema) -> Iterator[dict[str, pa.Table]]:
-        """Yield the sections of each record, none without a change."""
+    def sections(self, schema: pa.Schema, *, always: bool) -> Iterator[dict[str, pa.Table]]:
+        """Yield the sections of each record.
+
+        Without a change there is none, or an empty record with ``always``.
+        """
         removed = [segment for _, segment in self.old]
-        for start in range(0, len(self.new) or bool(removed), SEGMENTS_PER_COMMIT_MAX):
+        end = len(self.new) or bool(removed or always)
+        for start in range(0, end, SEGMENTS_PER_COMMIT_MAX):
             part = self.new[start : start + SEGMENTS_PER_COMMIT_MAX]
             yield _present(_file_sections(part, schema) | {"removed": _numbers(removed, REMOVED)})
             removed = []

@@ -187,8 +187,14 @@ class ImportedStorage(Storage):
 
     @property
     def knows_changes(self) -> bool:  # type: ignore[override]
-        """True for several states, whose records say which rows changed."""
-        return len(self.instants) > 1
+        """True for given states, whose records say which rows changed."""
+        return bool(self.instants)
+
+    @property
+    def first_seq(self) -> int:
+        """Commit number of the first of several states."""
+        assert self._log is not None, "a copy does not know its states"
+        return self._log.first_seq
 
     @property
     def merged(self) -> int:
@@ -249,6 +255,11 @@ def of_base_files(storage: Storage) -> ImportedStorage:
 def _imported(storage: Storage) -> ImportedStorage:
     assert isinstance(storage, ImportedStorage), "only tables of other writers have such states"
     return storage
+
+
+def first_seq(storage: Storage) -> int:
+    """Return the commit number of the first of several states of a table of others."""
+    return _imported(storage).first_seq
 
 
 def instants_between(storage: Storage, after: str, until: str) -> list[str]:

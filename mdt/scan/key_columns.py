@@ -61,6 +61,11 @@ def parse_keys(keys: Any, definition: TableDefinition) -> ParsedKeys:
     Dicts and tables may include the partition columns. Raises Invalid for keys that do not fit the
     table.
     """
+    if not definition.key:
+        raise Invalid(
+            "the table has no key columns, because Hudi generates its record keys",
+            hint="filter by other columns: t.scan(where)",
+        )
     if keys is None:
         raise Invalid("no keys were given", hint=_hint(definition))
     if isinstance(keys, Mapping):

@@ -129,7 +129,8 @@ class Reading(Handle):
         """
         if self._storage.is_imported:
             past = self._states_between(since, until)
-            return past._changes(1, None, mode, where, columns, params, before)
+            first = late.imported_storage.first_seq(past.storage)
+            return past._changes(first, None, mode, where, columns, params, before)
         return self._changes(since, until, mode, where, columns, params, before)
 
     def _changes(

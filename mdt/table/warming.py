@@ -57,11 +57,11 @@ def warm(
 def _rehearse(table: Handle, snapshot: Snapshot, with_keys: bool) -> None:
     """Run a filter and a look-up, which import modules and prepare for the schema."""
     definition, metadata = snapshot.definition, table.metadata
-    parse_where(f"`{definition.key[0]}` is null", definition.declared)
+    parse_where(f"`{definition.schema.names[0]}` is null", definition.declared)
     names = list(dict.fromkeys((*definition.key, *definition.partition_by)))
     with suppress(Corrupt, Invalid), metadata.reading(snapshot):
         sample = Scan(metadata, snapshot, None, names, table.options, limit=1).to_arrow()
-        if with_keys and len(sample):
+        if with_keys and definition.key and len(sample):
             positions = lookup.key_rows(metadata, snapshot, sample)
             lookup.rows_at(
                 metadata, snapshot, positions, tuple(names), threads=table.options.threads("reader")

@@ -152,3 +152,25 @@ def test_a_table_of_ours_is_still_read_after_another_writer_has_committed():
     assert again.storage.is_imported
     assert rows_of(again) == rows_of(other)
     refused("does not write to them", again.upsert, batch([4], 3), kind=Unsupported)
+
+
+def test_changes_since_before_the_first_commit_are_inserts():
+    storage = MemoryStorage()
+    table(storage).upsert(batch([1, 2], 1))
+    other = mdt.open(HiddenMetadata(storage))
+    changes = other.changes("2000-01-01").to_arrow()
+    assert changes["_change"].to_pylist() == ["insert", "insert"]
+    assert other.changes("2000-01-01", "2000-01-02").to_arrow().num_rows == 0
+
+
+def test_a_table_whose_keys_hudi_generates_is_read_without_look_ups():
+    storage = MemoryStorage()
+    table(storage).upsert(batch([1, 2], 1))
+    path = ".hoodie/hoodie.properties"
+    lines = storage.read(path).splitlines(keepends=True)
+    storage.replace(path, b"".join(line for line in lines if b".recordkey." not in line))
+    other = mdt.open(HiddenMetadata(storage))
+    assert other.definition.key == ()
+    assert other.scan("id = 1").count() == 1
+    assert other.warm().seq == 1
+    refused("has no key columns", other.get, 1)
