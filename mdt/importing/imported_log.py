@@ -126,7 +126,8 @@ class ImportedLog:
         seq = self.seq + len(records) + 1
         importer = Importer(self._source, state, schema, definition.schema, _newest(state, at), seq)
         step = self._step(importer, is_altered=bool(header))
-        sections = step.sections(definition.schema, always=bool(self._instants))
+        always = bool(self._instants or header)
+        sections = step.sections(definition.schema, always=always)
         for number, tables in enumerate(sections):
             of_record = header | self._header(IMPORT, _later(instant, number), seq + number - 1)
             records.append(CommitRecord(seq + number, of_record, tables))

@@ -174,3 +174,18 @@ def test_a_table_whose_keys_hudi_generates_is_read_without_look_ups():
     assert other.scan("id = 1").count() == 1
     assert other.warm().seq == 1
     refused("has no key columns", other.get, 1)
+
+
+def test_columns_of_a_table_without_rows_are_followed():
+    storage = MemoryStorage()
+    t = table(storage)
+    other = mdt.open(HiddenMetadata(storage))
+    assert other.scan().count() == 0
+    t.alter(add={"extra": pa.int64()})
+    t.upsert(batch([1], 1).append_column("extra", [[7]]))
+    assert rows_of(other) == rows_of(t)
+    t.truncate()
+    t.alter(add={"more": pa.int64()})
+    assert other.scan().count() == 0
+    t.upsert([{"id": 2, "city": "Oslo", "v": 1, "note": "n", "extra": 1, "more": 2}])
+    assert rows_of(other) == rows_of(t)
