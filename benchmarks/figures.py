@@ -335,7 +335,7 @@ QUESTIONS = (
     Question(
         "latency",
         "Latency of single writes",
-        "-m benchmarks latency --rows 1000000",
+        "-m benchmarks latency --rows 200000",
         (
             Table(
                 ("kind",),
@@ -343,7 +343,7 @@ QUESTIONS = (
                 caption="Milliseconds",
             ),
         ),
-        "Upserts and merges of 50,000 rows spread over all files of 1 M rows, natural file sizes, services as by default.",
+        "200 writes of each kind, each of 10,000 rows spread over all files of 200,000 rows, services as by default.",
     ),
     Question(
         "writers",
