@@ -201,3 +201,16 @@ def test_a_check_reads_every_row_and_names_a_damaged_file(tmp_path):
     path.write_bytes(bytes(data))
     problems = mdt.open(folder).check().problems
     assert problems and {problem.path for problem in problems} == {name}
+
+
+def test_a_check_finds_a_metadata_table_that_is_out_of_step(tmp_path):
+    folder = fixture("cow_v9_txns_simple_meta", tmp_path)
+    t = mdt.open(folder)
+    assert t.check().ok
+    file = t.files().to_pylist()[0]
+    path = folder / file["partition"] / file["name"]
+    unknown = file["name"].replace(file["file_id"], "6f2c0a11-aaaa-4bbb-8ccc-ddddeeeeffff-0")
+    path.with_name(unknown).write_bytes(path.read_bytes())
+    [problem] = mdt.open(folder).check().problems
+    assert "metadata table and the files disagree" in problem.text
+    assert f"no files instead of {unknown}" in problem.text
