@@ -1,0 +1,917 @@
+"""The tables that Hudi makes for tests of readers: a function for each history, and the list."""
+
+from __future__ import annotations
+
+from hudi_table import COW, MOR
+
+TABLES = {}
+"""By name: version, type, options and history of a table."""
+
+RECORD_INDEX = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": "2",
+    "hoodie.metadata.record.index.max.filegroup.count": "2",
+    "hoodie.index.type": "RECORD_INDEX",
+}
+COLUMN_STATS = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.column.stats.column.list": "v,city,ts,day,at,cost,price,id",
+}
+BLOOM = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.index.type": "BLOOM",
+}
+PARQUET_LOGS = {"hoodie.logfile.data.block.format": "parquet"}
+COMMIT_TIME = {
+    "hoodie.datasource.write.payload.class": (
+        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+    ),
+    "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
+}
+FLAT = {"hoodie.datasource.write.partitionpath.field": ""}
+
+
+def add(name, version, kind, history, **options):
+    """Add a table to TABLES."""
+    assert name not in TABLES, name
+    merged = {}
+    for value in options.values():
+        merged.update(value)
+    TABLES[name] = (version, kind, merged, history)
+
+
+def whole_life(t):
+    """Every kind of write and every service."""
+    is_mor = t.kind == MOR
+    t.insert(range(40), 10)
+    t.keep("insert")
+    t.upsert(range(10, 22), 20, 100)
+    t.delete(range(4, 8), 20)
+    t.keep("deleted")
+    t.upsert(range(15, 30), 15, 500)
+    t.upsert(range(4, 6), 5, 900)
+    t.keep("late")
+    if t.version >= 8 or not is_mor:
+        t.sql("update {t} set v = -1 where id in ('k001', 'k011')")
+        t.sql("delete from {t} where id = 'k002'")
+        t.keep("sql")
+    if is_mor:
+        t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+        t.keep("compacted")
+        t.upsert(range(30, 45), 40, 7)
+        t.sql("call run_compaction(op => 'schedule', table => '{t}')")
+        t.keep("compaction_planned")
+        t.upsert(range(33, 47), 50, 9)
+        t.keep("compaction_pending")
+        t.sql("call run_compaction(op => 'run', table => '{t}')")
+        t.keep("compacted_late")
+    t.sql(f"call create_savepoint(table => '{t.name}', commit_time => '{t.last()}')")
+    t.upsert(range(1, 9), 60, 11)
+    t.keep("savepoint")
+    if t.options["hoodie.metadata.enable"] == "false":
+        t.upsert(range(5), 70, 13)
+        t.uncomplete()
+        t.keep("writer_died")
+        t.upsert(range(3), 75, 17)
+        t.keep("rolled_back")
+    t.sql("call run_clustering(table => '{t}', op => 'schedule', order => 'v')")
+    t.keep("clustering_pending")
+    t.sql("call run_clustering(table => '{t}', op => 'execute')")
+    t.keep("clustered")
+    t.upsert(range(20, 36), 80, 19)
+    t.keep("upsert", as_of=True)
+    t.sql("call run_clean(table => '{t}', retain_commits => 2)")
+    t.keep("cleaned")
+    t.write("insert_overwrite", [3, 6, 9], 90, 23)
+    t.keep("overwritten")
+    t.sql("alter table {t} drop partition (city='rome')")
+    t.keep("partition_dropped", as_of=True)
+    for n in range(4):
+        t.upsert(
+            range(n, n + 3),
+            100 + n,
+            29,
+            **{
+                "hoodie.archive.automatic": "true",
+                "hoodie.keep.min.commits": "3",
+                "hoodie.keep.max.commits": "4",
+                "hoodie.clean.automatic": "true",
+                "hoodie.clean.commits.retained": "1",
+            },
+        )
+    t.keep("archived", as_of=True)
+
+
+def merges(t):
+    """Late rows, deletes of all kinds, keys that return, several blocks and a compaction."""
+    t.insert(range(30), 10)
+    t.upsert(range(5, 12), 20, 100)
+    t.delete(range(8, 14), 20)
+    t.upsert(range(10, 20), 15, 500)
+    t.upsert(range(8, 10), 5, 900)
+    t.keep("late")
+    t.delete(range(18, 40), 1)
+    t.upsert(range(28, 34), 10, 7)
+    t.upsert(range(28, 31), 9, 8)
+    t.keep("deleted_absent")
+    t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+    t.upsert(range(3), 9, 1)
+    t.upsert(range(2), 10, 2)
+    t.delete([20, 21], 30)
+    t.upsert([20], 8, 3)
+    t.keep("after_compaction", as_of=True)
+
+
+def soft_deletes(t):
+    """Rows that are deletes by ``_hoodie_is_deleted``, whose ordering values count."""
+    t.columns["_hoodie_is_deleted"] = "false"
+    dead = {"_hoodie_is_deleted": "true"}
+    t.insert(range(20), 10)
+    t.write("upsert", range(5), 20, 0, dead)
+    t.write("upsert", range(5, 10), 5, 0, dead)
+    t.write("upsert", range(10, 12), 10, 0, dead)
+    t.keep("deleted")
+    t.upsert(range(3), 15, 1)
+    t.upsert(range(2, 7), 20, 2)
+    t.write("upsert", [2, 6, 30], 25, 3, {"_hoodie_is_deleted": "n % 2 = 0"})
+    t.keep("returned")
+
+
+def ordering_by(expression):
+    """Return a history of soft deletes and late rows that are ordered by an expression of ``ts``."""
+
+    def history(t):
+        t.columns["ts"] = expression
+        soft_deletes(t)
+
+    return history
+
+
+def deletes_in_a_log(t):
+    """Deletes by key and by a condition, in a table with keys in several columns."""
+    t.insert(range(20), 10)
+    t.delete(range(3), 20)
+    t.upsert([2, 3, 4], 30, 5)
+    t.sql("delete from {t} where v between 6 and 8")
+    t.keep("deleted")
+    t.upsert([7], 5, 9)
+    t.keep("returned")
+
+
+def two_writes(t):
+    """An insert, an update and a delete."""
+    t.insert(range(20), 10)
+    t.upsert(range(5, 9), 20, 100)
+    t.delete(range(7, 10), 20)
+    t.keep("updated")
+
+
+def statements(t):
+    """SQL INSERT, UPDATE, DELETE and MERGE on a table that SQL created, without record keys."""
+    t.sql(
+        "create table {t} (name string, n int, v double, city string) using hudi"
+        f" tblproperties (type = '{t.kind[0].replace('C', 'cow').replace('M', 'mor')}')"
+        " partitioned by (city) location '{path}'"
+    )
+    t.sql("insert into {t} values ('a', 1, 1.5, 'x'), ('b', 2, null, 'x'), ('c', 3, 3.5, 'y')")
+    t.sql("insert into {t} values ('a', 1, 1.5, 'x'), ('d', 4, 0.0, 'z')")
+    t.keep("inserted")
+    t.sql("update {t} set v = n * 2 where name = 'a'")
+    t.sql("delete from {t} where name = 'c'")
+    t.keep("updated")
+    t.sql(
+        "merge into {t} as t using (select 'd' as name, 40 as n) as s on t.name = s.name"
+        " when matched then update set t.n = s.n"
+    )
+    t.keep("merged")
+
+
+def partial_updates(t):
+    """MERGE INTO statements that set a few columns, late ones too, with deletes and inserts."""
+    merge = (
+        "merge into {{t}} t using (select * from values {rows} as r({names})) s on t.id = s.id"
+        " when matched then update set {sets}"
+    )
+    t.insert(range(20), 10)
+    t.sql(
+        merge.format(
+            rows="('k001', 50L, 77, 'rome'), ('k006', 15L, 78, 'paris'), ('k007', 5L, 79, 'rome')",
+            names="id, ts, v, city",
+            sets="t.v = s.v, t.ts = s.ts",
+        )
+    )
+    t.keep("merged")
+    t.upsert([6, 7, 8], 20, 100)
+    t.sql(
+        merge.format(
+            rows="('k001', 40L, 1.5D), ('k008', 30L, 2.5D), ('k009', 30L, null)",
+            names="id, ts, price",
+            sets="t.price = s.price, t.ts = s.ts",
+        )
+    )
+    t.sql(
+        merge.format(
+            rows="('k008', 31L, 0.25), ('k009', 9L, 0.5), ('k010', 31L, 0.75)",
+            names="id, ts, cost",
+            sets="t.cost = s.cost, t.ts = s.ts",
+        )
+    )
+    t.keep("merged_again")
+    t.delete([8], 40)
+    t.sql(
+        merge.format(
+            rows="('k008', 50L, true), ('k010', 50L, true)",
+            names="id, ts, ok",
+            sets="t.ok = s.ok, t.ts = s.ts",
+        )
+    )
+    t.sql(
+        "merge into {t} t using (select 'k011' id, 60L ts, 'gone' as what union all"
+        " select 'k012', 60L, 'new') s on t.id = s.id"
+        " when matched and s.what = 'gone' then delete"
+        " when matched then update set t.ts = s.ts, t.tags = array(s.what)"
+    )
+    t.keep("merged_after_a_delete")
+    t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+    t.upsert([12], 70, 9)
+    t.sql(
+        merge.format(
+            rows="('k012', 80L, 5), ('k013', 80L, 6)",
+            names="id, ts, v",
+            sets="t.v = s.v, t.ts = s.ts",
+        )
+    )
+    t.keep("compacted")
+
+
+def evolved(t):
+    """Columns that are added, widened and reordered, then old rows beside new ones."""
+    t.columns |= {"ratio": "cast(n + 0.1 as float)", "code": "cast(n as int)"}
+    t.insert(range(20), 10)
+    t.columns["note"] = "concat('note ', n)"
+    t.upsert([1, 2], 20, 1)
+    t.keep("added")
+    t.columns["code"] = "cast(n as bigint) + 5000000000"
+    t.columns["ratio"] = "cast(n as double) / 3"
+    t.columns["v"] = "cast(n as double) + 0.5"
+    t.upsert([3, 4], 20, 2)
+    t.keep("widened")
+    t.columns = dict(sorted(t.columns.items(), reverse=True))
+    t.upsert([5, 6], 20, 3)
+    t.keep("reordered")
+    t.columns["spot"] = (
+        "named_struct('x', cast(n as bigint), 'name', 'at {ts}', 'z', cast(n as double))"
+    )
+    t.upsert([7, 8], 20, 4)
+    t.keep("nested_added")
+    t.upsert([1], 30, 5)
+    t.delete([2], 30)
+    t.keep("updated", as_of=True)
+
+
+def to_strings(t):
+    """Numbers that become texts, and a column that is left out."""
+    t.columns |= {"ratio": "cast(n + 0.1 as float)", "code": "cast(n as int)"}
+    t.insert(range(20), 10)
+    t.columns |= {"code": "concat('c', n)", "ratio": "concat('r', n)", "v": "concat('v', n)"}
+    t.columns |= {"price": "concat('p', n)", "day": "concat('d', n)", "cost": "concat('c', n)"}
+    t.upsert([1, 2], 20, 1)
+    t.keep("strings")
+
+
+def left_out(t):
+    """Columns that a later write does not have."""
+    t.insert(range(20), 10)
+    del t.columns["price"], t.columns["tags"]
+    t.upsert([1, 2], 20, 1)
+    t.keep("left_out")
+
+
+def schema_on_read(t):
+    """Columns that ALTER TABLE renames, moves, retypes and drops, with Hudi's schema on read."""
+    t.insert(range(20), 10)
+    t.sql("set hoodie.schema.on.read.enable=true")
+    on = {"hoodie.schema.on.read.enable": "true"}
+    t.sql("alter table {t} add columns (extra int)", **on)
+    t.keep("added")
+    t.sql("alter table {t} rename column v to w", **on)
+    t.keep("renamed")
+    t.sql("alter table {t} alter column w type bigint", **on)
+    t.sql("alter table {t} drop column price", **on)
+    t.keep("dropped")
+    t.sql("update {t} set w = 5000000000 where id = 'k001'", **on)
+    t.keep("updated")
+
+
+def texts(t):
+    """Keys and partitions that are not ASCII, and with characters that paths escape."""
+    t.columns["id"] = (
+        "concat(element_at(array('ключ', '日本', '😀', 'a:b,c', 'é/%3D', 'ﬀ'),"
+        " cast(n % 6 as int) + 1), n)"
+    )
+    t.columns["city"] = (
+        "element_at(array('münchen', '東京', 'a b', 'x=y', null), cast(n % 5 as int) + 1)"
+    )
+    two_writes(t)
+    t.upsert(range(40), 15, 7)
+    t.keep("late")
+
+
+def three_levels(t):
+    """Partitions of three columns."""
+    t.columns["country"] = "if(n % 2 = 0, 'fr', 'it')"
+    two_writes(t)
+    t.write("insert_overwrite", [3, 6], 90, 23)
+    t.keep("overwritten")
+
+
+def special_values(t):
+    """Extreme numbers and times, empty texts and lists, and deep nesting with nulls."""
+    t.columns |= {
+        "price": "element_at(array(double('NaN'), -0.0D, double('-Infinity'), 5e-324D), 1 + {pick})",
+        "ratio": "element_at(array(float('NaN'), -0.0F, float('Infinity'), null), 1 + {pick})",
+        "big": "element_at(array(9223372036854775807L, -9223372036854775808L, 0L, null), 1 + {pick})",
+        "cost": "element_at(array(9999999.99BD, -9999999.99BD, 0BD, null), 1 + {pick})",
+        "huge": "cast(concat(n, '12345678901234567890123456789.123456') as decimal(38, 6))",
+        "day": "element_at(array(date '0001-01-01', date '9999-12-31', date '1582-10-04', null),"
+        " 1 + {pick})",
+        "at": "element_at(array(timestamp '0001-01-01 00:00:00', timestamp '9999-12-31 23:59:59.9',"
+        " timestamp '1969-12-31 23:59:59.999999', null), 1 + {pick})",
+        "wall": "element_at(array(timestamp_ntz '2024-03-31 02:30:00.000001',"
+        " timestamp_ntz '1900-01-01 00:00:00', null, null), 1 + {pick})",
+        "small": "cast(n as smallint)",
+        "tiny": "cast(n as tinyint)",
+        "tags": "element_at(array(array(), array(null, ''), null, array('x')), 1 + {pick})",
+        "deep": "if(n % 3 = 0, null, array(named_struct('k', map('a', array(n, null)), 'b',"
+        " if(n % 2 = 0, null, named_struct('c', cast(n as decimal(20, 3)), 'd', at)))))",
+        "raw": "if(n % 4 = 0, null, unhex('00ff80'))",
+    }
+    pick = {"pick": "cast(n % 4 as int)"}
+    t.columns = {name: text.replace("{pick}", pick["pick"]) for name, text in t.columns.items()}
+    t.columns["deep"] = t.columns["deep"].replace("'d', at", "'d', date '2024-01-01'")
+    two_writes(t)
+
+
+def duplicates(t):
+    """Keys that occur twice in base files, of which some are updated and deleted."""
+    t.write("bulk_insert", [*range(10), *range(5)], 10)
+    t.keep("inserted")
+    t.upsert([1, 2], 20, 100)
+    t.delete([3], 20)
+    t.upsert([4], 5, 300)
+    t.keep("updated")
+
+
+def moved_rows(t):
+    """Rows that move to another partition by a global index."""
+    t.insert(range(20), 10)
+    t.write("upsert", range(6), 20, 100, {"city": "'bern'"})
+    t.keep("moved")
+    t.write("upsert", range(2), 5, 200, {"city": "'late'"})
+    t.write("upsert", range(3), 30, 300)
+    t.keep("moved_back")
+
+
+def log_compaction(t):
+    """Log files whose blocks Hudi merges into a block that stands for several instants."""
+    t.insert(range(20), 10)
+    for n in range(5):
+        t.upsert(range(n, n + 4), 20 + n, 100 * n)
+    t.delete([1], 40)
+    t.upsert([2], 5, 9)
+    client = t.client()
+    instant = client.scheduleLogCompaction(client_option(t))
+    t.keep("planned")
+    client.logCompact(instant.get(), True)
+    client.close()
+    t.keep("compacted")
+    t.upsert(range(3, 8), 50, 9)
+    t.keep("updated")
+
+
+def client_option(t):
+    """Return Hudi's empty option in the JVM."""
+    return t.spark.sparkContext._jvm.org.apache.hudi.common.util.Option.empty()
+
+
+def restored(t):
+    """A table that returns to a savepoint."""
+    t.insert(range(20), 10)
+    t.upsert(range(5), 20, 100)
+    saved = t.last()
+    t.sql(f"call create_savepoint(table => '{t.name}', commit_time => '{saved}')")
+    t.upsert(range(3, 8), 30, 200)
+    t.delete([1], 40)
+    t.insert(range(20, 25), 40)
+    t.sql(f"call rollback_to_savepoint(table => '{t.name}', instant_time => '{saved}')")
+    t.keep("restored")
+    t.upsert([4, 21], 35, 300)
+    t.keep("updated")
+
+
+def rolled_back(t):
+    """A completed write that is rolled back."""
+    t.insert(range(20), 10)
+    t.upsert(range(5), 20, 100)
+    t.upsert(range(3, 8), 30, 200)
+    t.sql(f"call rollback_to_instant(table => '{t.name}', instant_time => '{t.last()}')")
+    t.keep("rolled_back")
+    t.upsert([4, 21], 35, 300)
+    t.keep("updated")
+
+
+def upgraded(t):
+    """A table of version 6 that Hudi upgrades to 8 and 9, and downgrades again."""
+    t.insert(range(20), 10)
+    t.upsert(range(5), 20, 100)
+    t.delete([7], 20)
+    for version, name in ((8, "EIGHT"), (9, "NINE"), (8, "EIGHT"), (6, "SIX")):
+        call = "downgrade_table" if version < t.version else "upgrade_table"
+        t.sql(f"call {call}(table => '{t.name}', to_version => '{name}')")
+        t.version = version
+        t.options["hoodie.write.table.version"] = str(version)
+        t.upsert([version, version + 1], 20 + version + t.states, 300)
+        t.upsert([version], 15, 400)
+        t.keep(f"version_{version}")
+
+
+def long_archive(t):
+    """Many writes of which most are archived, and files of the history that are compacted."""
+    t.insert(range(20), 10)
+    archiving = {
+        "hoodie.archive.automatic": "true",
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+        "hoodie.clean.automatic": "true",
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.timeline.compaction.batch.size": "2",
+        "hoodie.commits.archival.batch": "1",
+    }
+    for n in range(14):
+        t.upsert([n, n + 1], 20 + n, 100 * n, **archiving)
+    t.keep("archived", as_of=True)
+
+
+def dms(t):
+    """Rows whose column ``Op`` says that they are deletes."""
+    t.columns["Op"] = "'I'"
+    t.insert(range(20), 10)
+    t.write("upsert", [1, 2, 3], 20, 100, {"Op": "if(n = 2, 'D', 'U')"})
+    t.write("upsert", [4, 5], 5, 100, {"Op": "if(n = 4, 'D', 'U')"})
+    t.keep("deleted")
+
+
+def delete_marks(t):
+    """Rows that are deletes by the value of a column of the user's choice."""
+    t.columns["what"] = "'kept'"
+    t.insert(range(20), 10)
+    t.write("upsert", [1, 2, 3], 20, 100, {"what": "if(n = 2, 'gone', 'kept')"})
+    t.write("upsert", [4, 5], 5, 100, {"what": "if(n = 4, 'gone', 'kept')"})
+    t.keep("deleted")
+
+
+def with_nulls(t):
+    """Rows that set some columns and leave null in others."""
+    nulls = dict.fromkeys(("price", "spot", "day", "tags", "counts"), "null")
+    types = {"price": "double", "day": "date", "tags": "array<string>"}
+    types |= {"counts": "map<string,int>", "spot": "struct<x:int,name:string>"}
+    nulls = {name: f"cast(null as {types[name]})" for name in nulls}
+    t.insert(range(20), 10)
+    t.write("upsert", [1, 2, 3], 20, 100, nulls)
+    t.write("upsert", [3, 4], 5, 200, {"v": "cast(0 as int)", "ok": "false"})
+    t.write("upsert", [5, 6], 15, 300, {"v": "cast(null as int)", "ok": "false", "cost": "null"})
+    t.keep("nulls")
+    t.write("upsert", [1, 5], 30, 400, {"price": "cast(null as double)", "v": "cast(0 as int)"})
+    t.keep("nulls_again")
+    if t.kind == MOR:
+        t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+        t.write("upsert", [7], 40, 500, nulls)
+        t.keep("compacted")
+
+
+def debezium(t):
+    """Rows of PostgreSQL by Debezium, with values that it could not read."""
+    t.columns |= {
+        "_event_lsn": "{ts}L",
+        "_change_operation_type": "'c'",
+        "note": "concat('note ', n)",
+    }
+    t.insert(range(20), 10)
+    missing = {"note": "'__debezium_unavailable_value'", "_change_operation_type": "'u'"}
+    t.write("upsert", [1, 2, 3], 20, 100, missing)
+    t.write("upsert", [4, 5], 20, 100, {"_change_operation_type": "if(n = 4, 'd', 'u')"})
+    t.keep("filled")
+
+
+def indexes(t):
+    """A secondary index and an index of an expression."""
+    t.insert(range(30), 10)
+    t.sql("create index idx_v on {t} (v)")
+    t.sql(
+        "create index idx_ts on {t} using column_stats(ts)"
+        " options(expr='from_unixtime', format='yyyy-MM-dd')"
+    )
+    t.keep("created")
+    t.upsert(range(5, 12), 20, 100)
+    t.delete([3], 30)
+    t.keep("updated")
+
+
+def changes(t):
+    """Log files of changes beside those of rows."""
+    two_writes(t)
+    t.upsert(range(18, 24), 30, 5)
+    t.keep("inserted")
+
+
+def buckets(t):
+    """File groups that begin with log files, because the index finds keys in these too."""
+    t.insert(range(20), 10)
+    t.keep("log_only")
+    t.upsert(range(15, 25), 20, 100)
+    t.delete([3], 20)
+    t.upsert([16], 15, 9)
+    t.keep("updated")
+    if t.kind == MOR:
+        t.sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+        t.upsert([5, 40], 30, 7)
+        t.keep("compacted")
+
+
+def payload(name):
+    """Return the option for a payload class of Hudi."""
+    return {"hoodie.datasource.write.payload.class": f"org.apache.hudi.common.model.{name}"}
+
+
+def key_generator(name, keys="id", partitions="city", **more):
+    """Return the options for a key generator of Hudi."""
+    return {
+        "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{name}",
+        "hoodie.datasource.write.recordkey.field": keys,
+        "hoodie.datasource.write.partitionpath.field": partitions,
+        **more,
+    }
+
+
+TIMES = {
+    "hoodie.keygen.timebased.timestamp.type": "SCALAR",
+    "hoodie.keygen.timebased.timestamp.scalar.time.unit": "DAYS",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+    "hoodie.keygen.timebased.timezone": "UTC",
+}
+NEW_KEYS = {"hoodie.write.complex.keygen.new.encoding": "true"}
+OLD_KEYS = {"hoodie.write.complex.keygen.new.encoding": "false"}
+CHECK_OFF = {"hoodie.write.complex.keygen.validation.enable": "false"}
+PLAIN_PATHS = {"hoodie.datasource.write.hive_style_partitioning": "false"}
+ENCODED = {"hoodie.datasource.write.partitionpath.urlencode": "true"}
+NO_META = {"hoodie.populate.meta.fields": "false"}
+
+add("cow_v6", 6, COW, whole_life, index=BLOOM)
+add("cow_v8", 8, COW, whole_life)
+add("cow_v9", 9, COW, whole_life, index=RECORD_INDEX)
+add("mor_v6", 6, MOR, whole_life)
+add("mor_v8", 8, MOR, whole_life)
+add("mor_v9", 9, MOR, whole_life, index=RECORD_INDEX, stats=COLUMN_STATS)
+for version in (6, 8, 9):
+    for logs, log_format in (("avro", {}), ("parquet", PARQUET_LOGS)):
+        add(f"event_{logs}_v{version}", version, MOR, merges, logs=log_format)
+        add(
+            f"commit_{logs}_v{version}",
+            version,
+            MOR,
+            merges,
+            logs=log_format,
+            order=COMMIT_TIME,
+            paths=FLAT,
+        )
+    add(f"soft_v{version}", version, MOR, soft_deletes)
+    add(f"partial_v{version}", version, MOR, partial_updates)
+    add(f"evolved_v{version}", version, MOR, evolved)
+    add(f"log_compaction_v{version}", version, MOR, log_compaction)
+    add(
+        f"complex_old_v{version}",
+        version,
+        MOR,
+        two_writes,
+        keys=key_generator("ComplexKeyGenerator"),
+        encoding=OLD_KEYS,
+        check=CHECK_OFF,
+    )
+    add(
+        f"complex_new_v{version}",
+        version,
+        MOR,
+        two_writes,
+        keys=key_generator("ComplexKeyGenerator"),
+        encoding=NEW_KEYS,
+        check=CHECK_OFF,
+    )
+add("soft_cow", 9, COW, soft_deletes)
+add("soft_parquet", 9, MOR, soft_deletes, logs=PARQUET_LOGS)
+add("partial_parquet", 9, MOR, partial_updates, logs=PARQUET_LOGS)
+add("partial_commit_time", 9, MOR, partial_updates, order=COMMIT_TIME)
+add("partial_cow", 9, COW, with_nulls, payload=payload("PartialUpdateAvroPayload"))
+add("evolved_parquet", 9, MOR, evolved, logs=PARQUET_LOGS)
+add("evolved_cow", 9, COW, evolved)
+add("strings_cow", 9, COW, to_strings)
+add("strings_mor", 9, MOR, to_strings)
+add(
+    "left_out_cow",
+    9,
+    COW,
+    left_out,
+    auto={"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"},
+)
+add("left_out_mor", 9, MOR, left_out, null={"hoodie.write.set.null.for.missing.columns": "true"})
+add("schema_on_read_cow", 9, COW, schema_on_read, on={"hoodie.schema.on.read.enable": "true"})
+add("schema_on_read_mor", 9, MOR, schema_on_read, on={"hoodie.schema.on.read.enable": "true"})
+for name, expression in {
+    "int": "cast({ts} as int)",
+    "text": "concat('{ts}'  )",
+    "double": "cast({ts} as double)",
+    "float": "cast({ts} as float)",
+    "date": "date_add(date '2024-01-01', {ts})",
+    "time": "timestamp_seconds({ts})",
+    "decimal": "cast({ts} as decimal(9, 2))",
+    "wide_decimal": "cast({ts} as decimal(30, 4))",
+    "null": "if({ts} = 5, null, {ts}L)",
+    "flag": "{ts} > 12",
+    "bytes": "cast('{ts}' as binary)",
+}.items():
+    add(f"ordered_by_{name}", 9, MOR, ordering_by(expression))
+add(
+    "ordered_by_two",
+    9,
+    MOR,
+    soft_deletes,
+    order={
+        "hoodie.datasource.write.precombine.field": "ts,v",
+        "hoodie.table.ordering.fields": "ts,v",
+    },
+)
+add("ordered_by_date_v6", 6, MOR, ordering_by("date_add(date '2024-01-01', {ts})"))
+add("ordered_by_decimal_v6", 6, MOR, ordering_by("cast({ts} as decimal(9, 2))"))
+add("unordered", 9, MOR, soft_deletes, order={"hoodie.datasource.write.precombine.field": None})
+add("simple_keys", 9, MOR, texts, keys=key_generator("SimpleKeyGenerator"))
+add("encoded_paths", 9, MOR, texts, keys=key_generator("SimpleKeyGenerator"), paths=ENCODED)
+add("encoded_paths_cow", 6, COW, texts, paths=ENCODED)
+add("plain_paths", 9, MOR, two_writes, paths=PLAIN_PATHS)
+add("complex_two", 9, MOR, deletes_in_a_log, keys=key_generator("ComplexKeyGenerator", "id,day"))
+add("complex_two_v6", 6, MOR, two_writes, keys=key_generator("ComplexKeyGenerator", "id,day"))
+add(
+    "time_paths",
+    9,
+    MOR,
+    two_writes,
+    keys=key_generator("TimestampBasedKeyGenerator", partitions="v", **TIMES),
+    paths=PLAIN_PATHS,
+)
+add(
+    "time_paths_cow",
+    9,
+    COW,
+    two_writes,
+    keys=key_generator("TimestampBasedKeyGenerator", partitions="v", **TIMES),
+)
+add(
+    "custom_paths",
+    9,
+    MOR,
+    two_writes,
+    keys=key_generator("CustomKeyGenerator", partitions="city:SIMPLE,v:TIMESTAMP", **TIMES),
+)
+add(
+    "nonpartitioned",
+    9,
+    COW,
+    two_writes,
+    keys=key_generator("NonpartitionedKeyGenerator", partitions=""),
+)
+add(
+    "three_levels",
+    9,
+    MOR,
+    three_levels,
+    keys=key_generator("ComplexKeyGenerator", "id", "country,city,day"),
+)
+add(
+    "three_levels_plain",
+    9,
+    COW,
+    three_levels,
+    keys=key_generator("ComplexKeyGenerator", "id", "country,city,day"),
+    paths=PLAIN_PATHS,
+)
+add("no_meta_mor", 9, MOR, merges, meta=NO_META)
+add("no_meta_parquet", 9, MOR, merges, meta=NO_META, logs=PARQUET_LOGS)
+add("no_meta_cow", 9, COW, two_writes, meta=NO_META)
+add(
+    "no_meta_complex",
+    9,
+    MOR,
+    two_writes,
+    meta=NO_META,
+    keys=key_generator("ComplexKeyGenerator", "id,day"),
+)
+add("no_meta_v6", 6, MOR, two_writes, meta=NO_META)
+add("values_cow", 9, COW, special_values)
+add("values_avro", 9, MOR, special_values)
+add("values_parquet", 9, MOR, special_values, logs=PARQUET_LOGS)
+add("values_v6", 6, MOR, special_values)
+add(
+    "legacy_decimals",
+    9,
+    MOR,
+    special_values,
+    form={"hoodie.parquet.writelegacyformat.enabled": "true"},
+)
+add("millis", 9, MOR, two_writes, form={"hoodie.parquet.outputtimestamptype": "TIMESTAMP_MILLIS"})
+add("duplicates_mor", 9, MOR, duplicates, two={"hoodie.datasource.insert.drop.duplicates": "false"})
+add("duplicates_cow", 9, COW, duplicates)
+add("duplicates_v6", 6, MOR, duplicates)
+add(
+    "moved",
+    9,
+    MOR,
+    moved_rows,
+    index={
+        "hoodie.index.type": "GLOBAL_SIMPLE",
+        "hoodie.simple.index.update.partition.path": "true",
+    },
+)
+add(
+    "moved_cow",
+    9,
+    COW,
+    moved_rows,
+    index={
+        "hoodie.index.type": "GLOBAL_SIMPLE",
+        "hoodie.simple.index.update.partition.path": "true",
+    },
+)
+add("restored_mor", 9, MOR, restored)
+add("restored_cow", 9, COW, restored)
+add("rolled_back_mor", 9, MOR, rolled_back)
+add("rolled_back_cow", 9, COW, rolled_back)
+add("upgraded_mor", 6, MOR, upgraded)
+add("upgraded_cow", 6, COW, upgraded)
+add("archive_v6", 6, COW, long_archive)
+add("archive_v9", 9, MOR, long_archive)
+add("cdc_cow", 9, COW, changes, cdc={"hoodie.table.cdc.enabled": "true"})
+add(
+    "cdc_mor",
+    9,
+    MOR,
+    changes,
+    cdc={
+        "hoodie.table.cdc.enabled": "true",
+        "hoodie.table.cdc.supplemental.logging.mode": "OP_KEY_ONLY",
+    },
+    index=RECORD_INDEX,
+)
+add(
+    "buckets_mor",
+    9,
+    MOR,
+    buckets,
+    index={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"},
+)
+add(
+    "buckets_v6",
+    6,
+    MOR,
+    buckets,
+    index={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"},
+)
+add(
+    "buckets_cow",
+    9,
+    COW,
+    buckets,
+    index={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"},
+    paths=FLAT,
+)
+add(
+    "consistent_buckets",
+    9,
+    MOR,
+    buckets,
+    index={
+        "hoodie.index.type": "BUCKET",
+        "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+        "hoodie.bucket.index.num.buckets": "3",
+    },
+)
+add(
+    "secondary_index",
+    9,
+    MOR,
+    indexes,
+    index=RECORD_INDEX,
+    lock={
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+    },
+)
+add(
+    "partitioned_record_index",
+    9,
+    MOR,
+    two_writes,
+    index={
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.record.level.index.enable": "true",
+        "hoodie.index.type": "RECORD_LEVEL_INDEX",
+    },
+)
+add("small_blocks", 9, MOR, merges, size={"hoodie.logfile.data.block.max.size": "600"})
+add(
+    "small_files",
+    9,
+    COW,
+    merges,
+    size={
+        "hoodie.parquet.max.file.size": "20000",
+        "hoodie.parquet.small.file.limit": "0",
+        "hoodie.copyonwrite.insert.split.size": "7",
+        "hoodie.copyonwrite.insert.auto.split": "false",
+    },
+)
+add(
+    "no_keys_mor",
+    9,
+    MOR,
+    statements,
+    keys={
+        "hoodie.datasource.write.recordkey.field": None,
+        "hoodie.datasource.write.precombine.field": None,
+    },
+)
+add(
+    "no_keys_cow",
+    9,
+    COW,
+    statements,
+    keys={
+        "hoodie.datasource.write.recordkey.field": None,
+        "hoodie.datasource.write.precombine.field": None,
+    },
+)
+add("partial_payload", 9, MOR, with_nulls, payload=payload("PartialUpdateAvroPayload"))
+add(
+    "partial_payload_parquet",
+    9,
+    MOR,
+    with_nulls,
+    logs=PARQUET_LOGS,
+    payload=payload("PartialUpdateAvroPayload"),
+)
+add(
+    "non_defaults", 9, MOR, with_nulls, payload=payload("OverwriteNonDefaultsWithLatestAvroPayload")
+)
+add("event_time_payload", 9, MOR, merges, payload=payload("EventTimeAvroPayload"))
+add(
+    "delete_marks",
+    9,
+    MOR,
+    delete_marks,
+    payload=payload("DefaultHoodieRecordPayload"),
+    mark={"hoodie.payload.delete.field": "what", "hoodie.payload.delete.marker": "gone"},
+)
+add(
+    "delete_marks_v6",
+    6,
+    MOR,
+    delete_marks,
+    payload=payload("DefaultHoodieRecordPayload"),
+    mark={"hoodie.payload.delete.field": "what", "hoodie.payload.delete.marker": "gone"},
+)
+add("dms", 9, MOR, dms, payload=payload("AWSDmsAvroPayload"))
+add(
+    "debezium",
+    9,
+    MOR,
+    debezium,
+    payload=payload("debezium.PostgresDebeziumAvroPayload"),
+    order={"hoodie.datasource.write.precombine.field": "_event_lsn"},
+)
+add("first_value", 9, MOR, merges, payload=payload("FirstValueAvroPayload"))
+add("partial_payload_v6", 6, MOR, with_nulls, payload=payload("PartialUpdateAvroPayload"))
+add("partial_payload_v8", 8, MOR, with_nulls, payload=payload("PartialUpdateAvroPayload"))
+add(
+    "dropped_columns",
+    9,
+    COW,
+    two_writes,
+    drop={"hoodie.datasource.write.drop.partition.columns": "true"},
+)
+add(
+    "dropped_columns_mor",
+    9,
+    MOR,
+    two_writes,
+    drop={"hoodie.datasource.write.drop.partition.columns": "true"},
+)
