@@ -1,4 +1,4 @@
-"""Makes the tables of ``hudi_histories`` in the environment of Hudi's bundle.
+"""Makes the tables of ``hudi_kinds`` in the environment of Hudi's bundle.
 
 ``python make_states.py bundle.jar folder [name ...]``. See README.md.
 """
@@ -11,7 +11,7 @@ import time
 import traceback
 from pathlib import Path
 
-from hudi_histories import TABLES
+from hudi_kinds import TABLES
 from hudi_table import HudiTable, session
 
 

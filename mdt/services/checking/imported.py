@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 from mdt.errors import Corrupt
 from mdt.hudi.avro_schema import with_meta
-from mdt.hudi.file_names import HUDI
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import load_files, load_properties
-from mdt.hudi.read.metadata_table import FILES
+from mdt.hudi.read.metadata_table import FILES, FOLDER
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_storage import ImportedStorage
 from mdt.metadata.files.segment_columns import read_columns
@@ -52,7 +51,7 @@ def _check_listing(state: TableState) -> Iterator[Problem]:
                 f"Hudi's metadata table and the files disagree about file group {file_id}:"
                 f" {_names(named.get(group))} instead of {_names(listed.get(group))}"
             )
-            yield Problem(f"{HUDI}/metadata", -1, f"{text} in {partition or 'the table'}")
+            yield Problem(FOLDER, -1, f"{text} in {partition or 'the table'}")
 
 
 def _names(file_slice: FileSlice | None) -> str:
