@@ -70,7 +70,13 @@ def data_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def _stored(columns: pa.Schema) -> pa.Schema:
+    """Return the columns in the types of our files. Names that we reserve are allowed, because
+    Hudi's tables have such columns, as ``_hoodie_is_deleted``.
+    """
+    numbered = [field.with_name(f"c{number}") for number, field in enumerate(columns)]
     try:
-        return stored_schema(columns)
+        stored = stored_schema(pa.schema(numbered))
     except Invalid as error:
         raise Unsupported(f"the table cannot be read: {error.message}", hint=error.hint) from error
+    pairs = zip(stored, columns.names, strict=True)
+    return pa.schema([field.with_name(name) for field, name in pairs])

@@ -15,6 +15,9 @@ from texts import columns
 import mdt
 from mdt.changes import ChangeStream
 from mdt.errors import Unsupported
+from mdt.hudi.read.loading import load_properties
+from mdt.importing.imported_definition import definition_of
+from mdt.schema.definition import from_json
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, city string, v int64, note string")
@@ -189,3 +192,15 @@ def test_columns_of_a_table_without_rows_are_followed():
     assert other.scan().count() == 0
     t.upsert([{"id": 2, "city": "Oslo", "v": 1, "note": "n", "extra": 1, "more": 2}])
     assert rows_of(other) == rows_of(t)
+
+
+def test_columns_may_have_names_that_we_reserve():
+    storage = MemoryStorage()
+    table(storage)
+    properties = load_properties(HiddenMetadata(storage))
+    schema = pa.schema({"id": pa.int64(), "_hoodie_is_deleted": pa.bool_(), "_change": pa.int8()})
+    definition = definition_of(properties, schema, storage)
+    assert definition.schema.names == schema.names
+    assert definition.schema.field("_change").type == pa.int32()
+    again = from_json(definition.to_json(), path="")
+    assert again.schema == definition.schema
