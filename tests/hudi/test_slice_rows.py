@@ -271,6 +271,13 @@ def test_a_slice_may_have_only_log_files(version):
     assert table.live("id", "v", at=1) == [("a", "1"), ("b", "1")]
 
 
+def test_required_columns_of_a_slice_with_only_log_files_are_read():
+    table = ForeignTable({"id": ("string",), "ts": ("long",), "v": "string"}, EVENT_TIME)
+    table.log(1, table.upsert(1, [{"id": "a", "ts": 5, "v": "1"}]))
+    assert table.read(["id", "ts"]).to_pylist() == [{"id": "a", "ts": 5}]
+    assert not table.read().schema.field("ts").nullable
+
+
 @VERSIONS
 def test_a_pending_compaction_changes_no_rows(version):
     table = ForeignTable(FIELDS, EVENT_TIME, version=version)

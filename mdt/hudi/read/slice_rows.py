@@ -78,7 +78,8 @@ def _base_rows(
 ) -> pa.Table:
     """Return columns of the base file as columns of the table. No rows without a base file."""
     if file_slice.base is None:
-        return pa.schema([schema.columns.field(name) for name in names]).empty_table()
+        fields = [schema.columns.field(name).with_nullable(True) for name in names]
+        return pa.schema(fields).empty_table()
     path = _base_path(file_slice)
     with open_file(objects, path, file_slice.base.size) as file:
         return to_table_columns(file.read(names), schema, names, path=path)
