@@ -237,6 +237,11 @@ PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 FOOTER_BYTES_MAX = 256 << 20
 """Parquet footer of another writer's file. 1,000 columns in 1,000 row groups have 100 MB."""
 
+MERGED_FILES_KEPT_SECONDS = 3_600
+"""Time for which merged files of another writer's table are kept after a newer state replaces them.
+A scan that takes longer finds them missing.
+"""
+
 FOOTER_CACHE_BYTES_MAX = 256 << 20
 """Parsed Parquet footers in memory per table, 24 KB for a file with a row group and ten columns.
 The oldest are dropped.

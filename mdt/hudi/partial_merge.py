@@ -104,12 +104,12 @@ def _wins(rank: Int64s, begins: Bools) -> Bools:
     """
     # an event without an ordering value wins over all before it and loses to the next
     has_none = rank < 0
-    anew = begins | has_none | np.append(False, has_none[:-1])
+    restarts = begins | has_none | np.append(False, has_none[:-1])
     width = int(rank.max()) + 2
-    offset = np.cumsum(anew) * width
+    offset = np.cumsum(restarts) * width
     largest = np.maximum.accumulate(offset + rank)
     before = np.append(-1, largest[:-1])
-    wins: Bools = anew | (offset + rank >= before)
+    wins: Bools = restarts | (offset + rank >= before)
     return wins
 
 

@@ -5,34 +5,35 @@ Record 0 defines the table, and each later record imports the file slices that h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from mdt.errors import Missing, Unsupported
 from mdt.hudi import timeline
-from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.file_slices import Files, FileSlice
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.loading import TableState, load_properties, load_timeline
+from mdt.hudi.read.loading import (
+    TableState,
+    load_files,
+    load_properties,
+    load_timeline,
+    state_of,
+)
 from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import TableProperties, refuse
 from mdt.hudi.read.table_schema import load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import data_columns, definition_of, next_version
 from mdt.importing.imported_records import Placed, Replacement
-from mdt.importing.imported_slices import Importer
+from mdt.importing.imported_slices import Importer, MergedFiles
 from mdt.importing.past_states import require_state
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import IMPORT
 from mdt.schema.definition import TableDefinition
 from mdt.schema.versions import SchemaVersion
 from mdt.stores.storage import Storage
-
-Merged = Mapping[str, pa.Buffer]
-"""Path in the table -> content of a base file that merges a file slice."""
 
 _TRIES = 3
 """Attempts to read a state, because a writer may clean files at the same time."""
@@ -50,12 +51,18 @@ class ImportedLog:
     """
 
     def __init__(
-        self, source: Storage, instants: Sequence[str] = (), *, base_only: bool = False
+        self,
+        source: Storage,
+        merged: MergedFiles,
+        instants: Sequence[str] = (),
+        *,
+        base_only: bool = False,
     ) -> None:
         """Prepare to read a table.
 
         Args:
             source: The table's storage, which is only read.
+            merged: Gets the merged files.
             instants: Import the states at these instants, ascending, with the rows that changed
                 from each to the next. Empty to follow the newest state.
             base_only: Leave log files out.
@@ -63,60 +70,77 @@ class ImportedLog:
         self.seq = -1
         self.first_seq = 0
         self._source = source
+        self._merged = merged
         self._instants = tuple(instants)
         self._base_only = base_only
         self._placed: dict[GroupId, Placed] = {}
+        self._listed: tuple[TableProperties, Timeline, Files] | None = None
         self._timeline: Timeline | None = None
         self._definition: TableDefinition | None = None
         self._identity: tuple[object, ...] = ()
         self._instant = ""
 
-    def read(self) -> tuple[list[CommitRecord], Merged]:
-        """Return the records of all states at first, later those of changes since the last call,
-        and the merged files to which they refer.
+    def read(self) -> list[CommitRecord]:
+        """Return the records of all states at first, later those of changes since the last call.
 
-        Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
+        Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read. This
+        object is then unusable, so callers read a copy and keep it if that succeeds.
         """
         if not self._instants:
             return self._read_state("")
-        records, merged = list[CommitRecord](), dict[str, pa.Buffer]()
+        records = list[CommitRecord]()
         for at in self._instants if self._timeline is None else ():
-            more_records, more_merged = self._read_state(at)
-            if not records:
-                self.first_seq = more_records[-1].seq
-            records += more_records
-            merged |= more_merged
-        return records, merged
+            records += self._read_state(at)
+            self.first_seq = self.first_seq or records[-1].seq
+        self._listed = None
+        return records
 
-    def _read_state(self, at: str) -> tuple[list[CommitRecord], Merged]:
+    def _read_state(self, at: str) -> list[CommitRecord]:
         for _ in range(_TRIES - 1):
             try:
                 return self._import_state(at)
             except Missing:
+                self._listed = None
                 self._source.sleep(_WAIT_SECONDS)
         return self._import_state(at)
 
-    def _import_state(self, at: str) -> tuple[list[CommitRecord], Merged]:
-        """Return the records of the state at an instant, or of the newest state, if it is new."""
+    def _load(self, at: str) -> TableState | None:
+        """Return the state at an instant, or the newest state, or None if it is known.
+
+        All past states come from a single listing.
+        """
+        if not at:
+            table, active = self._look()
+            is_known = self._timeline is not None and self._timeline.files == active.files
+            return None if is_known else load_state(self._source, table, timeline=active)
+        if self._listed is None:
+            self._listed = (*self._look(), load_files(self._source))
+        table, active, files = self._listed
+        state = state_of(self._source, table, active, files, at)
+        require_state(self._source, state, files)
+        return state
+
+    def _look(self) -> tuple[TableProperties, Timeline]:
         table = load_properties(self._source)
         refuse(table)
-        active = load_timeline(self._source, table)
-        if not at and self._timeline is not None and self._timeline.files == active.files:
-            return [], {}
-        state = load_state(self._source, table, at=at)
-        if at:
-            require_state(self._source, state, at)
-        instant = self._next_instant(state, at)
+        return table, load_timeline(self._source, table)
+
+    def _import_state(self, at: str) -> list[CommitRecord]:
+        """Return the records of the state at an instant, or of the newest state, if it is new."""
+        state = self._load(at)
+        if state is None:
+            return []
+        instant = self._next_instant(state)
         schema = load_schema(self._source, state)
         columns = data_columns(schema.columns)
-        identity = _identity(table)
+        identity = _identity(state.table)
         if self._definition is not None and identity != self._identity:
             raise Unsupported(
                 "another writer has changed the table's properties", hint="open the table again"
             )
         definition, header, records = self._definition, dict[str, Any](), list[CommitRecord]()
         if definition is None:
-            definition = definition_of(table, columns, self._source)
+            definition = definition_of(state.table, columns, self._source)
             records.append(self._create(definition, instant))
         elif not columns.equals(definition.declared):
             version = next_version(definition, columns, self.seq + 1)
@@ -124,7 +148,15 @@ class ImportedLog:
             header["schema"] = version.to_json()
             del header["schema"]["since"]
         seq = self.seq + len(records) + 1
-        importer = Importer(self._source, state, schema, definition.schema, _newest(state, at), seq)
+        importer = Importer(
+            self._source,
+            self._merged,
+            state,
+            schema,
+            definition.schema,
+            _newest(state),
+            seq,
+        )
         step = self._step(importer, is_altered=bool(header))
         always = bool(self._instants or header)
         sections = step.sections(definition.schema, always=always)
@@ -134,17 +166,20 @@ class ImportedLog:
             header = {}
         if self._instants and self._placed and records:
             records[0] = self._with_changed_rows(records[0], step)
+        if not self._instants:
+            replaced = [one.path for one, _ in step.old if one.is_merged]
+            self._merged.remove_later(replaced, self._source.now_us())
         gone = {segment for _, segment in step.old}
         remaining = {group: one for group, one in self._placed.items() if one[1] not in gone}
         self._placed = remaining | step.placed(seq)
-        self._timeline, self._definition, self._identity = active, definition, identity
+        self._timeline, self._definition, self._identity = state.timeline, definition, identity
         if records:
             self.seq, self._instant = records[-1].seq, records[-1].instant
-        return records, {one.path: one.content for one in step.new if one.content is not None}
+        return records
 
     def _with_changed_rows(self, record: CommitRecord, step: Replacement) -> CommitRecord:
         """Return the record of a step with the rows that changed."""
-        tables = {**record.tables, **step.changed_rows(self._source)}
+        tables = {**record.tables, **step.changed_rows(self._source, self._merged)}
         return CommitRecord(record.seq, record.header, tables)
 
     def _create(self, definition: TableDefinition, instant: str) -> CommitRecord:
@@ -161,9 +196,9 @@ class ImportedLog:
             "counts": {},
         }
 
-    def _next_instant(self, state: TableState, at: str) -> str:
+    def _next_instant(self, state: TableState) -> str:
         """Return the instant of the newest write in a state, or the next one if it was used."""
-        newest = _later(_newest(state, at), 0)
+        newest = _later(_newest(state), 0)
         if newest > self._instant:
             return newest
         return _later(self._instant, 1)
@@ -208,8 +243,9 @@ def _identity(table: TableProperties) -> tuple[object, ...]:
     return table.name, table.table_type, *columns, table.merge_mode, table.hive_style
 
 
-def _newest(state: TableState, at: str) -> str:
+def _newest(state: TableState) -> str:
     """Return the instant of the newest write in a state."""
+    at = state.at
     times = [write.time for write in state.timeline.writes() if not at or write.time <= at]
     return max(times, default=_NO_WRITE)
 

@@ -17,7 +17,7 @@ from mdt.errors import Unsupported
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.read.service_metadata import GroupId
 from mdt.importing.imported_files import statistics
-from mdt.importing.imported_slices import ImportedSlice
+from mdt.importing.imported_slices import ImportedSlice, MergedFiles
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.deletion_vectors import serialize
 from mdt.metadata.files.file_group import BASE, FILES, FRESH
@@ -58,13 +58,13 @@ class Replacement:
         groups = (((one.file_slice.partition, one.file_slice.file_id), one) for one in self.new)
         return {group: (one, first + number) for number, (group, one) in enumerate(groups)}
 
-    def changed_rows(self, source: Storage) -> dict[str, pa.Table]:
+    def changed_rows(self, source: Storage, merged: MergedFiles) -> dict[str, pa.Table]:
         """Return the sections with the rows that changed, for a single record.
 
         Raises Unsupported if the files have no meta columns.
         """
-        old_ids = [one.row_ids(source) for one, _ in self.old]
-        new_ids = [one.row_ids(source) for one in self.new]
+        old_ids = [one.row_ids(source, merged) for one, _ in self.old]
+        new_ids = [one.row_ids(source, merged) for one in self.new]
         ids = [pa.array([], pa.string()), *old_ids], [pa.array([], pa.string()), *new_ids]
         if any(part.null_count for part in (*ids[0], *ids[1])):
             raise Unsupported(

@@ -8,42 +8,24 @@ writers have done since.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from mdt.errors import Unsupported
 from mdt.hudi.read.loading import load_properties
 from mdt.importing.imported_log import ImportedLog, write_instants
+from mdt.importing.imported_slices import MergedFiles
 from mdt.metadata.files import paths
 from mdt.metadata.log import commit_log
 from mdt.stores.contract import Answers, Data, Listing, Names
 from mdt.stores.scratch import temporary_folder
-from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage, Storage
 
 T = TypeVar("T")
 
 _WRITABLE = (f"{paths.PRIVATE}/usage/", f"{paths.PRIVATE}/checkpoints/", paths.hint())
 """Derived objects. They are written in memory only."""
-
-
-class MergedFiles:
-    """Merged base files in a directory of this machine.
-
-    Attributes:
-        storage: The directory. Paths are those in the table.
-    """
-
-    def __init__(self, folder: str, paths: Collection[str] = ()) -> None:
-        """Use a directory in which the files ``paths`` exist."""
-        self.storage = LocalStorage(folder, durable=False)
-        self.paths = set(paths)
-
-    def add(self, path: str, content: pa.Buffer) -> None:
-        """Store a file."""
-        self.storage.create(path, content)
-        self.paths.add(path)
 
 
 class ImportedStorage(Storage):
@@ -72,7 +54,9 @@ class ImportedStorage(Storage):
         self._show(source)
         self.instants = tuple(instants)
         self._merged = MergedFiles(temporary_folder(self))
-        self._log: ImportedLog | None = ImportedLog(source, instants, base_only=base_only)
+        self._log: ImportedLog | None = ImportedLog(
+            source, self._merged, instants, base_only=base_only
+        )
         self._read_log()
 
     def _show(self, source: Storage) -> None:
@@ -89,12 +73,11 @@ class ImportedStorage(Storage):
         """Put the records of what other writers have done into the log."""
         assert self._log is not None, "a copy does not follow the table"
         with self._lock:
-            records, merged = self._log.read()
-            for path, content in merged.items():
-                self._merged.add(path, content)
-            for record in records:
-                data = commit_log.encode(record)
-                self._private.put_if_absent(paths.commit(record.seq), data)
+            log = copy(self._log)  # the next look tries again if this one fails
+            records = [(paths.commit(one.seq), commit_log.encode(one)) for one in log.read()]
+            for path, data in records:
+                self._private.put_if_absent(path, data)
+            self._log = log
 
     def _of(self, path: str) -> Storage:
         """Return the storage of an object."""
@@ -187,7 +170,7 @@ class ImportedStorage(Storage):
 
     @property
     def knows_changes(self) -> bool:  # type: ignore[override]
-        """True for given states, whose records say which rows changed."""
+        """True for given states, whose records contain the rows that changed."""
         return bool(self.instants)
 
     @property
@@ -208,7 +191,7 @@ class ImportedStorage(Storage):
         records = [self._private.read(info.path) for info in self._private.list(paths.log_dir())]
         folder = self._merged.storage.uri("").removeprefix("file://")
         merged = sorted(self._merged.paths)
-        return _copy, (self.source, records, folder, merged, self.instants)
+        return _from_pickle, (self.source, records, folder, merged, self.instants)
 
     def require_conditional_put(self) -> None:
         """Raise Unsupported, because the table is only read."""
@@ -223,7 +206,7 @@ def read_only(url: str) -> Unsupported:
     )
 
 
-def _copy(
+def _from_pickle(
     source: Storage,
     records: Sequence[bytes],
     folder: str,

@@ -6,26 +6,30 @@ from collections.abc import Iterator
 
 from mdt.errors import Expired
 from mdt.hudi import file_names
-from mdt.hudi.read.file_slices import group_files
-from mdt.hudi.read.loading import TableState, load_body, load_files, load_replaced_groups
+from mdt.hudi.read.file_slices import Files, group_files
+from mdt.hudi.read.loading import TableState, load_body, load_replaced_groups
 from mdt.hudi.read.service_metadata import GroupId, decode_clean
 from mdt.stores.storage import Storage
 
 _CLEAN = "clean"
 
 
-def require_state(source: Storage, state: TableState, at: str) -> None:
-    """Raise Expired unless all files of the state at the instant ``at`` still exist.
+def require_state(source: Storage, state: TableState, files: Files) -> None:
+    """Raise Expired unless all files of a past state still exist.
 
-    The timeline says which files its cleanings deleted. Older cleanings deleted only files that
-    were replaced before the timeline begins.
+    Args:
+        files: All files of the table.
+
+    The cleanings on the timeline list the files that they deleted. Older cleanings deleted only
+    files that were replaced before the timeline begins.
 
     Raises Corrupt and Missing.
     """
+    at = state.at
     is_archived = state.slices or source.list_dir(state.table.history_folder)
     if at < state.timeline.start and is_archived:
         raise _expired(at, f"the timeline begins at {state.timeline.start}")
-    groups = group_files(load_files(source), state.table)
+    groups = group_files(files, state.table)
     replaced = load_replaced_groups(source, state.timeline)
     for group, instant in _deleted_files(source, state):
         is_older = instant <= at and not (group in replaced and replaced[group] <= at)

@@ -84,7 +84,7 @@ class Storage(ABC):
     """True if the objects below ``.hoodie/.mdt/`` describe a table of other writers, in memory."""
 
     knows_changes: bool = True
-    """False if the records of the log say which files changed, but not which rows."""
+    """False if the records of the log contain the files that changed, but not the rows."""
 
     conditional_put: bool = True
     """True if :meth:`put_if_absent` is atomic here."""

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from mdt.services.reports.svg import Picture
 
 
+_END_OF_TIME = "9"
+"""Sorts after every instant."""
+
+
 class Reading(Handle):
     """Methods that read a table."""
 
@@ -72,8 +76,9 @@ class Reading(Handle):
             )
         if self._storage.is_imported and not (as_of is since is None and query_type == SNAPSHOT):
             past = self
-            if as_of is not None or until is not None:
-                past = self._states([until if as_of is None else as_of])
+            point = until if as_of is None else as_of
+            if point is not None:
+                past = self._states([point])
             if view_for(query_type) is not view_for(SNAPSHOT):
                 past = past._of_base_files()
             if since is not None:
@@ -214,9 +219,9 @@ class Reading(Handle):
             return rows
         return rows_of(rows)[0] if len(rows) else None
 
-    def _states(self, points: Sequence[Point | None]) -> Self:
-        """Return this table of other writers in its states at ``points``, None for the newest."""
-        instants = [late.as_of.instant_of(point) for point in points if point is not None]
+    def _states(self, points: Sequence[Point]) -> Self:
+        """Return this table of other writers in its states at ``points``."""
+        instants = [late.as_of.instant_of(point) for point in points]
         states = late.imported_storage.of_states(self._storage, instants)
         return type(self)(states, self._metadata.overrides)
 
@@ -228,7 +233,7 @@ class Reading(Handle):
     def _states_between(self, since: Point, until: Point | None) -> Self:
         """Return this table of other writers in its states from ``since`` to ``until``."""
         first = late.as_of.instant_of(since, "since")
-        last = "9"
+        last = _END_OF_TIME
         if until is not None:
             last = late.as_of.instant_of(until, "until")
         instants = late.imported_storage.instants_between(self._storage, first, last)

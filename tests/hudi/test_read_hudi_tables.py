@@ -4,12 +4,12 @@ instant.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hudi import HudiReadOptions, HudiTable
+from hudi_tables import FIXTURES, ZIPS, unpacked
 
 from mdt.hudi.read import loading, service_metadata, table_properties
 from mdt.hudi.read.file_slices import FileSlice
@@ -19,26 +19,12 @@ from mdt.hudi.read.table_state import load_state
 from mdt.hudi.timeline import REQUESTED
 from mdt.stores.storage import LocalStorage
 
-FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
-ZIPS = [
-    path for folder in ("hudi", "hudi_rs") for path in sorted((FIXTURES / folder).glob("*.zip"))
-]
 NUMERIC_PARTITIONS = {"ts_millis", "ts_epoch"}
 """Columns of numbers from which the timestamp key generator makes partition folders."""
 pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}")
 EVERY_TABLE = pytest.mark.parametrize(
     "path", ZIPS, ids=[f"{path.parent.name}-{path.stem}" for path in ZIPS]
 )
-
-
-def unpacked(path: Path, folder: Path, *, only: str = "") -> Path:
-    """Unpack a table, or its files with ``only`` in their paths, and return its directory."""
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if not name.startswith("__MACOSX") and only in name:
-                archive.extract(name, folder)
-    [properties] = folder.glob("*/.hoodie/hoodie.properties")
-    return properties.parents[1]
 
 
 def found(slices: list[FileSlice]) -> list[object]:

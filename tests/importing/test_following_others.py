@@ -14,9 +14,11 @@ from texts import columns
 
 import mdt
 from mdt.changes import ChangeStream
-from mdt.errors import Unsupported
+from mdt.errors import Unavailable, Unsupported
 from mdt.hudi.read.loading import load_properties
 from mdt.importing.imported_definition import definition_of
+from mdt.limits import MERGED_FILES_KEPT_SECONDS
+from mdt.metadata.log import commit_log
 from mdt.schema.definition import from_json
 from mdt.stores.storage import MemoryStorage
 
@@ -204,3 +206,37 @@ def test_columns_may_have_names_that_we_reserve():
     assert definition.schema.field("_change").type == pa.int32()
     again = from_json(definition.to_json(), path="")
     assert again.schema == definition.schema
+
+
+def test_a_look_that_fails_is_tried_again(monkeypatch):
+    storage = MemoryStorage()
+    t = table(storage)
+    t.upsert(batch([1, 2], 1))
+    other = mdt.open(HiddenMetadata(storage))
+    t.upsert(batch([2, 3], 2))
+
+    def failing(record):
+        raise Unavailable("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_log, "encode", failing)
+        refused("the disk is full", other.scan, kind=Unavailable)
+    assert rows_of(other) == rows_of(t)
+
+
+def test_merged_files_are_removed_an_hour_after_newer_ones_replace_them():
+    storage = MemoryStorage()
+    t = table(storage, "MERGE_ON_READ")
+    t.upsert(batch(list(range(200)), 1))
+    t.upsert(batch([1], 2))
+    other = mdt.open(HiddenMetadata(storage))
+    assert other.storage.merged == 1
+    old = other.scan()
+    before = old.to_arrow()
+    t.upsert(batch([2], 3))
+    assert rows_of(other) == rows_of(t)
+    assert other.storage.merged == 2 and old.to_arrow() == before
+    storage.sleep(MERGED_FILES_KEPT_SECONDS + 1)
+    t.upsert(batch([3], 4))
+    assert rows_of(other) == rows_of(t)
+    assert other.storage.merged == 2  # the newest file, and the one it has just replaced

@@ -252,10 +252,10 @@ def _frame(
 
 def _refuse_merged_files(spark: SparkSession, storage: Storage) -> None:
     """Raise Unsupported for files that only this machine has, on a cluster."""
-    has_merged = isinstance(storage, ImportedStorage) and storage.merged
-    if has_merged and not is_on_this_machine(spark):
+    merged = storage.merged if isinstance(storage, ImportedStorage) else 0
+    if merged and not is_on_this_machine(spark):
         raise Unsupported(
-            f"{has_merged} file slices of {storage.url} have log files, which were merged on"
+            f"{merged} file slices of {storage.url} have log files, which were merged on"
             " this machine, where executors do not find them",
             hint="let Hudi compact the table, or read it in process: mdt.open(path).scan()",
         )

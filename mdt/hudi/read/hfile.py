@@ -105,8 +105,8 @@ class HFile:
         Raises the errors of :meth:`all`.
         """
         entries = self._entries([(key, key + b"\0") for key in keys])
-        wanted = pa.array(list(keys), pa.large_binary())
-        return entries.filter(pc.is_in(entries["key"], wanted))
+        key_set = pa.array(list(keys), pa.large_binary())
+        return entries.filter(pc.is_in(entries["key"], key_set))
 
     def lookup_prefix(self, prefix: bytes) -> pa.RecordBatch:
         """Return the entries whose keys begin with ``prefix``, sorted by key.

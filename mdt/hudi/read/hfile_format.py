@@ -178,8 +178,8 @@ def block_content(
     block: memoryview, magic: bytes, *, is_compressed: bool, bytes_max: int
 ) -> memoryview | bytes:
     """Return the content of the block that begins at ``block``, of at most ``bytes_max`` bytes."""
-    found, disk_bytes, content_bytes, _, _, _, end = _HEADER.unpack_from(block)
-    require(found == magic, f"a block {magic!r} is expected, not {found!r}")
+    block_magic, disk_bytes, content_bytes, _, _, _, end = _HEADER.unpack_from(block)
+    require(block_magic == magic, f"a block {magic!r} is expected, not {block_magic!r}")
     require(0 <= content_bytes <= bytes_max, f"a block of {content_bytes} bytes is too large")
     require(
         HEADER_BYTES <= end <= HEADER_BYTES + disk_bytes <= len(block),

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from mdt.errors import Corrupt, Missing
 from mdt.hudi.read.fields import parse_json
 from mdt.hudi.read.objects import TableObjects, read_listed
+from mdt.hudi.read.parquet_rows import DAMAGE
 from mdt.limits import (
     FILE_BYTES_MAX,
     HEADER_JSON_BYTES_MAX,
@@ -35,16 +36,6 @@ _FILE = re.compile(r"([0-9]{1,20})_([0-9]{1,20})_[0-9]{1,3}\.parquet")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"[0-9]{14,20}")
 _TIME_BYTES_MAX = 20
-_DAMAGE = (
-    pa.ArrowException,
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    MemoryError,
-)
-"""Errors of pyarrow for damaged Parquet bytes."""
 _TIME_COLUMNS = ["instantTime", "completionTime"]
 
 
@@ -125,7 +116,7 @@ def _read(objects: TableObjects, path: str, wanted: pa.Array) -> dict[str, str]:
             rows = pa.table([times, completions], _TIME_COLUMNS)
             rows = rows.filter(pc.is_in(times, wanted))
             completion = dict(zip(*(rows[name].to_pylist() for name in _TIME_COLUMNS), strict=True))
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise Corrupt(f"a history file cannot be read: {str(error)[:200]}", path=path) from error
     for time in completion.values():
         if time is None or _TIME.fullmatch(time) is None:

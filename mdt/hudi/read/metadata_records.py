@@ -52,7 +52,7 @@ def decode_records(entries: pa.RecordBatch, schema: str, path: str) -> pa.Table:
 
 
 def _value_edges(entries: pa.RecordBatch) -> tuple[Any, Any]:
-    """Return where each value begins in its buffer, and its length, int64[n] each."""
+    """Return the first byte of each value in its buffer, and its length, int64[n] each."""
     values = entries["value"]
     edges = np.frombuffer(values.buffers()[1] or b"", np.int64)
     edges = edges[values.offset : values.offset + len(values) + 1]

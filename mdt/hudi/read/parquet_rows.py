@@ -15,7 +15,7 @@ from mdt.limits import FILE_BYTES_MAX, ROWS_PER_BYTE_MAX
 from mdt.stores.contract import check_size
 
 _AVRO_SCHEMA = b"parquet.avro.schema"
-_DAMAGE = (
+DAMAGE = (
     pa.ArrowException,
     OSError,
     ValueError,
@@ -89,6 +89,6 @@ def _named(path: str) -> Iterator[None]:
         yield
     except MdtError:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         problem = str(error)[:200]
         raise Corrupt(f"a Parquet file cannot be read: {problem}", path=path) from error

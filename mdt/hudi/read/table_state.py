@@ -11,18 +11,25 @@ from mdt.hudi.read.table_properties import TableProperties
 
 
 def load_state(
-    objects: TableObjects, table: TableProperties, *, files: Files | None = None, at: str = ""
+    objects: TableObjects,
+    table: TableProperties,
+    *,
+    timeline: Timeline | None = None,
+    files: Files | None = None,
+    at: str = "",
 ) -> TableState:
     """Return the state of a table.
 
     Args:
+        timeline: The table's timeline, if it was just loaded.
         files: Files of the partitions to read, listed after this call began. None to read all from
             Hudi's metadata table or, if the table has none, from storage.
         at: Return the slices as of this instant, inclusive.
 
     Raises Corrupt and Missing. After Missing, a new call may succeed if a writer is active.
     """
-    timeline = load_timeline(objects, table)
+    if timeline is None:
+        timeline = load_timeline(objects, table)
     if files is None:
         files = _load_files(objects, table, timeline)
     return state_of(objects, table, timeline, files, at)
