@@ -123,6 +123,11 @@ SEGMENTS_CACHED_MAX = 65_536
 INDEX_CACHE_BYTES_MAX = 256 << 20
 """Ranges of summaries in memory per table on remote storage. The oldest are dropped."""
 
+IMPORTED_FILES_PER_RECORD_MAX = 20_000
+"""Files that a record imports, with statistics of a few dozen columns each, so that the record
+stays below its limit.
+"""
+
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """Segments per commit, about 100 bytes each in its record, which keeps the record below its
 limit.

@@ -52,6 +52,22 @@ class Stacks:
         picked: Int64s = self.rows[places[np.searchsorted(places, self.starts)]]
         return picked
 
+    def without_single_rows(self, base_rows: int) -> tuple[Bools, Stacks]:
+        """Return the rows of the base file that are stacks of their own, and the other stacks.
+
+        The first is a mask, bool[base_rows].
+
+        >>> is_single, others = Stacks(np.array([0, 2, 1]), np.array([0, 1])).without_single_rows(2)
+        >>> is_single, others
+        (array([ True, False]), Stacks(rows=array([2, 1]), starts=array([0])))
+        """
+        heights = np.diff(np.append(self.starts, len(self.rows)))
+        is_other = (heights > 1) | (self.rows[self.starts] >= base_rows)
+        is_single = np.zeros(base_rows, np.bool_)
+        is_single[self.rows[self.starts[~is_other]]] = True
+        ends = np.cumsum(heights[is_other])
+        return is_single, Stacks(self.rows[np.repeat(is_other, heights)], ends - heights[is_other])
+
 
 def stack_rows(base: Events, log: Events) -> Stacks:
     """Return the stacks of the live rows of a base file and a log. O(n log n).

@@ -135,21 +135,21 @@ def _is_alike(in_file: pa.DataType, type: pa.DataType) -> bool:
     return all(_is_alike(a.type, b.type) for a, b in zip(theirs, ours, strict=True))
 
 
-def statistics(files: Sequence[ImportedFile], schema: pa.Schema) -> pa.Table:
+def statistics(by_ordinal: Mapping[int, ImportedFile], schema: pa.Schema) -> pa.Table:
     """Return the statistics of the columns ``schema`` in each file -> STATS.
 
-    The column ``segment`` has positions in ``files``. Bounds are never exact, because writers may
+    Bounds are never exact, because writers may
     shorten them. A column of a file has no statistics if its footer has none, or if they may leave
     NaN out.
     """
     columns, segments, groups = list[str](), list[int](), list[int]()
-    stats = list[column_stats.Stats]()
+    stats, files = list[column_stats.Stats](), list(by_ordinal.values())
     leaves = [_leaf_numbers(file) for file in files]
     for path, field in leaf_paths(schema):
         if not supports(field.type):
             continue
         parts = _parts(files, leaves, path, field.type)
-        for segment, of_file in enumerate(parts):
+        for segment, of_file in zip(by_ordinal, parts, strict=True):
             known = [part for part in of_file if part is not None]
             if not known or len(known) < len(of_file):
                 continue

@@ -5,7 +5,7 @@ Record 0 defines the table, and each later record imports the file slices that h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,9 +26,17 @@ from mdt.hudi.read.table_properties import TableProperties, refuse
 from mdt.hudi.read.table_schema import load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import data_columns, definition_of, next_version
-from mdt.importing.imported_records import Placed, Replacement
+from mdt.importing.imported_records import (
+    PlacedSlice,
+    SliceStep,
+    batches,
+    changed_rows,
+    import_sections,
+    placed_groups,
+)
 from mdt.importing.imported_slices import Importer, MergedFiles
 from mdt.importing.past_states import require_state
+from mdt.metadata.files.file_group import MERGED
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import IMPORT
 from mdt.schema.definition import TableDefinition
@@ -73,7 +81,7 @@ class ImportedLog:
         self._merged = merged
         self._instants = tuple(instants)
         self._base_only = base_only
-        self._placed: dict[GroupId, Placed] = {}
+        self._placed: dict[GroupId, PlacedSlice] = {}
         self._listed: tuple[TableProperties, Timeline, Files] | None = None
         self._timeline: Timeline | None = None
         self._definition: TableDefinition | None = None
@@ -155,32 +163,31 @@ class ImportedLog:
             schema,
             definition.schema,
             _newest(state),
-            seq,
         )
-        step = self._step(importer, is_altered=bool(header))
-        always = bool(self._instants or header)
-        sections = step.sections(definition.schema, always=always)
-        for number, tables in enumerate(sections):
+        steps = self._steps(importer, is_altered=bool(header))
+        has_changes = bool(self._instants and self._placed)
+        parts = [steps] if has_changes else list(batches(steps))
+        if not parts and (self._instants or header):
+            parts = [[]]  # a record without a change
+        placed = dict(self._placed)
+        for step in steps:
+            if step.old is not None:
+                del placed[step.old.slice.file_slice.group_id]
+        for number, part in enumerate(parts):
             of_record = header | self._header(IMPORT, _later(instant, number), seq + number - 1)
+            tables = import_sections(part, definition.schema)
+            if has_changes:
+                tables |= changed_rows(part, self._source, self._merged)
             records.append(CommitRecord(seq + number, of_record, tables))
+            placed |= placed_groups(part, seq + number)
             header = {}
-        if self._instants and self._placed and records:
-            records[0] = self._with_changed_rows(records[0], step)
         if not self._instants:
-            replaced = [one.path for one, _ in step.old if one.is_merged]
-            self._merged.remove_later(replaced, self._source.now_us())
-        gone = {segment for _, segment in step.old}
-        remaining = {group: one for group, one in self._placed.items() if one[1] not in gone}
-        self._placed = remaining | step.placed(seq)
+            self._merged.remove_later(_replaced(steps), self._source.now_us())
+        self._placed = placed
         self._timeline, self._definition, self._identity = state.timeline, definition, identity
         if records:
             self.seq, self._instant = records[-1].seq, records[-1].instant
         return records
-
-    def _with_changed_rows(self, record: CommitRecord, step: Replacement) -> CommitRecord:
-        """Return the record of a step with the rows that changed."""
-        tables = {**record.tables, **step.changed_rows(self._source, self._merged)}
-        return CommitRecord(record.seq, record.header, tables)
 
     def _create(self, definition: TableDefinition, instant: str) -> CommitRecord:
         header = self._header("create", _later(instant, -1), -1)
@@ -208,23 +215,35 @@ class ImportedLog:
             return state.slices
         return [replace(one, logs=()) for one in state.slices if one.base is not None]
 
-    def _step(self, importer: Importer, *, is_altered: bool) -> Replacement:
-        """Return the slices that differ from those of the last state.
+    def _steps(self, importer: Importer, *, is_altered: bool) -> list[SliceStep]:
+        """Return the changes of file groups since the last state.
 
         In layout 1, a log file may have blocks of a write that was pending at the last look.
         """
         state = importer.state
-        slices = {(one.partition, one.file_id): one for one in self._slices(state)}
-        old, unchanged = list[Placed](), set[GroupId]()
-        for group, (known, segment) in self._placed.items():
-            may_differ = is_altered or (state.table.layout == 1 and bool(known.file_slice.logs))
-            if may_differ or slices.get(group) != known.file_slice:
-                old.append((known, segment))
-            else:
-                unchanged.add(group)
-        changed = [one for group, one in slices.items() if group not in unchanged]
-        new = self._source.each(partial(importer.import_slice, one) for one in changed)
-        return Replacement(old, list(new))
+        slices = {one.group_id: one for one in self._slices(state)}
+        changed = list[GroupId]()
+        for group in self._placed.keys() | slices.keys():
+            known, file_slice = self._placed.get(group), slices.get(group)
+            may_differ = is_altered or (state.table.layout == 1 and file_slice and file_slice.logs)
+            if may_differ or known is None or known.slice.file_slice != file_slice:
+                changed.append(group)
+        changed.sort()
+        new = [slices[group] for group in changed if group in slices]
+        imported = self._source.each(partial(importer.import_slice, one) for one in new)
+        by_group = {one.file_slice.group_id: one for one in imported}
+        return [
+            SliceStep.between(self._placed.get(group), by_group.get(group), is_altered=is_altered)
+            for group in changed
+        ]
+
+
+def _replaced(steps: Sequence[SliceStep]) -> Iterator[str]:
+    """Yield the paths of the merged files that ``steps`` replace."""
+    for step in steps:
+        for part, _ in step.removed:
+            if step.old is not None and part.kind == MERGED:
+                yield step.old.slice.path(part)
 
 
 def write_instants(source: Storage, after: str, until: str) -> list[str]:

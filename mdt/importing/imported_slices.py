@@ -1,8 +1,9 @@
-"""File slices of other writers as base files that our readers can read.
+"""File slices of other writers as files that our readers can read.
 
-A slice without log files is its base file, read in place. Any other slice is merged into a base
-file of our own, and so is a base file whose columns cannot be converted while they are read.
-Merged files are in a directory of this machine.
+A base file is read in place. The log files of a slice are merged with it: rows of the base file
+that they delete or replace are dead, and their own live rows are in a merged file, a Parquet file
+of our own. If the columns of a base file cannot be converted while they are read, the merged file
+has all live rows of the slice.
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyroaring import BitMap
 
-from mdt.hudi import base_file
+from mdt.hudi import base_file, file_names
 from mdt.hudi.avro_schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, with_meta
-from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.file_slices import DataFile, FileSlice
 from mdt.hudi.read.loading import TableState
-from mdt.hudi.read.slice_rows import slice_rows
+from mdt.hudi.read.slice_rows import slice_changes, slice_rows
 from mdt.hudi.read.table_schema import TableSchema
 from mdt.importing.imported_files import ImportedFile, fits, parse_file, read_file
 from mdt.limits import MERGED_FILES_KEPT_SECONDS, ROW_GROUP_ROWS
 from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE, LOG, MERGED
 from mdt.schema.convert import convert, fill_required
 from mdt.stores.storage import LocalStorage, Storage
 
 _ROW_ID = (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO)
 """Columns that identify a version of a row. Services of any writer keep them when they move it."""
+_NUMBER_BYTES = 8
+"""Bytes of the random number in the name of a merged file."""
 
 
 class MergedFiles:
-    """Merged base files in a directory of this machine.
+    """Merged files in a directory of this machine.
 
     Attributes:
         storage: The directory. Paths are those in the table.
@@ -62,34 +68,59 @@ class MergedFiles:
         self._replaced = [entry for entry in self._replaced if entry[0] > now_us]
 
 
+PartKey = tuple[str, int, bool]
+"""Identifies a file and the rows that are read from it."""
+
+
 @dataclass(frozen=True, slots=True)
-class ImportedSlice:
-    """A file slice as a base file.
+class ImportedPart:
+    """A file of a slice.
 
     Attributes:
-        name: Name of the base file.
-        instant: Instant in its name.
-        is_merged: True for a merged file, False for a base file that is read in place.
+        kind: BASE, LOG or MERGED of :mod:`mdt.metadata.files.file_group`.
+        instant: The instant in its name.
+        log_version: Version in the name of a log file, otherwise 0.
+        size: Size in bytes.
+        file: The facts in its footer. None if its rows are in a merged file.
+    """
+
+    name: str
+    kind: int
+    instant: str
+    log_version: int
+    size: int
+    file: ImportedFile | None
+
+    @property
+    def key(self) -> PartKey:
+        """Equal for the same file with the same rows."""
+        return self.name, self.size, self.file is None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSlice:
+    """A file slice as files that our readers can read.
+
+    Attributes:
+        parts: The base file, the log files, and the merged file, as far as they exist.
+        dead: Positions of the deleted and replaced rows in the base file.
     """
 
     file_slice: FileSlice
-    name: str
-    instant: str
-    file: ImportedFile
-    is_merged: bool
+    parts: tuple[ImportedPart, ...]
+    dead: BitMap
 
-    @property
-    def path(self) -> str:
-        """Path of the base file in the table."""
-        return paths.partition_file(self.file_slice.partition, self.name)
+    def path(self, part: ImportedPart) -> str:
+        """Return the path of a file in the table."""
+        return paths.data_file(self.file_slice.partition, part.name)
 
-    def row_ids(self, source: Storage, merged: MergedFiles) -> pa.Array:
-        """Return a text for each row that is equal for the same version of the row.
+    def row_ids(self, part: ImportedPart, source: Storage, merged: MergedFiles) -> pa.Array:
+        """Return a text for each row of a file that is equal for the same version of the row.
 
         Null if the file has no meta columns.
         """
-        storage = merged.storage if self.is_merged else source
-        with storage.open(self.path) as file, pq.ParquetFile(file) as parquet:
+        storage = merged.storage if part.kind == MERGED else source
+        with storage.open(self.path(part)) as file, pq.ParquetFile(file) as parquet:
             names = [name for name in _ROW_ID if name in parquet.schema_arrow.names]
             rows = parquet.read(names)
         if len(names) < len(_ROW_ID):
@@ -107,8 +138,6 @@ class Importer:
         schema: The table's columns at that state.
         stored: The data columns in the types of our files.
         newest: Instant of the newest write in the state. No row of a merged file is newer.
-        seq: Number of the record that will contain the slices. It makes names of merged files
-            unique.
     """
 
     source: Storage
@@ -117,29 +146,52 @@ class Importer:
     schema: TableSchema
     stored: pa.Schema
     newest: str
-    seq: int
 
     def import_slice(self, file_slice: FileSlice) -> ImportedSlice:
-        """Return a slice of the state as a base file.
+        """Return a slice of the state as files.
 
         Raises Corrupt, Unsupported, and Missing if its files were deleted meanwhile.
         """
-        base = file_slice.base
-        if base is not None and not file_slice.logs:
-            file = read_file(self.source, file_slice.path(base), base.size)
-            if fits(file, self.stored):
-                return ImportedSlice(file_slice, base.name, base.instant, file, is_merged=False)
-        rows = slice_rows(self.source, self.state, file_slice, self.schema)
+        base, file = file_slice.base, None
+        if base is not None:
+            read = read_file(self.source, file_slice.path(base), base.size)
+            if fits(read, self.stored):
+                file = read
+        parts = []
+        if base is not None:
+            parts.append(ImportedPart(base.name, BASE, base.instant, 0, base.size, file))
+        for log in file_slice.logs:
+            parts.append(_log_part(log))
+        dead = BitMap()
+        if base is not None and file is None:
+            rows = slice_rows(self.source, self.state, file_slice, self.schema)
+            parts.append(self._merged_part(file_slice, rows))
+        elif file_slice.logs:
+            changes = slice_changes(self.source, self.state, file_slice, self.schema)
+            dead = BitMap(changes.dead.astype(np.uint32))
+            if len(changes.rows):
+                parts.append(self._merged_part(file_slice, changes.rows))
+        return ImportedSlice(file_slice, tuple(parts), dead)
+
+    def _merged_part(self, file_slice: FileSlice, rows: pa.Table) -> ImportedPart:
+        """Write the merged file of a slice."""
         content = _encode(rows, self.stored)
-        name = f"{file_slice.file_id}_merged-{self.seq}_{self.newest}.parquet"
-        path = paths.partition_file(file_slice.partition, name)
+        number = self.source.random_hex(_NUMBER_BYTES)
+        name = paths.merged_name(file_slice.file_id, number, self.newest)
+        path = paths.data_file(file_slice.partition, name)
         file = parse_file(content, path)
         self.merged.add(path, content)
-        return ImportedSlice(file_slice, name, self.newest, file, is_merged=True)
+        return ImportedPart(name, MERGED, self.newest, 0, file.size, file)
+
+
+def _log_part(log: DataFile) -> ImportedPart:
+    parsed = file_names.parse_log(log.name, file_names.ANY_LOG)
+    assert parsed is not None, "slices have log files with valid names"
+    return ImportedPart(log.name, LOG, log.instant, parsed.version, log.size, None)
 
 
 def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:
-    """Return rows as the content of a base file. Missing meta columns are null."""
+    """Return rows as the content of a merged file. Missing meta columns are null."""
     fields = with_meta(schema)
     columns = []
     for field in fields:

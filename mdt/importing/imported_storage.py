@@ -75,7 +75,7 @@ class ImportedStorage(Storage):
         with self._lock:
             log = copy(self._log)  # the next look tries again if this one fails
             records = [(paths.commit(one.seq), commit_log.encode(one)) for one in log.read()]
-            for path, data in records:
+            for path, data in reversed(records):  # no reader sees only some of them
                 self._private.put_if_absent(path, data)
             self._log = log
 

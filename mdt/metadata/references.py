@@ -85,8 +85,10 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     """Return the path of each file -> string[n].  ``table`` has the columns ``partition`` and
     ``name``.
     """
-    with_partition = pc.binary_join_element_wise(table["partition"], table["name"], "/")
-    return pc.if_else(pc.equal(table["partition"], ""), table["name"], with_partition)
+    is_merged = pc.match_substring(table["name"], paths.MERGED_MARK)
+    folder = pc.if_else(is_merged, paths.merged_dir(), table["partition"])
+    with_folder = pc.binary_join_element_wise(folder, table["name"], "/")
+    return pc.if_else(pc.equal(folder, ""), table["name"], with_folder)
 
 
 def data_file_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:

@@ -21,8 +21,9 @@ class Segment:
     Attributes:
         id: ``seq << 20 | ordinal`` of the commit that added it. It never changes.
         path: Relative to the table.
+        partition: Partition path. "" in a table without partitions.
         size, crc: Bytes and CRC-32 of the whole file.
-        kind: BASE or LOG of :mod:`mdt.metadata.files.file_group`.
+        kind: BASE, LOG or MERGED of :mod:`mdt.metadata.files.file_group`.
         file_id, base_instant, log_version, instant: The parts of its name in Hudi.
         deletes: Number of record keys in its delete blocks.
         rows: Number of rows, including deleted rows.
@@ -35,6 +36,7 @@ class Segment:
 
     id: int
     path: str
+    partition: str
     kind: int
     file_id: str
     base_instant: str
@@ -57,11 +59,6 @@ class Segment:
     def seq(self) -> int:
         """Number of the commit that added it."""
         return self.id // SEGMENTS_PER_COMMIT_MAX
-
-    @property
-    def partition(self) -> str:
-        """Partition path. "" in a table without partitions."""
-        return self.path.rpartition("/")[0]
 
     @property
     def name(self) -> str:

@@ -51,6 +51,7 @@ def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:
     tables = {
         name: codec.decode_ipc(sections[name], schema, path=_WHERE)
         for name, schema in SECTIONS.items()
+        if name in sections
     }
     vectors = {
         row["segment"]: BitMap.deserialize(row["positions"])

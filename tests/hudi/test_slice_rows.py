@@ -278,6 +278,13 @@ def test_required_columns_of_a_slice_with_only_log_files_are_read():
     assert not table.read().schema.field("ts").nullable
 
 
+def test_required_columns_of_a_slice_with_only_a_base_file_are_read():
+    table = ForeignTable({"id": ("string",), "ts": ("long",), "v": "string"}, EVENT_TIME)
+    table.base(1, [{"id": "a", "ts": 5, "v": "1"}])
+    assert table.read(["id", "ts"]).to_pylist() == [{"id": "a", "ts": 5}]
+    assert not table.read().schema.field("ts").nullable
+
+
 @VERSIONS
 def test_a_pending_compaction_changes_no_rows(version):
     table = ForeignTable(FIELDS, EVENT_TIME, version=version)

@@ -18,7 +18,7 @@ from mdt.engines.spark.private import spark_schema
 from mdt.errors import Unsupported
 from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX
 from mdt.metadata.files import paths
-from mdt.metadata.files.file_group import BASE
+from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, rows_in
 from mdt.schema.declared import with_local_timestamps
@@ -126,7 +126,7 @@ class SnapshotFiles:
         snapshot = self.snapshot
         table = snapshot.files.take(_COLUMNS, numbers)
         size, offset, length, footer, crc = (table[name].to_numpy() for name in _COLUMNS[2:])
-        is_base = snapshot.kind[numbers] == BASE
+        is_base = snapshot.kind[numbers] != LOG
         return NativeFiles(
             uris=self._uris(table),
             sizes=np.where(is_base, size, length),
@@ -142,7 +142,7 @@ class SnapshotFiles:
         """Return percent-encoded URIs. Partition paths can contain percent signs themselves."""
         if self._storage.is_imported:  # merged files are elsewhere
             rows = zip(table["partition"].to_pylist(), table["name"].to_pylist(), strict=True)
-            files = (paths.partition_file(partition, name) for partition, name in rows)
+            files = (paths.data_file(partition, name) for partition, name in rows)
             return [_percent_encode(self._storage.uri(path)) for path in files]
         partitions = table["partition"].combine_chunks().dictionary_encode()
         folders = [self._folder(partition) for partition in partitions.dictionary.to_pylist()]

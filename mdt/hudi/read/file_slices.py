@@ -60,6 +60,11 @@ class FileSlice:
     base: DataFile | None
     logs: tuple[DataFile, ...]
 
+    @property
+    def group_id(self) -> GroupId:
+        """The partition path and the file id."""
+        return self.partition, self.file_id
+
     def path(self, file: DataFile) -> str:
         """Return the path of one of the slice's files in the table."""
         return f"{self.partition}/{file.name}" if self.partition else file.name

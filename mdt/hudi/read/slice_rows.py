@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Invalid, Unsupported
@@ -31,6 +32,55 @@ from mdt.hudi.read.parquet_rows import open_file
 from mdt.hudi.read.table_properties import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from mdt.hudi.read.table_schema import TableSchema, to_table_columns
 
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceChanges:
+    """The effect of the log files of a slice on its base file.
+
+    Attributes:
+        dead: Positions of the rows of the base file that are deleted or replaced, ascending,
+            int64[n].
+        rows: The live rows that are not rows of the base file, in any order.
+    """
+
+    dead: Int64s
+    rows: pa.Table
+
+
+def slice_changes(
+    objects: TableObjects,
+    state: TableState,
+    file_slice: FileSlice,
+    schema: TableSchema,
+    columns: Sequence[str] | None = None,
+) -> SliceChanges:
+    """Return the changes by the log files of a slice.
+
+    Only the columns that merging needs are read from the base file, unless updates are partial.
+
+    Args:
+        state: The state that ``file_slice`` is a part of.
+        columns: Names of columns of ``schema``. None for all.
+
+    Raises Corrupt, Missing, Unsupported, and Invalid for an unknown column.
+    """
+    names = _checked(schema, columns)
+    blocks = slice_blocks(objects, state, file_slice)
+    if not blocks:
+        no_rows = _with_fields(_no_rows(schema, names), schema, file_slice)
+        return SliceChanges(np.empty(0, np.int64), no_rows)
+    rules = MergeRules.of(state.table, schema)
+    merge = _Merge(rules, [*names, *sorted(rules.columns.difference(names))])
+    parts = [merge.part(block) for block in blocks]
+    base_names = sorted(rules.columns)
+    if merge.is_partial(parts):
+        base_names = list(merge.names)
+    base_rows = _base_rows(objects, file_slice, schema, base_names)
+    changes = merge.changes(base_rows, parts, _base_path(file_slice))
+    return SliceChanges(changes.dead, _with_fields(changes.rows.select(names), schema, file_slice))
+
 
 def slice_rows(
     objects: TableObjects,
@@ -39,27 +89,25 @@ def slice_rows(
     schema: TableSchema,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the live rows of a file slice, in any order.
-
-    Args:
-        state: The state that ``file_slice`` is a part of.
-        columns: Names of columns of ``schema``. None for all.
-
-    Raises Corrupt, Missing, Unsupported, and Invalid for an unknown column.
+    """Return the live rows of a file slice, in any order. Arguments and errors as for
+    :func:`slice_changes`.
     """
+    names = _checked(schema, columns)
+    changes = slice_changes(objects, state, file_slice, schema, names)
+    base_rows = _base_rows(objects, file_slice, schema, names)
+    is_live = np.ones(len(base_rows), np.bool_)
+    is_live[changes.dead] = False
+    rows = base_rows.filter(pa.array(is_live))
+    return pa.concat_tables([_with_fields(rows, schema, file_slice), changes.rows])
+
+
+def _checked(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
+    """Return the names of columns. Raises Invalid for an unknown column."""
     names = schema.columns.names if columns is None else list(columns)
     unknown = [name for name in names if name not in schema.columns.names]
     if unknown:
         raise Invalid(f"the table has no column {unknown[0][:200]!r}")
-    blocks = slice_blocks(objects, state, file_slice)
-    if blocks:
-        rules = MergeRules.of(state.table, schema)
-        merge = _Merge(rules, [*names, *sorted(rules.columns.difference(names))])
-        base_rows = _base_rows(objects, file_slice, schema, merge.names)
-        rows = merge.rows(base_rows, blocks, _base_path(file_slice))
-    else:
-        rows = _base_rows(objects, file_slice, schema, names)
-    return _with_fields(rows.select(names), schema, file_slice)
+    return names
 
 
 def slice_blocks(objects: TableObjects, state: TableState, file_slice: FileSlice) -> list[LogBlock]:
@@ -78,11 +126,15 @@ def _base_rows(
 ) -> pa.Table:
     """Return columns of the base file as columns of the table. No rows without a base file."""
     if file_slice.base is None:
-        fields = [schema.columns.field(name).with_nullable(True) for name in names]
-        return pa.schema(fields).empty_table()
+        return _no_rows(schema, names)
     path = _base_path(file_slice)
     with open_file(objects, path, file_slice.base.size) as file:
         return to_table_columns(file.read(names), schema, names, path=path)
+
+
+def _no_rows(schema: TableSchema, names: Sequence[str]) -> pa.Table:
+    fields = [schema.columns.field(name).with_nullable(True) for name in names]
+    return pa.schema(fields).empty_table()
 
 
 def _base_path(file_slice: FileSlice) -> str:
@@ -122,20 +174,26 @@ class _Merge:
     rules: MergeRules
     names: Sequence[str]
 
-    def rows(self, base_rows: pa.Table, blocks: Sequence[LogBlock], base_path: str) -> pa.Table:
-        """Return the live rows of a base file and at least one block, in the order of merging."""
+    def changes(self, base_rows: pa.Table, parts: Sequence[_Part], base_path: str) -> SliceChanges:
+        """Return the changes by the ``parts`` of at least one block, in the order of merging.
+
+        Args:
+            base_rows: The rows of the base file. They have all columns if updates are partial.
+        """
         base = self.rules.base_events(base_rows, base_path)
-        parts = [self._part(block) for block in blocks]
         log = joined_events([part.events for part in parts])
-        rows = pa.concat_tables([base_rows, *(p.rows for p in parts if p.rows is not None)])
+        tables = [part.rows for part in parts if part.rows is not None]
+        rows = pa.concat_tables([_no_rows(self.rules.schema, self.names), *tables])
         of_parts = [np.full(len(part.events), part.rows is not None) for part in parts]
-        is_row = np.concatenate([np.ones(len(base_rows), np.bool_), *of_parts])
-        if not self._is_partial(parts):
-            live = np.concatenate(live_rows(base, log))
-            return rows.filter(pa.array(live[is_row]))
+        is_row = np.concatenate(of_parts)
+        if not self.is_partial(parts):
+            base_live, log_live = live_rows(base, log)
+            return SliceChanges(np.flatnonzero(~base_live), rows.filter(pa.array(log_live[is_row])))
         stacks = stack_rows(base, log)
-        number = np.cumsum(is_row) - 1
+        number = np.cumsum(np.append(np.ones(len(base_rows), np.bool_), is_row)) - 1
         stacks = Stacks(number[stacks.rows], stacks.starts)
+        is_live, stacks = stacks.without_single_rows(len(base_rows))
+        rows = pa.concat_tables([base_rows.select(self.names), rows])
         columns = {}
         for name in self.names:
             has_value = self.rules.has_value(rows[name], name)
@@ -146,9 +204,10 @@ class _Merge:
                 begin = end
             picked = stacks.pick(has_value[stacks.rows])
             columns[name] = rows[name].take(pa.array(picked))
-        return pa.table(columns)
+        return SliceChanges(np.flatnonzero(~is_live), pa.table(columns))
 
-    def _part(self, block: LogBlock) -> _Part:
+    def part(self, block: LogBlock) -> _Part:
+        """Return the events and rows of a block."""
         if block.block.kind == DELETE:
             return _Part(self.rules.delete_events(block), None)
         data = data_rows(block, [*self.names, OPERATION])
@@ -161,7 +220,8 @@ class _Merge:
         missing = frozenset(self.names).difference(data.column_names)
         return _Part(events, rows, missing if partial else frozenset())
 
-    def _is_partial(self, parts: Sequence[_Part]) -> bool:
+    def is_partial(self, parts: Sequence[_Part]) -> bool:
+        """Return True if a row can be made of several rows."""
         mode = self.rules.table.partial_update
         return mode in (IGNORE_DEFAULTS, FILL_UNAVAILABLE) or any(part.missing for part in parts)
 

@@ -20,6 +20,10 @@ BASE = 0
 """``kind`` of a base file."""
 LOG = 1
 """``kind`` of a log file."""
+MERGED = 2
+"""``kind`` of a merged file: the live rows of log files of other writers, from any of their
+commits.
+"""
 
 FILES = pa.schema(
     [

@@ -12,6 +12,9 @@ HUDI = file_names.HUDI
 PRIVATE = f"{HUDI}/.mdt"
 """The directory of the metadata table.  Hudi's readers ignore it."""
 
+MERGED_MARK = "_merged-"
+"""Part of the names of merged files, and of no name that Hudi writes."""
+
 _SEQ_DIGITS = 20
 
 
@@ -169,6 +172,40 @@ def heartbeat(instant: str) -> str:
 def properties() -> str:
     """Return the path of Hudi's table properties."""
     return f"{HUDI}/hoodie.properties"
+
+
+def data_file(partition: str, name: str) -> str:
+    """Return the path of a data file. Merged files are in a directory of their own, so that other
+    readers do not see them.
+
+    >>> data_file("city=Oslo", "f-0_1-7-0_20240229120000123.parquet")
+    'city=Oslo/f-0_1-7-0_20240229120000123.parquet'
+    >>> data_file("city=Oslo", merged_name("f-0", "0a1b", "20240229120000123"))
+    '.hoodie/.mdt/merged/f-0_merged-0a1b_20240229120000123.parquet'
+    """
+    if is_merged(name):
+        return f"{merged_dir()}/{name}"
+    return partition_file(partition, name)
+
+
+def merged_name(file_id: str, number: str, instant: str) -> str:
+    """Return the name of a merged file of a file group.
+
+    Args:
+        number: Hexadecimal digits that make the name unique.
+        instant: No row of the file is newer.
+    """
+    return f"{file_id}{MERGED_MARK}{number}_{instant}.parquet"
+
+
+def is_merged(name: str) -> bool:
+    """Return True for the name of a merged file."""
+    return MERGED_MARK in name
+
+
+def merged_dir() -> str:
+    """Return the directory of the merged files."""
+    return f"{PRIVATE}/merged"
 
 
 def partition_file(partition: str, name: str) -> str:

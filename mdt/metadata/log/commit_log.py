@@ -43,6 +43,10 @@ VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
 """Deletion vectors, as serialized 32-bit roaring bitmaps.  A commit record has only the added
 positions.
 """
+DEAD = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
+"""Rows of imported files that log files of other writers delete or replace.  ``segment`` has
+ordinals.
+"""
 STATS = pa.schema(
     [("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA]
 )
@@ -94,6 +98,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "removed": REMOVED,
     "stats": STATS,
     "vectors": VECTORS,
+    "dead": DEAD,
     "fresh": FRESH,
     "summaries": SUMMARIES,
     "covers": SUMMARIES,
@@ -127,8 +132,8 @@ class CommitRecord:
     forgetting drops the summaries of older files).
 
     The column ``segment`` has ordinals of this record's files in the tables ``files``, ``stats``,
-    ``fresh`` and ``summaries``.  In ``removed``, ``vectors`` and ``covers`` it has numbers of older
-    segments.
+    ``dead``, ``fresh`` and ``summaries``.  In ``removed``, ``vectors`` and ``covers`` it has
+    numbers of older segments.
     """
 
     seq: int

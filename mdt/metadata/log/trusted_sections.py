@@ -27,7 +27,7 @@ from mdt.limits import (
     SHARD_ROWS_MAX,
 )
 from mdt.metadata.files import paths
-from mdt.metadata.files.file_group import BASE, LOG
+from mdt.metadata.files.file_group import BASE, LOG, MERGED
 from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.trusted_records import corrupt, is_text
 
@@ -44,7 +44,7 @@ Numbers = Mapping[str, npt.NDArray[Any]]
 
 _FILES: Mapping[str, Range] = {
     "segment": (0, SEGMENTS_PER_COMMIT_MAX),
-    "kind": (BASE, LOG),
+    "kind": (BASE, MERGED),
     "log_version": (0, 10**9),
     "size": (0, FILE_BYTES_MAX),
     "crc": (0, _CRC_MAX),
@@ -102,8 +102,10 @@ def check_tables(
             len(set(section.columns["segment"].to_pylist())) == section.rows,
             "one vector for each segment",
         )
-    if "fresh" in tables:
-        _check_fresh(_Section("fresh", tables["fresh"], path), count)
+    for name in {"dead", "fresh"}.intersection(tables):
+        _check_positions(_Section(name, tables[name], path), count)
+    if "dead" in tables and header["action"] != names.IMPORT:
+        corrupt("only imported files have dead rows from the start", path, "no section", "dead")
     if "stats" in tables:
         _check_stats(_Section("stats", tables["stats"], path), count)
     for name, last in (("summaries", count - 1), ("covers", older)):
@@ -141,7 +143,7 @@ def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], p
     used = set[Any]()
     if "files" in tables:
         files = tables["files"].select(["partition", "name", "key_map_path"]).to_pylist()
-        used.update(paths.partition_file(file["partition"], file["name"]) for file in files)
+        used.update(paths.data_file(file["partition"], file["name"]) for file in files)
         used.update(file["key_map_path"] for file in files)
     for name in {"summaries", "covers", "key_parts"}.intersection(tables):
         used.update(tables[name]["path"].to_pylist())
@@ -259,6 +261,7 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
         _check_imported(section, columns)
     else:
         section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
+        section.require((columns["kind"] != MERGED).all(), "base files and log files only")
         _check_names(section, header)
     _check_row_groups(section, rows)
     _check_shards(section, columns)
@@ -315,20 +318,21 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
 
 
 def _check_imported(section: _Section, columns: Numbers) -> None:
-    """Check that imported files are base files whose names agree with the other columns."""
-    section.require(not columns["kind"].any(), "imported base files only")
-    section.require(not (columns["crc"].any() or columns["log_version"].any()), "zeros")
-    instants = section.columns["instant"].to_pylist()
-    section.require(instants == section.columns["base_instant"].to_pylist(), "equal instants")
-    texts = zip(
-        section.columns["name"].to_pylist(),
-        section.columns["file_id"].to_pylist(),
-        instants,
-        strict=True,
-    )
-    for name, file_id, instant in texts:
-        base = file_names.parse_base(name, file_names.ANY_BASE)
-        agrees = base is not None and (base.file_id, base.instant) == (file_id, instant)
+    """Check that the names of imported files agree with the other columns."""
+    section.require(not columns["crc"].any(), "zeros")
+    is_log = columns["kind"] == LOG
+    section.require(not columns["rows"][is_log].any(), "the rows of log files in merged files")
+    texts = [section.columns[name].to_pylist() for name in ("name", "file_id", "instant")]
+    numbers = (columns[name].tolist() for name in ("kind", "log_version"))
+    for name, file_id, instant, kind, version in zip(*texts, *numbers, strict=True):
+        expected = file_id, instant, version
+        if kind == LOG:
+            log = file_names.parse_log(name, file_names.ANY_LOG)
+            agrees = log is not None and (log.file_id, log.instant, log.version) == expected
+        else:
+            base = file_names.parse_base(name, file_names.ANY_BASE)
+            agrees = base is not None and (base.file_id, base.instant, 0) == expected
+            agrees = agrees and paths.is_merged(name) == (kind == MERGED)
         section.require(agrees, "file names that agree with the other columns")
     for name in ("key_map_path", "page_map_offset"):
         section.require(section.columns[name].null_count == section.rows, f"no {name}")
@@ -360,7 +364,7 @@ def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
         )
 
 
-def _check_fresh(section: _Section, count: int) -> None:
+def _check_positions(section: _Section, count: int) -> None:
     section.no_nulls("positions")
     segments = section.numbers({"segment": (0, count - 1)})["segment"]
     section.require(

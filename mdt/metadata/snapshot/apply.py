@@ -209,8 +209,8 @@ def _vectors(
     Vectors of ``removed`` segments are left out.  Only readers of changes need them.
     """
     table, path = record.table("vectors"), paths.commit(record.seq)
-    vectors: dict[int, BitMap] = {}
-    dead = 0
+    vectors = _dead_from_start(snapshot.numbered, record)
+    dead = sum(map(len, vectors.values()))
     changed = _file_numbers(snapshot, table["segment"], path)
     for number, data in zip(changed.tolist(), table["positions"].to_pylist(), strict=True):
         if number >= 0:
@@ -228,6 +228,20 @@ def _vectors(
             vectors[number] = new
     remaining = {number: new for number, new in vectors.items() if number not in removed}
     return snapshot.vectors_since.with_items(remaining), dead
+
+
+def _dead_from_start(first: int, record: CommitRecord) -> dict[int, BitMap]:
+    """Return file number -> dead rows of the files that ``record`` imports.
+
+    ``first`` is the number of its first file.
+    """
+    table, files = record.table("dead"), record.table("files")
+    vectors: dict[int, BitMap] = {}
+    ordinals, data = (table[name].to_pylist() for name in ("segment", "positions"))
+    for ordinal, of_file in zip(ordinals, data, strict=True):
+        rows = int(files["rows"][ordinal].as_py())
+        vectors[first + ordinal] = positions(of_file, rows, path=paths.commit(record.seq))
+    return vectors
 
 
 _NO_GROUPS: frozenset[str] = frozenset()

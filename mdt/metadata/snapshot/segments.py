@@ -27,7 +27,7 @@ def segment_of(row: Mapping[str, Any]) -> Segment:
     """Return the segment in a row of FILES, given as a mapping of COLUMNS."""
     return Segment(
         id=row["segment"],
-        path=paths.partition_file(row["partition"], row["name"]),
+        path=paths.data_file(row["partition"], row["name"]),
         row_groups=tuple(row["row_group_rows"]),
         key_map=stored_range(row, "key_map"),
         page_map=stored_range(row, "page_map"),

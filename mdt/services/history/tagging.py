@@ -92,7 +92,7 @@ class AddTag(Operation[WritePlan]):
             return Changes(extra=fields)
         time = commit_time(self.metadata, self.seq)
         files = self.metadata.at(self.seq).listing().select(["partition", "name"]).to_pylist()
-        saved = [paths.partition_file(file["partition"], file["name"]) for file in files]
+        saved = [paths.data_file(file["partition"], file["name"]) for file in files]
         return Changes(
             extra={
                 **fields,

@@ -1,0 +1,122 @@
+"""Log files of other writers: dead rows of base files that are read in place, and merged files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hidden import HiddenMetadata
+from refusals import refused
+from texts import columns
+
+import mdt
+from mdt.errors import Corrupt
+from mdt.metadata.files.file_group import BASE, LOG, MERGED
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = columns("id int64, v int64")
+
+
+@pytest.fixture
+def storage():
+    storage = MemoryStorage()
+    t = mdt.create(storage, SCHEMA, ["id"], ordering="v", table_type="MERGE_ON_READ")
+    t.upsert(batch(range(500), 1))
+    t.upsert(batch([1, 2], 2))
+    return storage
+
+
+def batch(ids, v):
+    return pa.table({"id": list(ids), "v": [v] * len(ids)}, schema=SCHEMA)
+
+
+def files(t: mdt.Table, kind: int) -> dict[int, str]:
+    """Return the segments and paths of the live files of a kind."""
+    snapshot = t.snapshot()
+    numbers = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == kind]
+    return {snapshot.segment(n).id: snapshot.segment(n).path for n in numbers.tolist()}
+
+
+def rows_of(t: mdt.Table) -> list[str]:
+    return sorted(map(repr, t.scan().to_arrow().to_pylist()))
+
+
+def test_a_base_file_stays_in_place_while_log_files_come(storage):
+    t, other = mdt.open(storage), mdt.open(HiddenMetadata(storage))
+    base, merged = files(other, BASE), files(other, MERGED)
+    assert [len(files(other, kind)) for kind in (BASE, LOG, MERGED)] == [1, 1, 1]
+    assert other.snapshot().dead_rows.sum() == 2
+    t.upsert(batch([3], 3))
+    t.delete([{"id": 4}])
+    assert rows_of(other) == rows_of(t)
+    assert files(other, BASE) == base
+    assert len(files(other, LOG)) == 3
+    assert not files(other, MERGED).items() & merged.items()
+    assert other.snapshot().dead_rows.sum() == 4
+    assert all(storage.size(path) for path in [*base.values(), *files(other, LOG).values()])
+
+
+def test_a_merged_file_has_only_the_rows_of_log_files(storage):
+    other = mdt.open(HiddenMetadata(storage))
+    [merged] = files(other, MERGED)
+    snapshot = other.snapshot()
+    assert snapshot.rows[np.flatnonzero(snapshot.segment_ids == merged)].tolist() == [2]
+    assert other.scan("v = 2", ["id"]).to_arrow()["id"].to_pylist() == [1, 2]
+    assert other.get(1) == {"id": 1, "v": 2}
+
+
+def test_dead_rows_live_again_when_a_log_file_is_rolled_back(storage):
+    t, other = mdt.open(storage), mdt.open(HiddenMetadata(storage))
+    before, base = rows_of(other), files(other, BASE)
+    paths = {info.path for info in storage.list("")}
+    t.upsert(batch([7, 8], 9))
+    assert rows_of(other) == rows_of(t) != before
+    for path in {info.path for info in storage.list("")} - paths:
+        if not path.startswith(".hoodie/.mdt/"):
+            storage.delete(path)
+    assert rows_of(other) == before
+    assert list(files(other, BASE).values()) == list(base.values())
+    assert files(other, BASE).keys().isdisjoint(base)
+
+
+def test_updates_in_log_files_are_changes(storage):
+    t = mdt.open(storage)
+    since = t.history()["instant"].to_pylist()[-1]
+    t.upsert(batch([1, 600], 5))
+    t.delete([{"id": 9}])
+    other = mdt.open(HiddenMetadata(storage))
+    changes = other.changes(since, columns=["id", "v"]).to_arrow().sort_by("id")
+    names = ["_change", "id", "v"]
+    assert [tuple(row[name] for name in names) for row in changes.to_pylist()] == [
+        ("update_before", 1, 2),
+        ("update_after", 1, 5),
+        ("delete", 9, 1),
+        ("insert", 600, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("kind", BASE), ("name", "f-0_1-2-3_20240101000000000.parquet"), ("instant", "2" * 17)],
+)
+def test_a_record_with_a_wrong_merged_file_is_refused(storage, column, value):
+    other = mdt.open(HiddenMetadata(storage))
+    record = other.metadata.record(1)
+    files = record.table("files")
+    values = files[column].to_pylist()
+    values[files["kind"].to_pylist().index(MERGED)] = value
+    at = files.schema.get_field_index(column)
+    changed = files.set_column(at, files.schema.field(at), pa.array(values, files[column].type))
+    forged = CommitRecord(1, record.header, {**record.tables, "files": changed})
+    data = commit_log.encode(forged)
+    refused("file names that agree", commit_log.decode, data, seq=1, path="log/1", kind=Corrupt)
+
+
+def test_only_imported_files_have_dead_rows_from_the_start(storage):
+    imported = mdt.open(HiddenMetadata(storage)).metadata.record(1)
+    own = mdt.open(storage).metadata.record(1)
+    tables = {**own.tables, "dead": imported.table("dead")}
+    data = commit_log.encode(CommitRecord(1, own.header, tables))
+    refused("only imported files", commit_log.decode, data, seq=1, path="log/1", kind=Corrupt)
