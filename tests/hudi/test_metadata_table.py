@@ -50,7 +50,8 @@ def metadata_table(version: int = 9) -> MetadataTable:
 
 
 def files(table: MetadataTable, timeline: Timeline | None = None):
-    return load_files_from_metadata(table.storage, timeline or data_timeline(1, 2, 3))
+    """Return the files as of a timeline, by default of all commits of the metadata table."""
+    return load_files_from_metadata(table.storage, timeline or data_timeline(*table.committed))
 
 
 @pytest.mark.skipif(not TABLES, reason="no fixtures")
@@ -173,8 +174,16 @@ def test_rows_are_read_through_the_metadata_table(version):
     [names] = loading.load_files(table.storage).values()
     base = {name: size for name, size in names.items() if name.endswith(".parquet")}
     metadata.base(1, records_file(listing({"": base})))
+    metadata.log(2, records_block(2, {"p": {}}))
     assert table.live("id", "n") == [("a", 1), ("b", 1)]
-    metadata.log(2, records_block(2, {".": names}))
+    metadata.log(3, records_block(3, {".": names}))
+    assert table.live("id", "n") == [("a", 2), ("b", 1)]
+
+
+@VERSIONS
+def test_files_are_listed_if_the_metadata_table_lacks_a_commit(version):
+    table, metadata = foreign_table(version)
+    metadata.base(1, records_file(listing({"": {}})))
     assert table.live("id", "n") == [("a", 2), ("b", 1)]
 
 

@@ -95,6 +95,7 @@ class MetadataTable:
         self.storage = storage
         self.version = version
         self.base_instant = 0
+        self.committed: list[int] = []
         stored = {
             properties.NAME: "trips_metadata",
             properties.TYPE: "MERGE_ON_READ",
@@ -111,6 +112,7 @@ class MetadataTable:
 
     def commit(self, number: int, action: str = "deltacommit") -> None:
         """Complete an instant."""
+        self.committed.append(number)
         if self.version < 8:
             self.create(f".hoodie/{time(number)}.{action}", b"{}")
         else:

@@ -1,7 +1,4 @@
-"""Listings from Hudi's metadata table, a merge-on-read table of HFiles in ``.hoodie/metadata``.
-
-Each partition of it is an index of the data table. A commit is completed in the metadata table
-first, so its records do not count while it is pending in the data table.
+"""Listings from Hudi's metadata table (:mod:`mdt.hudi.read.metadata_state`).
 
 In the partition ``files``, the record of a partition of the data table has names of files. Later
 records add names and remove them. The names of partitions are in a record of their own.
@@ -9,27 +6,29 @@ records add names and remove them. The names of partitions are in a record of th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
 
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi.delete_records import decode_delete_block
-from mdt.hudi.file_names import HUDI
 from mdt.hudi.log_file import DELETE, HFILE, SCHEMA
-from mdt.hudi.read import hfile, table_properties
+from mdt.hudi.read import hfile
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.loading import TableState, load_timeline, state_of
-from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
+from mdt.hudi.read.loading import TableState
+from mdt.hudi.read.log_blocks import LogBlock
 from mdt.hudi.read.metadata_records import decode_listings
+from mdt.hudi.read.metadata_state import (
+    FOLDER,
+    HINT,
+    load_live_blocks,
+    load_metadata_table,
+    pending_instants,
+)
 from mdt.hudi.read.objects import TableObjects
-from mdt.hudi.read.table_properties import TableProperties
-from mdt.hudi.timeline import COMPLETED
-from mdt.limits import PROPERTIES_BYTES_MAX
 from mdt.stores.contract import is_path
 
-FOLDER = f"{HUDI}/metadata"
 FILES = "files"
 """The partition with the names of all files."""
 _PATH = f"{FOLDER}/{FILES}"
@@ -37,9 +36,6 @@ _PARTITIONS = "__all_partitions__"
 """Key of the record with the names of all partitions."""
 _NO_PARTITION = "."
 """Key of the record of a table without partitions."""
-_HINT = (
-    f"delete the folder {FOLDER}: files are listed without it, and Hudi's next writer makes it anew"
-)
 
 Listing = dict[str, dict[str, int]]
 """Partition path -> file name -> size in bytes."""
@@ -48,9 +44,9 @@ Listing = dict[str, dict[str, int]]
 def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listing | None:
     """Return the names and sizes of the data files in every partition.
 
-    Returns None if the metadata table is absent, or cannot be read by this version. Then files have
-    to be listed. Call this only if the table's properties say that its partition ``files`` is
-    complete.
+    Returns None if the metadata table is absent, is out of step with ``timeline``, or cannot be
+    read by this version. Then files have to be listed. Call this only if the table's properties
+    say that its partition ``files`` is complete.
 
     Args:
         timeline: Of the data table, loaded before this call.
@@ -58,13 +54,13 @@ def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listi
     Raises Corrupt and Missing. After Missing, a new call may succeed if a writer is active.
     """
     try:
-        table = _load_properties(objects)
-        if table is None:
+        metadata = load_metadata_table(objects)
+        if metadata is None or metadata.missing_instants(timeline):
             return None
-        state = _load_state(objects, table)
+        state, pending = metadata.state(objects, FILES), pending_instants(timeline)
         listing: Listing = {}
         for file_slice in state.slices:
-            _add_slice(listing, objects, state, file_slice, timeline)
+            _add_slice(listing, objects, state, file_slice, pending)
         return _of_data_table(listing)
     except Unsupported:
         return None
@@ -72,34 +68,7 @@ def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listi
         raise
     except Corrupt as error:
         # this message has the path of the object
-        raise Corrupt(f"Hudi's metadata table: {error.message}", hint=_HINT) from error
-
-
-def _load_properties(objects: TableObjects) -> TableProperties | None:
-    """Return the properties of the metadata table with the paths of its folders, if it exists."""
-    path = f"{FOLDER}/{table_properties.PATH}"
-    try:
-        data = objects.read_whole(path, PROPERTIES_BYTES_MAX)
-    except Missing:
-        return None
-    table = table_properties.parse(data, path)
-    return replace(
-        table,
-        timeline_folder=f"{FOLDER}/{table.timeline_folder}",
-        history_folder=f"{FOLDER}/{table.history_folder}",
-    )
-
-
-def _load_state(objects: TableObjects, table: TableProperties) -> TableState:
-    """Return the state of the partition ``files``. Its paths are relative to FOLDER."""
-    timeline = load_timeline(objects, table)
-    names = {}
-    for info in objects.list_dir(_PATH):
-        names[info.path.rpartition("/")[2]] = info.size
-    state = state_of(objects, table, timeline, {FILES: names})
-    if not state.slices:
-        raise Missing("Hudi's metadata table has no files", path=_PATH, hint=_HINT)
-    return state
+        raise Corrupt(f"Hudi's metadata table: {error.message}", hint=HINT) from error
 
 
 def _add_slice(
@@ -107,27 +76,15 @@ def _add_slice(
     objects: TableObjects,
     state: TableState,
     file_slice: FileSlice,
-    data_timeline: Timeline,
+    pending: Collection[str],
 ) -> None:
     """Add the names in a slice to ``listing``, by key."""
     if file_slice.base is not None:
         path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
         file = hfile.open_object(objects, path, file_slice.base.size)
         _add_entries(listing, file.all(), _schema(file), path)
-    pending = pending_instants(data_timeline)
-    blocks: list[LogBlock] = []
-    for log in file_slice.logs:
-        blocks += load_blocks(objects, f"{FOLDER}/{file_slice.path(log)}", log.size)
-    for block in live_blocks(
-        blocks, lambda time: state.timeline.is_completed(time) and time not in pending
-    ):
+    for block in load_live_blocks(objects, state, file_slice, pending):
         _add_block(listing, block)
-
-
-def pending_instants(timeline: Timeline) -> set[str]:
-    """Return the times of all instants that are not completed, also of those that write no data."""
-    completed = {file.time for file in timeline.files if file.state == COMPLETED}
-    return {file.time for file in timeline.files} - completed
 
 
 def _add_block(listing: Listing, block: LogBlock) -> None:

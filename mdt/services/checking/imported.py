@@ -10,7 +10,8 @@ from mdt.errors import Corrupt
 from mdt.hudi.avro_schema import with_meta
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import load_files, load_properties
-from mdt.hudi.read.metadata_table import FILES, FOLDER
+from mdt.hudi.read.metadata_state import FOLDER
+from mdt.hudi.read.metadata_table import FILES
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_storage import ImportedStorage
 from mdt.metadata.files.segment_columns import read_columns
