@@ -227,6 +227,16 @@ for each file of a partition.
 HFILE_ENTRIES_BYTES_MAX = 1 << 30
 """Blocks of an HFile in memory at once. Arrow arrays take as much again."""
 
+INDEX_CHANGES_MAX = 100_000
+"""Records in the log files of a file group of one of Hudi's indexes. All are looked up in its base
+file once for each state, which takes a second.
+"""
+
+SECONDARY_KEYS_MAX = 100_000
+"""Record keys that a secondary index of Hudi has for the values of a filter. With more, reading
+files by their bounds costs less than looking the keys up.
+"""
+
 CLAIM_CLOCK_AHEAD_SECONDS = 3600
 """Clock skew up to which the start time in another writer's claim is trusted. Beyond it, the
 storage's modification time is used.

@@ -12,8 +12,10 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, S
 from copy import copy
 from typing import Any, TypeVar
 
-from mdt.errors import Unsupported
+from mdt.errors import Corrupt, Unsupported
+from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
 from mdt.hudi.read.loading import load_properties
+from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties
 from mdt.importing.imported_log import ImportedLog, write_instants
 from mdt.importing.imported_slices import MergedFiles
 from mdt.metadata.files import paths
@@ -52,7 +54,9 @@ class ImportedStorage(Storage):
         Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
         """
         self._show(source)
+        self.computes_keys = _computes_keys(load_properties(source))
         self.instants = tuple(instants)
+        self._has_key_indexes = not (instants or base_only)
         self._merged = MergedFiles(temporary_folder(self))
         self._log: ImportedLog | None = ImportedLog(
             source, self._merged, instants, base_only=base_only
@@ -68,6 +72,9 @@ class ImportedStorage(Storage):
         self.source = source
         self._private = MemoryStorage()
         self._lock = threading.Lock()
+        self.computes_keys = False
+        self._has_key_indexes = False
+        self._key_indexes: tuple[int, KeyIndexes | None] = -1, None
 
     def _read_log(self) -> None:
         """Put the records of what other writers have done into the log."""
@@ -193,6 +200,23 @@ class ImportedStorage(Storage):
         merged = sorted(self._merged.paths)
         return _from_pickle, (self.source, records, folder, merged, self.instants)
 
+    def key_indexes(self, seq: int) -> KeyIndexes | None:
+        """See :class:`Storage`. They describe the newest state, which must still be ``seq``."""
+        if not self._has_key_indexes:
+            return None
+        known, indexes = self._key_indexes
+        if known == seq:
+            return indexes
+        indexes = load_key_indexes(self.source)
+        try:
+            self._read_log()
+        except (Corrupt, Unsupported):
+            return None
+        if self._log is None or self._log.seq != seq:
+            return None
+        self._key_indexes = seq, indexes
+        return indexes
+
     def require_conditional_put(self) -> None:
         """Raise Unsupported, because the table is only read."""
         raise read_only(self.url)
@@ -204,6 +228,11 @@ def read_only(url: str) -> Unsupported:
         f"another Hudi writer has written {url}; mdt reads such tables and does not write to them",
         hint="create a new table with mdt.create, and bulk-insert the rows of this one",
     )
+
+
+def _computes_keys(table: TableProperties) -> bool:
+    """Return True if record keys are texts of the key columns."""
+    return table.meta_fields and table.key_generator in COMPUTED_KEYS
 
 
 def _from_pickle(

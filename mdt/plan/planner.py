@@ -258,6 +258,11 @@ def plan(
         else:
             _by_age(state)
             _by_statistics(state)
+            if among is None and metadata.storage.is_imported:
+                from mdt.plan.hudi_key_indexes import by_hudi_indexes
+
+                literals = key_literals(predicate, snapshot)
+                by_hudi_indexes(state, literals, KEYS_LOOKED_UP_MAX)
             _by_indexes(state, remote, uncovered)
     state.log()
     if predicate is None:
@@ -291,7 +296,7 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     count_max = KEYS_LOOKED_UP_MAX
     if len(key) > 1:  # with several fields only one key, because combinations of values are unknown
         count_max = 1
-    if not all(sizes) or max(sizes) > count_max:
+    if not key or not all(sizes) or max(sizes) > count_max:
         return None
     schema = pa.schema(map(snapshot.definition.schema.field, key))
     arrays = []

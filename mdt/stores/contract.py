@@ -14,13 +14,16 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, M
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from mdt import errors
 from mdt.limits import FRAME_BYTES_MAX, OPERATIONS_AT_ONCE_MAX
 from mdt.stores import clock
+
+if TYPE_CHECKING:
+    from mdt.hudi.read.key_indexes import KeyIndexes
 
 T = TypeVar("T")
 
@@ -83,8 +86,17 @@ class Storage(ABC):
     is_imported: bool = False
     """True if the objects below ``.hoodie/.mdt/`` describe a table of other writers, in memory."""
 
+    computes_keys: bool = True
+    """False for a table of other writers whose record keys are not texts of the key columns."""
+
     knows_changes: bool = True
     """False if the records of the log contain the files that changed, but not the rows."""
+
+    def key_indexes(self, seq: int) -> KeyIndexes | None:
+        """Return Hudi's own indexes of record keys at commit number ``seq``, or None if they do not
+        exist or describe another state. Only tables of other writers have them.
+        """
+        return None
 
     conditional_put: bool = True
     """True if :meth:`put_if_absent` is atomic here."""

@@ -89,7 +89,7 @@ _GENERATORS = {
     "MergeIntoKeyGenerator": "SPARK_SQL_MERGE_INTO",
 }
 """Simple class name, without "Avro" -> Hudi's type of the key generator."""
-_COMPUTED_KEYS = frozenset(("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"))
+COMPUTED_KEYS = frozenset(("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"))
 """Key generators whose record keys can be computed from the key fields."""
 
 
@@ -384,5 +384,5 @@ def _key_problems(table: TableProperties) -> Iterator[tuple[str, str]]:
     hint = "without meta columns, log files can only be merged if mdt can compute the record keys"
     if not table.key_fields:
         yield _KEY_FIELDS, hint
-    elif table.key_generator not in _COMPUTED_KEYS:
+    elif table.key_generator not in COMPUTED_KEYS:
         yield (_KEY_CLASS if _KEY_CLASS in table.stored else _KEY_TYPE), hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
 import pytest
 from hudi_tables import FIXTURES, ZIPS, bag, fixture, instants
 from refusals import refused
@@ -40,6 +41,20 @@ def test_spark_has_the_rows_that_a_process_has(spark, name, tmp_path):
     column = t.schema.names[0]
     expected = t.scan(f"`{column}` is not null", [column]).to_arrow()
     assert bag(table.where(f"`{column}` is not null").select(column).toArrow()) == bag(expected)
+
+
+@pytest.mark.parametrize("name", ("cow_v9_txns_simple_meta", "mor_avro_v8_trips_8i3u1d"))
+def test_rows_are_found_by_hudis_indexes_on_spark(spark, name, tmp_path):
+    folder = str(fixture(name, tmp_path))
+    t = mdt.open(folder)
+    rows = t.scan().to_arrow()
+    table = spark.read.format("mdt").load(folder)
+    [key] = t.definition.key
+    for column in (key, "merchant_name" if "txns" in name else "rider"):
+        value = rows[column][0].as_py()
+        expected = rows.filter(pc.equal(rows[column], value))
+        assert bag(table.where(f"{column} = '{value}'").toArrow()) == bag(expected)
+    assert table.where(f"{key} = 'absent'").count() == 0
 
 
 def test_states_changes_and_base_files_on_spark(spark, tmp_path):

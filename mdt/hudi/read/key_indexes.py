@@ -1,0 +1,359 @@
+"""Hudi's indexes of record keys: which file groups have the rows of a key.
+
+The record index has the file group of each record key, in the whole table or in each partition. A
+secondary index has the record keys of each value of a column. Both are trusted only if their
+number of records is the number of rows: then no key is missing, and none is in several rows.
+
+Sources: Apache Hudi, ``HoodieMetadataPayload.java``, ``SecondaryIndexKeyUtils.java``.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi.read.fields import parse_json
+from mdt.hudi.read.hfile import HFile
+from mdt.hudi.read.index_partition import IndexGroup, IndexPartition, newest_rows
+from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import MetadataTable, load_metadata_table
+from mdt.hudi.read.table_properties import TableProperties
+from mdt.limits import HEADER_JSON_BYTES_MAX, INDEX_CHANGES_MAX, SECONDARY_KEYS_MAX
+from mdt.stores.contract import is_path
+from mdt.stores.storage import Storage
+
+RECORD_INDEX = "record_index"
+_SECONDARY_INDEX = "secondary_index_"
+_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
+_DEFINITIONS = ".hoodie/.index_defs/index.json"
+_HASHES_VALUE = "V2"
+"""Version of secondary indexes that are distributed by the value. In V1, it is the whole key."""
+_RECORD_INDEX_PREFIX = "record-index"
+_SEPARATOR = "$"
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def load_key_indexes(objects: Storage) -> KeyIndexes | None:
+    """Return the indexes of record keys of a table, or None if it has none, or if they cannot be
+    read.
+    """
+    try:
+        table = load_properties(objects)
+        if RECORD_INDEX not in table.metadata_partitions:
+            return None
+        data = load_timeline(objects, table)
+        metadata = load_metadata_table(objects)
+        if metadata is None:
+            return None
+        return KeyIndexes(objects, metadata, data, load_secondary_indexes(objects, table))
+    except (Corrupt, Unsupported):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryIndex:
+    """The definition of a secondary index.
+
+    Attributes:
+        name: Its partition in the metadata table.
+        column: The indexed column.
+        hashes_value: True if its keys are distributed by the value, False by the whole key.
+    """
+
+    name: str
+    column: str
+    hashes_value: bool
+
+
+def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str, SecondaryIndex]:
+    """Return the complete secondary indexes, by column. Raises Corrupt.
+
+    An index without a definition, or of several columns, is left out.
+    """
+    path = table.stored.get(_DEFINITIONS_PATH) or _DEFINITIONS
+    if not is_path(path):
+        raise Corrupt(f"{_DEFINITIONS_PATH}={path[:200]!r} is not a path in the table")
+    if not any(name.startswith(_SECONDARY_INDEX) for name in table.metadata_partitions):
+        return {}
+    try:
+        data = objects.read_whole(path, HEADER_JSON_BYTES_MAX)
+    except Missing:
+        return {}
+    definitions = parse_json(data, path).map("indexDefinitions")
+    indexes = {}
+    for name in sorted(table.metadata_partitions):
+        if not name.startswith(_SECONDARY_INDEX):
+            continue
+        definition = definitions.record(name)
+        if definition is None:
+            continue
+        columns = definition.texts("sourceFields")
+        if len(columns) == 1:
+            hashes_value = definition.text("version") == _HASHES_VALUE
+            indexes[columns[0]] = SecondaryIndex(name, columns[0], hashes_value)
+    return indexes
+
+
+class KeyIndexes:
+    """The indexes of record keys of a table at one state. Thread-safe.
+
+    Methods raise Corrupt for damaged bytes, Missing for files that another writer has removed, and
+    Unsupported.
+
+    Attributes:
+        secondary: Column -> its secondary index.
+    """
+
+    def __init__(
+        self,
+        objects: Storage,
+        metadata: MetadataTable,
+        data: Timeline,
+        secondary: Mapping[str, SecondaryIndex],
+    ) -> None:
+        self.secondary = secondary
+        self._problem = _problem(metadata, data)
+        self._problems: dict[str, str] = {}
+        self._open = partial(IndexPartition, objects, metadata, data)
+        self._partitions: dict[str, IndexPartition] = {}
+        self._counts: dict[str, int] = {}
+        self._lock = threading.RLock()
+
+    def count(self, name: str) -> int:
+        """Return the number of records of an index. Raises Unsupported for many changes."""
+        with self._lock:
+            if name not in self._counts:
+                decode = decoder(name)
+                counts = self._partition(name).each(
+                    lambda group: group.count(decode, INDEX_CHANGES_MAX)
+                )
+                self._counts[name] = sum(counts)
+            return self._counts[name]
+
+    def problem(self, name: str) -> str:
+        """Return the reason why an index cannot be used, or ""."""
+        return self._problem or self._problems.get(name, "")
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True if the record index has the file groups of each key in each partition."""
+        with self._lock:
+            return self._partition(RECORD_INDEX).prefixes() != [_RECORD_INDEX_PREFIX]
+
+    def give_up(self, name: str, problem: str) -> None:
+        """Do not use an index any more, and forget what was read of it."""
+        with self._lock:
+            self._problems[name] = problem
+            self._partitions.pop(name, None)
+
+    def locate(self, keys: Collection[str], partitions: Collection[str]) -> pa.Table:
+        """Return the ``partition`` and ``file_id`` of each of ``keys`` that exists.
+
+        Args:
+            partitions: The only partitions of the table that matter.
+        """
+        prefixes = {_RECORD_INDEX_PREFIX, *map(_prefix, partitions)}
+        texts = sorted(set(keys))
+        with self._lock:
+            index, parts = self._partition(RECORD_INDEX), list[pa.Table]()
+            for prefix in prefixes.intersection(index.prefixes()):
+                numbers = index.numbers(prefix, texts)
+                for number in np.unique(numbers).tolist():
+                    wanted = [texts[place] for place in np.flatnonzero(numbers == number)]
+                    parts.append(_locations(index.group(prefix, number), wanted))
+        return pa.concat_tables(parts) if parts else _NO_LOCATIONS
+
+    def record_keys(self, index: SecondaryIndex, values: pa.Array) -> list[str]:
+        """Return the record keys of the rows with any of ``values`` in the indexed column.
+
+        Args:
+            values: Values of the column's type.
+
+        Raises Unsupported for many keys, and for a type whose form in the index is not known.
+        """
+        forms = value_forms(values)
+        if forms is None:
+            raise Unsupported(f"the form of values of type {values.type} in the index is not known")
+        keys = dict[str, None]()
+        with self._lock:
+            partition = self._partition(index.name)
+            [prefix] = partition.prefixes()
+            for value in escaped(pa.concat_arrays(forms)).to_pylist():
+                start = value + _SEPARATOR
+                groups = list(range(partition.size(prefix)))
+                if index.hashes_value:
+                    # the separator belongs to the text that is hashed
+                    groups = partition.numbers(prefix, [start]).tolist()
+                for group in (partition.group(prefix, number) for number in groups):
+                    select = partial(HFile.lookup_prefix, prefix=start.encode())
+                    records = group.records(select, decoder(index.name))
+                    records = _current(records.filter(pc.starts_with(records["key"], start)))
+                    keys |= dict.fromkeys(split_key(key)[1] for key in records["key"].to_pylist())
+                    if len(keys) > SECONDARY_KEYS_MAX:
+                        raise Unsupported(
+                            f"more than {SECONDARY_KEYS_MAX} rows have the values of the filter"
+                        )
+        return list(keys)
+
+    def records(self, name: str) -> pa.Table:
+        """Return all current records of an index, with ``key`` and, in the record index,
+        ``partition`` and ``file_id``.
+        """
+        decode = decoder(name)
+        with self._lock:
+            parts = self._partition(name).each(
+                lambda group: _current(group.records(HFile.all, decode))
+            )
+            return pa.concat_tables(parts, promote_options="default")
+
+    def _partition(self, name: str) -> IndexPartition:
+        if name not in self._partitions:
+            self._partitions[name] = self._open(name)
+        return self._partitions[name]
+
+
+def _problem(metadata: MetadataTable, data: Timeline) -> str:
+    missing, unknown = metadata.missing_instants(data), metadata.unknown_instants(data)
+    if missing:
+        return f"Hudi's metadata table lacks the instants {', '.join(missing[:3])}"
+    if unknown:
+        return f"Hudi's metadata table has other instants: {', '.join(unknown[:3])}"
+    return ""
+
+
+def _prefix(partition: str) -> str:
+    """Return the beginning of the names of a partition's file groups in a partitioned index.
+
+    >>> _prefix("city=Oslo/day=1")
+    'record-index-city%3DOslo%2Fday%3D1'
+    """
+    path = partition.replace("/", "%2F").replace("=", "%3D")
+    return f"{_RECORD_INDEX_PREFIX}-{path}"
+
+
+def value_forms(values: pa.Array) -> list[pa.Array] | None:
+    """Return the texts of values of a column in a secondary index, or None if they are not known.
+
+    Dates are days since 1970 or ISO, so there are two forms of each value.
+
+    >>> [form.to_pylist() for form in value_forms(pa.array([19737, None], pa.date32()))]
+    [['19737', None], ['2024-01-15', None]]
+    """
+    if pa.types.is_string(values.type):
+        return [values]
+    if pa.types.is_integer(values.type):
+        return [values.cast(pa.string())]
+    if pa.types.is_date32(values.type):
+        return [values.cast(pa.int32()).cast(pa.string()), values.cast(pa.string())]
+    return None
+
+
+def escaped(texts: pa.Array) -> pa.Array:
+    r"""Return texts or nulls as parts of keys of a secondary index.
+
+    >>> escaped(pa.array(["a$b", None])).to_pylist() == [r"a\$b", "\0"]
+    True
+    """
+    for special in ("\\", _SEPARATOR, "\0"):
+        texts = pc.replace_substring(texts, special, f"\\{special}")
+    return texts.fill_null("\0")
+
+
+def split_key(key: str) -> tuple[str | None, str]:
+    r"""Return the value and the record key in a key of a secondary index. Raises Corrupt.
+
+    >>> split_key(r"a\$b$k1"), split_key("\0$k1")
+    (('a$b', 'k1'), (None, 'k1'))
+    """
+    match = re.fullmatch(r"((?:\\.|[^\\$])*)\$(.*)", key, re.DOTALL)
+    if match is None:
+        raise Corrupt(f"{key[:200]!r} is not a key of a secondary index")
+    value, record_key = (_ESCAPED.sub(r"\1", part) for part in match.groups())
+    return None if match[1] == "\0" else value, record_key
+
+
+# -- decoding of records
+
+_NO_LOCATIONS = pa.table(
+    {
+        "partition": pa.array([], pa.string()),
+        "file_id": pa.array([], pa.string()),
+    }
+)
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_DASHES = (8, 13, 18, 23)
+_DIGITS = np.setdiff1d(np.arange(36), _DASHES)
+"""Places of dashes and digits in the text of a UUID."""
+
+
+def decoder(name: str) -> Any:
+    """Return the function that decodes the records of an index."""
+    return _decode_locations if name == RECORD_INDEX else _decode_secondary
+
+
+def _decode_locations(records: pa.Table) -> pa.Table:
+    """Return the location of each record key. Raises KeyError and ValueError for other records."""
+    values = records["recordIndexMetadata"].combine_chunks()
+    if values.null_count:
+        raise ValueError("a record has no location")
+    fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+    ids = _uuids(fields["fileIdHighBits"], fields["fileIdLowBits"], fields["fileIndex"])
+    if "fileIdEncoding" in fields:
+        is_text = pc.equal(fields["fileIdEncoding"], 1).fill_null(False)
+        ids = pc.if_else(is_text, fields.get("fileId", pa.nulls(len(ids), pa.string())), ids)
+    if ids.null_count or fields["partitionName"].null_count:
+        raise ValueError("a record has no location")
+    return pa.table(
+        {
+            "key": records["key"],
+            "is_deleted": pa.repeat(False, len(records)),
+            "partition": fields["partitionName"],
+            "file_id": ids,
+        }
+    )
+
+
+def _uuids(high: pa.Array, low: pa.Array, number: pa.Array) -> pa.Array:
+    """Return file ids, string[n], from the halves of UUIDs and a number, or -1 for none."""
+    halves = [part.fill_null(0).cast(pa.int64()).to_numpy() for part in (high, low)]
+    data = np.stack(halves, axis=1).astype(">i8").view(np.uint8).reshape(-1, 16)
+    digits = np.stack([_HEX[data >> 4], _HEX[data & 15]], axis=2).reshape(-1, 32)
+    text = np.full((len(data), 36), ord("-"), np.uint8)
+    text[:, _DIGITS] = digits
+    edges = pa.py_buffer(np.arange(0, text.size + 1, 36, dtype=np.int32))
+    ids = pa.StringArray.from_buffers(len(data), edges, pa.py_buffer(text.tobytes()))
+    numbered = pc.binary_join_element_wise(ids, number.cast(pa.string()), "-")
+    return pc.if_else(pc.less(number, 0), ids, numbered)
+
+
+def _decode_secondary(records: pa.Table) -> pa.Table:
+    values = records["SecondaryIndexMetadata"].combine_chunks()
+    is_deleted = pc.struct_field(values, "isDeleted")
+    if is_deleted.null_count:
+        raise ValueError("a record does not say if it is deleted")
+    return pa.table({"key": records["key"], "is_deleted": is_deleted})
+
+
+def _current(records: pa.Table) -> pa.Table:
+    """Return the last record of each key, without those that delete it."""
+    records = records.take(newest_rows(records))
+    return records.filter(pc.invert(records["is_deleted"]))
+
+
+def _locations(group: IndexGroup, keys: list[str]) -> pa.Table:
+    """Return the locations of ``keys`` in a file group of the record index."""
+    encoded = [key.encode() for key in keys]
+    records = group.records(lambda file: file.lookup(encoded), _decode_locations)
+    records = records.filter(pc.is_in(records["key"], pa.array(keys, pa.string())))
+    records = _current(records)
+    return records.select(_NO_LOCATIONS.column_names) if len(records) else _NO_LOCATIONS

@@ -1,0 +1,95 @@
+"""Rewrites indexes in the metadata table of a fixture, as a compaction does, with changes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from hfile_writer import GZIP, hfile
+
+from mdt.hudi.delete_records import decode_delete_block
+from mdt.hudi.log_file import DELETE
+from mdt.hudi.read import hfile as hfile_reader
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import (
+    FOLDER,
+    load_live_blocks,
+    load_metadata_table,
+    pending_instants,
+)
+from mdt.stores.storage import LocalStorage
+
+Change = Callable[[str, dict[str, Any]], dict[str, Any] | None]
+"""Returns the record to store for a key, or None to leave it out."""
+
+
+def compact(
+    folder: Path,
+    partition: str,
+    change: Change | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Merge each file group of a partition into a base file, and return the base files.
+
+    Args:
+        change: Is applied to each record.
+        rename: Key -> another key that replaces it, in the same file group.
+    """
+    storage = LocalStorage(str(folder))
+    metadata = load_metadata_table(storage)
+    assert metadata is not None
+    data = load_timeline(storage, load_properties(storage))
+    state = metadata.state(storage, partition)
+    paths = []
+    for file_slice in state.slices:
+        files = [file_slice.base] if file_slice.base else []
+        entries: dict[bytes, bytes] = {}
+        schema = b""
+        for base in files:
+            path = f"{FOLDER}/{file_slice.path(base)}"
+            schema = _add(entries, hfile_reader.open_object(storage, path, base.size)) or schema
+        for block in load_live_blocks(storage, state, file_slice, pending_instants(data)):
+            if block.block.kind == DELETE:
+                for key in decode_delete_block(block.block.content)["key"].to_pylist():
+                    entries.pop(key.encode(), None)
+            else:
+                file = hfile_reader.open_bytes(block.block.content, block.path)
+                schema = _add(entries, file) or schema
+        if change is not None and entries:
+            entries = _changed(entries, schema, change)
+        for old, new in (rename or {}).items():
+            if old.encode() in entries:
+                entries[new.encode()] = entries.pop(old.encode())
+        for file in (*files, *file_slice.logs):
+            (folder / FOLDER / file_slice.path(file)).unlink()
+        instant = file_slice.base.instant if file_slice.base else file_slice.logs[-1].instant
+        name = f"{file_slice.file_id}_0-1-1_{instant}.hfile"
+        paths.append(folder / FOLDER / partition / name)
+        paths[-1].write_bytes(hfile(sorted(entries.items()), info={"schema": schema}, codec=GZIP))
+    return paths
+
+
+def _add(entries: dict[bytes, bytes], file: hfile_reader.HFile) -> bytes:
+    batch = file.all()
+    entries |= zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    return file.info.get("schema", b"")
+
+
+def _changed(entries: dict[bytes, bytes], schema: bytes, change: Change) -> dict[bytes, bytes]:
+    parsed = fastavro.parse_schema(json.loads(schema))
+    changed = {}
+    for key, value in entries.items():
+        record = fastavro.schemaless_reader(
+            io.BytesIO(value), parsed, None, return_record_name=True
+        )
+        record = change(key.decode(), record)
+        if record is not None:
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, parsed, record)
+            changed[key] = out.getvalue()
+    return changed
