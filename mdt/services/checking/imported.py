@@ -16,6 +16,7 @@ from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_storage import ImportedStorage
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.progress import Progress, report_each
+from mdt.services.checking.hudi_indexes import IndexCheck
 from mdt.services.checking.problems import Problem
 from mdt.services.checking.state import TableState
 
@@ -24,9 +25,11 @@ def check(state: TableState, progress: Progress | None = None) -> Iterator[Probl
     """Yield the problems of a table of other writers. Reads all rows."""
     yield from _check_listing(state)
     numbers = state.snapshot.live_numbers.tolist()
-    of_files = (list(_check_file(state, number)) for number in numbers)
+    indexes = IndexCheck(state)
+    of_files = (list(_check_file(state, number, indexes)) for number in numbers)
     for problems in report_each(of_files, len(numbers), progress):
         yield from problems
+    yield from indexes.problems()
 
 
 def _check_listing(state: TableState) -> Iterator[Problem]:
@@ -62,11 +65,18 @@ def _names(file_slice: FileSlice | None) -> str:
     return ", ".join(f"{file.name} ({file.size} bytes)" for file in (*base, *file_slice.logs))
 
 
-def _check_file(state: TableState, number: int) -> Iterator[Problem]:
+def _check_file(state: TableState, number: int, indexes: IndexCheck) -> Iterator[Problem]:
+    """Read the row groups of a file, and give the rows to ``indexes``."""
     segment = state.snapshot.segment(number)
     schema = with_meta(state.definition.schema)
-    for row_group in range(len(segment.row_groups)):
+    first_row = 0
+    for row_group, count in enumerate(segment.row_groups):
         try:
-            read_columns(state.storage, state.definition, segment, schema, row_groups=[row_group])
+            rows = read_columns(
+                state.storage, state.definition, segment, schema, row_groups=[row_group]
+            )
+            indexes.add(number, first_row, rows)
         except Corrupt as error:
+            indexes.lack_rows()
             yield Problem.from_error(error, segment.path)
+        first_row += count

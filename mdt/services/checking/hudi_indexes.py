@@ -1,0 +1,208 @@
+"""Check of the indexes in Hudi's metadata table against the rows and files of the table.
+
+Entries that contradict the table are reported by partition of the metadata table, with a few
+examples. A metadata table that is out of step with the timeline is reported with the instants that
+it lacks, and its indexes are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.arrays import flags, one_array
+from mdt.errors import Corrupt, Unsupported
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.read.column_statistics import (
+    COLUMN_STATS,
+    FileColumn,
+    column_statistics,
+    comparable,
+)
+from mdt.hudi.read.index_partition import IndexPartition
+from mdt.hudi.read.key_indexes import (
+    RECORD_INDEX,
+    KeyIndexes,
+    SecondaryIndex,
+    escaped,
+    value_forms,
+)
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import FOLDER, HINT, load_metadata_table
+from mdt.importing.imported_storage import ImportedStorage
+from mdt.services.checking.problems import Problem
+from mdt.services.checking.state import TableState
+
+_SHOWN = 3
+"""Examples of each kind of contradiction."""
+
+
+class IndexCheck:
+    """Collects what the indexes are compared with, while all files are read."""
+
+    def __init__(self, state: TableState) -> None:
+        self._state = state
+        self._problems = list[Problem]()
+        self._statistics: dict[tuple[str, str], FileColumn] = {}
+        self._columns: dict[tuple[str, str], list[Any]] = {}
+        self._indexes: KeyIndexes | None = None
+        self._rows = list[pa.Table]()
+        try:
+            self._open()
+        except (Corrupt, Unsupported) as error:
+            self._problems.append(Problem.from_error(error, FOLDER))
+
+    def _open(self) -> None:
+        storage, snapshot = self._state.storage, self._state.snapshot
+        assert isinstance(storage, ImportedStorage), "only tables of other writers"
+        table = load_properties(storage.source)
+        data = load_timeline(storage.source, table)
+        metadata = load_metadata_table(storage.source)
+        if not table.metadata_partitions or metadata is None:
+            return
+        missing = metadata.missing_instants(data)
+        if missing:
+            text = f"Hudi's metadata table lacks instants of the timeline: {_examples(missing)}"
+            self._problems.append(Problem(FOLDER, -1, f"{text}; {HINT}"))
+            return
+        self._indexes = storage.key_indexes(snapshot.seq)
+        if COLUMN_STATS in table.metadata_partitions:
+            names = snapshot.listing()["name"].to_pylist()
+            partition = IndexPartition(storage.source, metadata, data, COLUMN_STATS)
+            self._statistics = column_statistics(partition, names)
+
+    def add(self, number: int, first_row: int, rows: pa.Table) -> None:
+        """Add all columns of a row group.
+
+        Args:
+            number: Number of the file.
+            first_row: Position of its first row.
+        """
+        segment = self._state.snapshot.segment(number)
+        name = segment.path.rpartition("/")[2]
+        for column in rows.column_names:
+            if (name, column) in self._statistics and not pa.types.is_nested(rows[column].type):
+                self._columns.setdefault((name, column), []).append(_range_of(rows[column]))
+        if self._indexes is not None and not self._indexes.problem(RECORD_INDEX):
+            columns = [RECORD_KEY, *self._indexes.secondary]
+            live = _live(len(rows), first_row, self._state.snapshot.vector(number))
+            part = rows.select([name for name in columns if name in rows.column_names])
+            group = pa.repeat(number, len(rows))
+            self._rows.append(part.append_column("file", group).filter(pa.array(live)))
+
+    def lack_rows(self) -> None:
+        """Do not compare indexes of rows, because rows cannot be read."""
+        self._indexes = None
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the problems, when all files were added."""
+        yield from self._problems
+        excluded = list(self._excluded_values())
+        if excluded:
+            text = f"statistics exclude values of {len(excluded):,} columns of files"
+            yield Problem(f"{FOLDER}/{COLUMN_STATS}", -1, f"{text}: {_examples(excluded)}")
+        if self._indexes is None or not self._rows:
+            return
+        rows = pa.concat_tables(self._rows)
+        checks = [(RECORD_INDEX, self._check_record_index(self._indexes, rows))]
+        for index in self._indexes.secondary.values():
+            if index.column in rows.column_names:
+                checks.append((index.name, _check_secondary(self._indexes, index, rows)))
+        for name, contradictions in checks:
+            path = f"{FOLDER}/{name}"
+            try:
+                for text, examples in contradictions:
+                    if len(examples):
+                        text = f"{text} ({len(examples):,}): {_examples(examples)}"
+                        yield Problem(path, -1, text)
+            except (Corrupt, Unsupported) as error:
+                yield Problem.from_error(error, path)
+
+    def _excluded_values(self) -> Iterator[str]:
+        """Yield a text for each column of a file whose statistics exclude some of its values."""
+        for (name, column), ranges in self._columns.items():
+            statistics = self._statistics[name, column]
+            rows, nulls = (sum(one[place] for one in ranges) for place in (2, 3))
+            lows, highs = (
+                [one[place] for one in ranges if one[place].is_valid] for place in (0, 1)
+            )
+            where = f"{column!r} of {name}"
+            if nulls and not statistics.nulls:
+                yield f"{where} has {nulls:,} nulls, not 0"
+            if nulls < rows and statistics.nulls == statistics.rows:
+                yield f"{where} has values"
+            bounds = statistics.bounds(lows[0].type) if lows else None
+            if bounds is None:
+                continue
+            for values, is_inside in ((lows, bounds[0].__le__), (highs, bounds[1].__ge__)):
+                outside = [one for one in values if _is_outside(one, is_inside)]
+                if outside:
+                    yield f"{where} has {outside[0].as_py()!r}"
+
+    def _check_record_index(
+        self, indexes: KeyIndexes, rows: pa.Table
+    ) -> Iterator[tuple[str, pa.Array]]:
+        """Yield each kind of contradiction of the record index, with the record keys."""
+        snapshot = self._state.snapshot
+        files = snapshot.files.take(["partition", "file_id"], np.arange(snapshot.numbered))
+        records = indexes.records(RECORD_INDEX)
+        partition = files["partition"].take(rows["file"])
+        group = pc.binary_join_element_wise(partition, files["file_id"].take(rows["file"]), "/")
+        keys, known = one_array(rows[RECORD_KEY]), one_array(records["key"])
+        if indexes.is_partitioned:
+            keys = pc.binary_join_element_wise(one_array(partition), keys, "/")
+            known = pc.binary_join_element_wise(one_array(records["partition"]), known, "/")
+        place = one_array(pc.index_in(keys, known))
+        yield "rows without a record", keys.filter(place.is_null())
+        named = pc.binary_join_element_wise(records["partition"], records["file_id"], "/")
+        is_elsewhere = one_array(pc.not_equal(named.take(place), group).fill_null(False))
+        yield "rows in another file group than their record says", keys.filter(is_elsewhere)
+        yield "records without a row", known.filter(pc.invert(pc.is_in(known, keys)))
+
+
+def _check_secondary(
+    indexes: KeyIndexes, index: SecondaryIndex, rows: pa.Table
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each kind of contradiction of a secondary index, with the keys of its records."""
+    forms = value_forms(one_array(rows[index.column]))
+    if forms is None:
+        return
+    known = one_array(indexes.records(index.name)["key"])
+    record_keys = escaped(one_array(rows[RECORD_KEY]))
+    keys = [pc.binary_join_element_wise(escaped(form), record_keys, "$") for form in forms]
+    is_known = np.any([flags(pc.is_in(form, known)) for form in keys], axis=0)
+    yield "rows without a record", keys[0].filter(pa.array(~is_known))
+    yield "records without a row", known.filter(pc.invert(pc.is_in(known, pa.concat_arrays(keys))))
+
+
+def _examples(texts: Any) -> str:
+    shown = ", ".join(str(text) for text in texts[:_SHOWN])
+    return f"{shown} and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else shown
+
+
+def _range_of(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar, int, int]:
+    """Return the smallest and the largest value, the number of rows, and that of nulls."""
+    try:
+        bounds = pc.min_max(values)
+    except pa.ArrowNotImplementedError:
+        bounds = {"min": pa.scalar(None), "max": pa.scalar(None)}
+    return bounds["min"], bounds["max"], len(values), values.null_count
+
+
+def _is_outside(scalar: pa.Scalar, is_inside: Any) -> bool:
+    value = comparable(scalar)
+    return value is not None and is_inside(value) is False
+
+
+def _live(count: int, first_row: int, dead: BitMap | None) -> npt.NDArray[np.bool_]:
+    """Return a mask of the live rows of ``count`` rows from position ``first_row``."""
+    live = np.ones(count, np.bool_)
+    if dead:
+        live[np.array(dead & BitMap(range(first_row, first_row + count))) - first_row] = False
+    return live
