@@ -133,3 +133,11 @@ def test_damaged_indexes_are_reported(partition, tmp_path):
         content = path.read_bytes()
         path.write_bytes(content[:-4096] + bytes(96) + content[-4000:])
     assert "damaged HFile" in str(problems(folder))
+
+
+def test_damaged_definitions_of_indexes_are_reported(tmp_path):
+    folder = fixture(TABLE, tmp_path)
+    path = folder / ".hoodie" / ".index_defs" / "index.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    [problem] = mdt.open(folder).check().problems
+    assert problem.path == ".hoodie/.index_defs/index.json" and "not JSON" in problem.text

@@ -196,8 +196,8 @@ def newest_rows(records: pa.Table) -> pa.Array:
 def java_hashes(texts: list[str]) -> Int64s:
     """Return Java's hash code of each text, int64[n].
 
-    >>> java_hashes(["", "k000", "é", "a long text"]).tolist()
-    [0, 3235301, 233, -134153390]
+    >>> java_hashes(["", "k000", "é", "😀", "a long text"]).tolist()
+    [0, 3235301, 233, 1772899, -134153390]
     """
     lengths = np.array([len(text.encode("utf-16-le")) // 2 for text in texts], np.int64)
     ends = np.cumsum(lengths)

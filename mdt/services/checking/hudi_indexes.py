@@ -31,6 +31,7 @@ from mdt.hudi.read.key_indexes import (
     KeyIndexes,
     SecondaryIndex,
     escaped,
+    load_secondary_indexes,
     value_forms,
 )
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -71,6 +72,7 @@ class IndexCheck:
             text = f"Hudi's metadata table lacks instants of the timeline: {_examples(missing)}"
             self._problems.append(Problem(FOLDER, -1, f"{text}; {HINT}"))
             return
+        load_secondary_indexes(storage.source, table)  # raises for damaged definitions
         self._indexes = storage.key_indexes(snapshot.seq)
         if COLUMN_STATS in table.metadata_partitions:
             names = snapshot.listing()["name"].to_pylist()

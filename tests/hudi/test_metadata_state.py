@@ -1,0 +1,155 @@
+"""A metadata table that is out of step with the timeline, or damaged, is noticed."""
+
+from __future__ import annotations
+
+import pytest
+from foreign_tables import ForeignTable, block, time
+from metadata_tables import FILE_ID, MetadataTable, listing, records_block, records_file
+
+from mdt.errors import Corrupt
+from mdt.hudi.read.index_partition import IndexPartition
+from mdt.hudi.read.instants import Timeline, parse_name, timeline_of
+from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.hudi.read.metadata_state import load_metadata_table
+from mdt.stores.storage import MemoryStorage
+
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+INITIAL = "00000000000000000"
+
+
+def timeline(version: int, *names: str) -> Timeline:
+    """Return a data timeline. Names of completed instants are ``<time>.<action>``."""
+    files = []
+    for name in names:
+        start, _, action = name.partition(".")
+        if version > 6 and "." not in action:
+            name = f"{start}_{start}.{action}"
+        files.append(parse_name(name, 1 if version < 8 else 2))
+    return timeline_of(file for file in files if file is not None)
+
+
+def initial(table: MetadataTable, number: int) -> None:
+    """Add an instant that initialized partitions after instant ``number``."""
+    if table.version < 8:
+        table.create(f".hoodie/{INITIAL}10.deltacommit", b"{}")
+    else:
+        table.create(f".hoodie/timeline/{INITIAL}_{time(number)}.deltacommit", b"{}")
+
+
+def missing(table: MetadataTable, *names: str) -> list[str]:
+    metadata = load_metadata_table(table.storage)
+    assert metadata is not None
+    return metadata.missing_instants(timeline(table.version, *names))
+
+
+@VERSIONS
+@pytest.mark.parametrize("action", ["commit", "deltacommit", "replacecommit", "clean", "rollback"])
+def test_each_instant_that_changes_files_must_be_there(version, action):
+    table = MetadataTable(MemoryStorage(), version)
+    table.commit(1)
+    table.commit(3)
+    names = [f"{time(1)}.commit", f"{time(2)}.{action}", f"{time(3)}.commit"]
+    assert missing(table, *names) == [time(2)]
+    table.commit(2)
+    assert missing(table, *names) == []
+
+
+@VERSIONS
+def test_other_instants_are_not_expected(version):
+    table = MetadataTable(MemoryStorage(), version)
+    table.commit(2)
+    names = [f"{time(1)}.commit", f"{time(3)}.savepoint", f"{time(4)}.deltacommit.inflight"]
+    assert missing(table, *names) == [], "one is archived there, a savepoint, one is pending"
+
+
+@VERSIONS
+def test_instants_before_the_initialization_are_not_expected(version):
+    table = MetadataTable(MemoryStorage(), version)
+    initial(table, 3)
+    assert missing(table, f"{time(5)}.commit") == [time(5)]
+    table.commit(4)
+    names = [f"{time(2)}.commit", f"{time(4)}.commit"]
+    assert missing(table, *names) == []
+    assert missing(table, *names, f"{time(5)}.commit") == [time(5)]
+
+
+@VERSIONS
+def test_commits_that_the_table_does_not_have_are_unknown(version):
+    table = MetadataTable(MemoryStorage(), version)
+    initial(table, 1)
+    for number in (1, 2, 3):
+        table.commit(number)
+    metadata = load_metadata_table(table.storage)
+    names = [f"{time(2)}.commit"]
+    assert metadata.unknown_instants(timeline(version, *names)) == [time(3)]
+    pending = f"{time(3)}.deltacommit.inflight"
+    assert metadata.unknown_instants(timeline(version, *names, pending)) == []
+
+
+def opened(table: MetadataTable, *names: str) -> IndexPartition:
+    metadata = load_metadata_table(table.storage)
+    data = timeline(table.version, *names)
+    return IndexPartition(table.storage, metadata, data, "files")
+
+
+NAMES = [f"{time(number)}.deltacommit" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    (
+        (records_block(2, {"p": {"c": 3}})[:-9], "torn block"),
+        (records_block(2, {"p": {"c": 3}}) + b"#HUDI#", "torn block"),
+        (block(9, b""), "unknown instant"),
+    ),
+)
+def test_indexes_do_not_skip_blocks(content, message):
+    table = MetadataTable(MemoryStorage())
+    table.base(1, records_file(listing({"p": {"a": 1}})))
+    table.log(2, content)
+    with pytest.raises(Corrupt, match=message):
+        opened(table, *NAMES).group("files", 0)
+
+
+def test_a_base_file_that_may_contain_a_pending_write_is_not_used():
+    table = MetadataTable(MemoryStorage())
+    table.commit(2)
+    table.base(3, records_file(listing({"p": {"a": 1}})))
+    pending = f"{time(2)}.%s.inflight"
+    for action in ("deltacommit", "clustering"):
+        partition = opened(table, f"{time(1)}.deltacommit", pending % action)
+        with pytest.raises(Corrupt, match="pending instant"):
+            partition.group("files", 0)
+    opened(table, f"{time(1)}.deltacommit", pending % "compaction").group("files", 0)
+
+
+def test_a_missing_file_group_is_noticed():
+    table = MetadataTable(MemoryStorage())
+    table.base(1, records_file({}))
+    path = f"files/{FILE_ID}_1-2-3_{time(1)}.hfile"
+    for number, is_whole in ((2, False), (1, True)):
+        other = path.replace("-0000-", f"-000{number}-")
+        table.create(other, records_file({}))
+        if is_whole:
+            assert opened(table, *NAMES).size("files") == 3
+        else:
+            with pytest.raises(Corrupt, match="a file group of 'files' is missing"):
+                opened(table, *NAMES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        b"{",
+        b'{"indexDefinitions": []}',
+        b'{"indexDefinitions": {"secondary_index_a": {"sourceFields": [1]}}}',
+    ),
+)
+def test_damaged_definitions_of_indexes_are_not_used(text):
+    stored = {"hoodie.table.metadata.partitions": "files,record_index,secondary_index_a"}
+    table = ForeignTable({"id": "string"}, stored)
+    table.base(1, [{"id": "a"}])
+    MetadataTable(table.storage).commit(1)
+    assert load_key_indexes(table.storage) is not None, "definitions may be absent"
+    table.storage.create(".hoodie/.index_defs/index.json", text)
+    assert load_key_indexes(table.storage) is None
