@@ -148,6 +148,18 @@ def test_rows_equal_those_of_fastavro(table):
 
 
 @given(tables(), st.data())
+def test_some_fields_are_read_without_the_others(table, data):
+    schema, rows = table
+    content, starts, ends = encoded(schema, rows)
+    columns = decode(content, starts, ends, json.dumps(schema))
+    names = data.draw(st.lists(st.sampled_from(columns.column_names), min_size=1, unique=True))
+    names.sort(key=columns.column_names.index)
+    chosen = decode(content, starts, ends, json.dumps(schema), names)
+    assert chosen.schema == columns.select(names).schema
+    assert repr(chosen.to_pylist()) == repr(columns.select(names).to_pylist())
+
+
+@given(tables(), st.data())
 def test_damaged_bytes_give_rows_or_an_error_of_ours(table, data):
     schema, rows = table
     content, starts, ends = encoded(schema, rows)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.hudi.read.hfile import HFile
-from mdt.hudi.read.index_partition import IndexGroup, IndexPartition
+from mdt.hudi.read.index_partition import Decode, IndexGroup, IndexPartition
 
 COLUMN_STATS = "column_stats"
 """The partition with the statistics."""
@@ -102,15 +102,13 @@ def column_statistics(
     """
     wanted = pa.array(sorted(names), pa.string())
 
-    def decode(table: pa.Table) -> pa.Table:
-        values = table["ColumnStatsMetadata"].combine_chunks()
-        keys = table["key"].combine_chunks()
+    def decode(keys: pa.Array, values: pa.StructArray) -> pa.Table:
         is_wanted = pc.is_in(pc.struct_field(values, "fileName"), wanted)
         return pa.table({"key": keys.filter(is_wanted), "value": values.filter(is_wanted)})
 
     def read(group: IndexGroup) -> dict[str, dict[str, Any]]:
         records: dict[str, dict[str, Any]] = {}
-        for part in group.parts(HFile.all, decode):
+        for part in group.parts(HFile.all, Decode("ColumnStatsMetadata", decode)):
             if "value" in part.column_names:
                 pairs = zip(part["key"].to_pylist(), part["value"].to_pylist(), strict=True)
                 records.update(pairs)

@@ -50,8 +50,19 @@ _NO_RECORDS = pa.table({"key": pa.array([], pa.string()), _IS_DELETED: pa.array(
 
 Select = Callable[[HFile], pa.RecordBatch]
 """Returns the entries of a file that are needed."""
-Decode = Callable[[pa.Table], pa.Table]
-"""Returns ``key``, ``is_deleted`` and columns of its own for records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """The decoding of the records of an index.
+
+    Attributes:
+        field: Name of the field with the content of a record.
+        table: Returns ``key``, ``is_deleted`` and columns of its own for keys and contents.
+    """
+
+    field: str
+    table: Callable[[pa.Array, pa.StructArray], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +251,7 @@ def _decoded(file: HFile, schema: str, select: Select, decode: Decode) -> pa.Tab
     if pc.any(pc.equal(pc.binary_length(entries["value"]), 0)).as_py():
         raise Unsupported(f"{file.path} has records without a value")
     try:
-        return decode(decode_records(entries, schema, file.path))
+        records = decode_records(entries, schema, file.path, [decode.field])
+        return decode.table(plain(records["key"]), plain(records[decode.field]))
     except (KeyError, pa.ArrowException, ValueError) as error:
         raise Corrupt(f"unknown records: {str(error)[:200]}", path=file.path) from error

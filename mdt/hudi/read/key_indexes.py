@@ -14,7 +14,6 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi.read.fields import parse_json
 from mdt.hudi.read.hfile import HFile
-from mdt.hudi.read.index_partition import IndexGroup, IndexPartition, newest_rows
+from mdt.hudi.read.index_partition import Decode, IndexGroup, IndexPartition, newest_rows
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import MetadataTable, load_metadata_table
@@ -296,14 +295,13 @@ _DIGITS = np.setdiff1d(np.arange(36), _DASHES)
 """Places of dashes and digits in the text of a UUID."""
 
 
-def decoder(name: str) -> Any:
-    """Return the function that decodes the records of an index."""
-    return _decode_locations if name == RECORD_INDEX else _decode_secondary
+def decoder(name: str) -> Decode:
+    """Return the decoding of the records of an index."""
+    return _LOCATIONS if name == RECORD_INDEX else _SECONDARY
 
 
-def _decode_locations(records: pa.Table) -> pa.Table:
+def _decode_locations(keys: pa.Array, values: pa.StructArray) -> pa.Table:
     """Return the location of each record key. Raises KeyError and ValueError for other records."""
-    values = records["recordIndexMetadata"].combine_chunks()
     if values.null_count:
         raise ValueError("a record has no location")
     fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
@@ -315,8 +313,8 @@ def _decode_locations(records: pa.Table) -> pa.Table:
         raise ValueError("a record has no location")
     return pa.table(
         {
-            "key": records["key"],
-            "is_deleted": pa.repeat(False, len(records)),
+            "key": keys,
+            "is_deleted": pa.repeat(False, len(keys)),
             "partition": fields["partitionName"],
             "file_id": ids,
         }
@@ -336,12 +334,15 @@ def _uuids(high: pa.Array, low: pa.Array, number: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(number, 0), ids, numbered)
 
 
-def _decode_secondary(records: pa.Table) -> pa.Table:
-    values = records["SecondaryIndexMetadata"].combine_chunks()
+def _decode_secondary(keys: pa.Array, values: pa.StructArray) -> pa.Table:
     is_deleted = pc.struct_field(values, "isDeleted")
     if is_deleted.null_count:
         raise ValueError("a record does not say if it is deleted")
-    return pa.table({"key": records["key"], "is_deleted": is_deleted})
+    return pa.table({"key": keys, "is_deleted": is_deleted})
+
+
+_LOCATIONS = Decode("recordIndexMetadata", _decode_locations)
+_SECONDARY = Decode("SecondaryIndexMetadata", _decode_secondary)
 
 
 def _current(records: pa.Table) -> pa.Table:
@@ -353,7 +354,7 @@ def _current(records: pa.Table) -> pa.Table:
 def _locations(group: IndexGroup, keys: list[str]) -> pa.Table:
     """Return the locations of ``keys`` in a file group of the record index."""
     encoded = [key.encode() for key in keys]
-    records = group.records(lambda file: file.lookup(encoded), _decode_locations)
+    records = group.records(lambda file: file.lookup(encoded), _LOCATIONS)
     records = records.filter(pc.is_in(records["key"], pa.array(keys, pa.string())))
     records = _current(records)
     return records.select(_NO_LOCATIONS.column_names) if len(records) else _NO_LOCATIONS

@@ -5,7 +5,7 @@ The key of an entry is the key of its record. The key in the record itself is em
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ Changes = dict[str, int | None]
 """Name -> size in bytes, or None if it was deleted."""
 
 
-def decode_records(entries: pa.RecordBatch, schema: str, path: str) -> pa.Table:
+def decode_records(
+    entries: pa.RecordBatch, schema: str, path: str, names: Collection[str] | None = None
+) -> pa.Table:
     """Return the records of entries as columns, with their keys in ``key``.
 
     Suits partitions with many records. Entries without a value, which are deletes, are left out.
@@ -33,6 +35,7 @@ def decode_records(entries: pa.RecordBatch, schema: str, path: str) -> pa.Table:
     Args:
         entries: See :data:`mdt.hudi.read.hfile_format.ENTRIES`.
         schema: Avro schema of the values.
+        names: Columns to return besides ``key``, or None for all.
 
     Raises Corrupt, with ``path``, and Unsupported.
     """
@@ -40,7 +43,7 @@ def decode_records(entries: pa.RecordBatch, schema: str, path: str) -> pa.Table:
     starts, lengths = _value_edges(entries)
     data = entries["value"].buffers()[2] or pa.py_buffer(b"")
     try:
-        records = decode(data, starts, starts + lengths, schema)
+        records = decode(data, starts, starts + lengths, schema, names)
         keys = entries["key"].cast(pa.large_string()).cast(pa.string())
     except Corrupt as error:
         raise Corrupt(error.message, path=path) from error
