@@ -63,9 +63,11 @@ class IndexCheck:
         storage, snapshot = self._state.storage, self._state.snapshot
         assert isinstance(storage, ImportedStorage), "only tables of other writers"
         table = load_properties(storage.source)
+        if not table.metadata_partitions:
+            return
         data = load_timeline(storage.source, table)
         metadata = load_metadata_table(storage.source)
-        if not table.metadata_partitions or metadata is None:
+        if metadata is None:
             return
         missing = metadata.missing_instants(data)
         if missing:
