@@ -87,6 +87,7 @@ collected, since some ask for indexes.
 WITH_SPARK = (
     "tests/engines/spark/",
     "tests/campaigns/test_sql_differential.py",
+    "tests/foreign/",
     "tests/house/test_documents.py::test_every_block_runs",
 )
 """Where the tests stand that ask for Spark, but for a few."""

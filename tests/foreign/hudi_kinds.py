@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hudi_histories import (
+    bootstrapped,
     buckets,
     changes,
     debezium,
@@ -12,13 +13,17 @@ from hudi_histories import (
     duplicates,
     evolved,
     indexes,
+    keyed_by,
+    late_completions,
     left_out,
     log_compaction,
     long_archive,
     merges,
     moved_rows,
+    nested_fields,
     ordering_by,
     partial_updates,
+    replaced,
     restored,
     rolled_back,
     schema_on_read,
@@ -38,8 +43,13 @@ from hudi_table import COW, MOR
 TABLES = {}
 """By name: version, type, options and history of a table."""
 
-RECORD_INDEX = {
+METADATA_TABLE = {
     "hoodie.metadata.enable": "true",
+    # without it, tasks of Spark get file slices of the metadata table without their base files
+    "hoodie.embed.timeline.server": "true",
+}
+RECORD_INDEX = {
+    **METADATA_TABLE,
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.metadata.global.record.level.index.enable": "true",
     "hoodie.metadata.record.index.min.filegroup.count": "2",
@@ -47,12 +57,12 @@ RECORD_INDEX = {
     "hoodie.index.type": "RECORD_INDEX",
 }
 COLUMN_STATS = {
-    "hoodie.metadata.enable": "true",
+    **METADATA_TABLE,
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.column.stats.column.list": "v,city,ts,day,at,cost,price,id",
 }
 BLOOM = {
-    "hoodie.metadata.enable": "true",
+    **METADATA_TABLE,
     "hoodie.metadata.index.bloom.filter.enable": "true",
     "hoodie.index.type": "BLOOM",
 }
@@ -101,6 +111,7 @@ OLD_KEYS = {"hoodie.write.complex.keygen.new.encoding": "false"}
 CHECK_OFF = {"hoodie.write.complex.keygen.validation.enable": "false"}
 PLAIN_PATHS = {"hoodie.datasource.write.hive_style_partitioning": "false"}
 ENCODED = {"hoodie.datasource.write.partitionpath.urlencode": "true"}
+DROPS = {"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"}
 NO_META = {"hoodie.populate.meta.fields": "false"}
 
 add("cow_v6", 6, COW, whole_life, index=BLOOM)
@@ -122,7 +133,8 @@ for version in (6, 8, 9):
             paths=FLAT,
         )
     add(f"soft_v{version}", version, MOR, soft_deletes)
-    add(f"partial_v{version}", version, MOR, partial_updates)
+    if version >= 8:
+        add(f"partial_v{version}", version, MOR, partial_updates)
     add(f"evolved_v{version}", version, MOR, evolved)
     add(f"log_compaction_v{version}", version, MOR, log_compaction)
     add(
@@ -152,28 +164,21 @@ add("evolved_parquet", 9, MOR, evolved, logs=PARQUET_LOGS)
 add("evolved_cow", 9, COW, evolved)
 add("strings_cow", 9, COW, to_strings)
 add("strings_mor", 9, MOR, to_strings)
-add(
-    "left_out_cow",
-    9,
-    COW,
-    left_out,
-    auto={"hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"},
-)
+add("left_out_cow", 9, COW, left_out, drops=DROPS)
 add("left_out_mor", 9, MOR, left_out, null={"hoodie.write.set.null.for.missing.columns": "true"})
-add("schema_on_read_cow", 9, COW, schema_on_read, on={"hoodie.schema.on.read.enable": "true"})
-add("schema_on_read_mor", 9, MOR, schema_on_read, on={"hoodie.schema.on.read.enable": "true"})
+ON_READ = {"hoodie.schema.on.read.enable": "true", **DROPS}
+add("schema_on_read_cow", 9, COW, schema_on_read, on=ON_READ)
+add("schema_on_read_mor", 9, MOR, schema_on_read, on=ON_READ)
 for name, expression in {
     "int": "cast({ts} as int)",
     "text": "concat('{ts}'  )",
     "double": "cast({ts} as double)",
     "float": "cast({ts} as float)",
-    "date": "date_add(date '2024-01-01', {ts})",
     "time": "timestamp_seconds({ts})",
     "decimal": "cast({ts} as decimal(9, 2))",
     "wide_decimal": "cast({ts} as decimal(30, 4))",
     "null": "if({ts} = 5, null, {ts}L)",
     "flag": "{ts} > 12",
-    "bytes": "cast('{ts}' as binary)",
 }.items():
     add(f"ordered_by_{name}", 9, MOR, ordering_by(expression))
 add(
@@ -186,7 +191,10 @@ add(
         "hoodie.table.ordering.fields": "ts,v",
     },
 )
-add("ordered_by_date_v6", 6, MOR, ordering_by("date_add(date '2024-01-01', {ts})"))
+# Hudi 1.2 cannot write deletes with a date
+DATES = "date_add(date '2024-01-01', {ts})"
+add("ordered_by_date", 9, MOR, ordering_by(DATES, merges))
+add("ordered_by_date_v6", 6, MOR, ordering_by(DATES, merges))
 add("ordered_by_decimal_v6", 6, MOR, ordering_by("cast({ts} as decimal(9, 2))"))
 add("unordered", 9, MOR, soft_deletes, order={"hoodie.datasource.write.precombine.field": None})
 add("simple_keys", 9, MOR, texts, keys=key_generator("SimpleKeyGenerator"))
@@ -355,7 +363,7 @@ add(
     MOR,
     two_writes,
     index={
-        "hoodie.metadata.enable": "true",
+        **METADATA_TABLE,
         "hoodie.metadata.record.level.index.enable": "true",
         "hoodie.index.type": "RECORD_LEVEL_INDEX",
     },
@@ -431,7 +439,6 @@ add(
     payload=payload("debezium.PostgresDebeziumAvroPayload"),
     order={"hoodie.datasource.write.precombine.field": "_event_lsn"},
 )
-add("first_value", 9, MOR, merges, payload=payload("FirstValueAvroPayload"))
 add("partial_payload_v6", 6, MOR, with_nulls, payload=payload("PartialUpdateAvroPayload"))
 add("partial_payload_v8", 8, MOR, with_nulls, payload=payload("PartialUpdateAvroPayload"))
 add(
@@ -448,3 +455,44 @@ add(
     two_writes,
     drop={"hoodie.datasource.write.drop.partition.columns": "true"},
 )
+add("replaced_cow", 9, COW, replaced)
+add("replaced_mor", 9, MOR, replaced)
+add("replaced_v6", 6, MOR, replaced)
+for name, expression in {
+    "int": "cast(n as int)",
+    "long": "n * 10000000000",
+    "date": "date_add(date '2024-01-01', n)",
+    "time": "timestamp_micros(1700000000123456 + n * 1000000)",
+    "decimal": "cast(n / 4 as decimal(9, 2))",
+    "double": "n / 4D",
+}.items():
+    add(f"keyed_by_{name}", 9, MOR, keyed_by(expression), meta=NO_META)
+add("keyed_by_int_with_meta", 9, MOR, keyed_by("cast(n as int)"))
+add(
+    "nested_fields",
+    9,
+    MOR,
+    nested_fields,
+    keys={
+        "hoodie.datasource.write.recordkey.field": "who.id",
+        "hoodie.datasource.write.partitionpath.field": "who.city",
+        "hoodie.datasource.write.precombine.field": "who.ts",
+    },
+)
+add(
+    "typed_paths",
+    9,
+    MOR,
+    two_writes,
+    keys=key_generator("ComplexKeyGenerator", "id", "ok,day,cost"),
+)
+add("operations", 9, MOR, soft_deletes, field={"hoodie.allow.operation.metadata.field": "true"})
+LAZY = {
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+}
+for version in (8, 9):
+    add(f"late_event_v{version}", version, MOR, late_completions, lazy=LAZY)
+    add(f"late_commit_v{version}", version, MOR, late_completions, lazy=LAZY, order=COMMIT_TIME)
+add("bootstrapped", 9, MOR, bootstrapped)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from datetime import UTC, datetime
+from pathlib import Path
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 OPTIONS = {
@@ -32,6 +34,8 @@ OPTIONS = {
 }
 """Options of all tables: each service runs when a history asks for it, and little is parallel."""
 
+PAST = 8
+"""Number of instants as of which the rows of a state are kept."""
 COLUMNS = {
     "id": "format_string('k%03d', n)",
     "city": "element_at(array('paris', 'rome', 'oslo'), cast(n % 3 as int) + 1)",
@@ -63,6 +67,8 @@ def session(jar, folder):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
         "spark.sql.adaptive.enabled": "false",
@@ -87,14 +93,15 @@ class HudiTable:
     """A table, and the folder that gets its states.
 
     Attributes:
+        path: The table's folder, by default a hidden one below ``folder``.
         options: Options of every write.
         columns: Expressions of the columns. A history changes them to evolve the schema.
     """
 
-    def __init__(self, spark, folder, name, version, kind, options):
+    def __init__(self, spark, folder, name, version, kind, options, path=None):
         self.spark, self.folder, self.name = spark, folder, name
         self.version, self.kind = version, kind
-        self.path = folder / ".live" / name
+        self.path = path or folder / ".live" / name
         self.columns = dict(COLUMNS)
         self.options = {
             **OPTIONS,
@@ -152,6 +159,32 @@ class HudiTable:
             for name in chosen:
                 self.spark.conf.unset(name)
 
+    def set_column(self, name, expression):
+        """Add a column to later writes, or change its expression."""
+        self.columns[name] = expression
+
+    def upgrade(self, version):
+        """Upgrade or downgrade the table."""
+        call = "downgrade_table" if version < self.version else "upgrade_table"
+        name = {6: "SIX", 8: "EIGHT", 9: "NINE"}[version]
+        self.sql(f"call {call}(table => '{self.name}', to_version => '{name}')")
+        self.version = version
+        self.options["hoodie.write.table.version"] = str(version)
+
+    def plan_log_compaction(self):
+        """Plan to merge log blocks, and return the instant, "" if there is nothing to merge."""
+        client = self.client()
+        empty = self.spark.sparkContext._jvm.org.apache.hudi.common.util.Option.empty()
+        instant = client.scheduleLogCompaction(empty)
+        client.close()
+        return instant.get() if instant.isPresent() else ""
+
+    def compact_logs(self, instant):
+        """Merge the log blocks of the plan at ``instant``."""
+        client = self.client()
+        client.logCompact(instant, True)
+        client.close()
+
     def client(self):
         """Return a write client of the JVM, for what no statement does."""
         jvm = self.spark.sparkContext._jvm
@@ -175,17 +208,29 @@ class HudiTable:
         return self.instants()[-1].name[:17]
 
     def uncomplete(self):
-        """Remove the completion of the newest write, as if the writer had died before it."""
+        """Remove the completion of the newest write, as if it had not come to it yet.
+
+        Returns the name and content of the removed file, for :meth:`complete`.
+        """
         newest = self.instants()[-1]
+        content = newest.read_bytes()
         newest.unlink()
         newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+        return newest.name, content
+
+    def complete(self, uncompleted):
+        """Complete a write now that :meth:`uncomplete` returned. For versions 8 and 9."""
+        name, content = uncompleted
+        now = datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
+        instant, action = name.partition("_")[0], name.rpartition(".")[2]
+        (self.path / ".hoodie" / "timeline" / f"{instant}_{now}.{action}").write_bytes(content)
 
     def keep(self, step, *, as_of=False):
         """Keep a copy of the table, and Hudi's rows: ``as_of`` each of its instants as well."""
         state = self.folder / f"{self.name}-{self.states:02}_{step}"
         self.states += 1
         shutil.copytree(self.path, state / "table")
-        self._keep_rows(state / "rows.parquet", {})
+        self.write_rows(state / "rows.parquet")
         about = {
             "table": self.name,
             "step": step,
@@ -195,17 +240,19 @@ class HudiTable:
             "instant": self.last(),
             "rows_as_of": {},
         }
-        for instant in [file.name[:17] for file in self.instants()] if as_of else []:
+        for instant in [file.name[:17] for file in self.instants()[-PAST:]] if as_of else []:
             name = f"rows_{instant}.parquet"
             try:
-                self._keep_rows(state / name, {"as.of.instant": instant})
+                self.write_rows(state / name, **{"as.of.instant": instant})
                 about["rows_as_of"][instant] = name
             except Exception as error:  # noqa: BLE001 - Hudi refuses instants that were cleaned
                 about["rows_as_of"][instant] = {"error": str(error)[:300]}
         (state / "about.json").write_text(json.dumps(about, indent=1))
         print(f"{time.monotonic() - self.started:6.1f} s {state.name}", flush=True)
 
-    def _keep_rows(self, path, options):
+    def write_rows(self, path, **options):
+        """Write the rows that Hudi reads with ``options`` into a Parquet file."""
+        path = Path(path)
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "false")
         folder = path.with_suffix(".parts")
         reader.options(**options).load(str(self.path)).coalesce(1).write.parquet(str(folder))

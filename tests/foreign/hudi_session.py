@@ -1,0 +1,114 @@
+"""Hudi's own engine in a process with an environment of its own, for tests of this environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from compare_states import OPERATION
+
+from benchmarks.spark.environments import ENVIRONMENTS, Missing
+
+FOLDER = Path(__file__).resolve().parent
+
+
+class Refused(Exception):
+    """Hudi raised an error. The text is that of Hudi."""
+
+
+def command(script: str) -> list[str]:
+    """Return the command for a script of this folder in Hudi's environment, with Hudi's JAR.
+
+    The environment is made if it is not there, in ``.spark-engines``. Skips the test if that fails.
+    """
+    try:
+        python, jars = ENVIRONMENTS["hudi"].installed(FOLDER.parents[1] / ".spark-engines")
+    except Missing as error:
+        pytest.skip(f"Hudi's engine cannot be installed: {error}")
+    return [python, str(FOLDER / script), *jars]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables without those that lead to our packages and our PySpark."""
+    names = ("PYTHONPATH", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    return {name: value for name, value in os.environ.items() if name not in names}
+
+
+class HudiSession:
+    """A session of Spark with Hudi, which carries out methods of :class:`hudi_table.HudiTable`.
+
+    >>> with HudiSession(folder) as hudi:
+    ...     hudi.create(path, version=9, kind="MERGE_ON_READ", options={})
+    ...     hudi.call(path, "upsert", [1, 2], 10)
+    ...     hudi.rows(path)
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Start the process.
+
+        Args:
+            folder: For temporary files and the output of the process.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._output = (folder / "output").open("w")
+        self._process = subprocess.Popen(
+            [*command("hudi_server.py"), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            env=environment(),
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+        self._output.close()
+
+    def create(
+        self, path: Path, version: int, kind: str, options: Mapping[str, str | None]
+    ) -> None:
+        """Prepare to write a table, which may exist. Its first write creates it otherwise."""
+        self._request(path=str(path), create=[version, kind, dict(options)])
+
+    def call(self, path: Path, method: str, *arguments: object, **named: object) -> Any:
+        """Call a method of the table at ``path`` and return its text or number, if any.
+
+        Raises Refused if Hudi raises an error.
+        """
+        return self._request(path=str(path), method=method, arguments=arguments, named=named)
+
+    def rows(self, path: Path) -> pa.Table:
+        """Return the rows that Hudi reads, with its five meta columns."""
+        file = self.folder / "rows.parquet"
+        self.call(path, "write_rows", str(file))
+        rows = pq.read_table(file)
+        file.unlink()
+        return rows.drop_columns([name for name in rows.column_names if name == OPERATION])
+
+    def _request(self, **request: object) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        if not line:
+            output = (self.folder / "output").read_text()
+            raise RuntimeError(f"Hudi's process has ended: {output[-2000:]}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise Refused(reply["error"])
+        return reply["value"]

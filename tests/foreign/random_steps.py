@@ -1,0 +1,305 @@
+"""Random histories of a table that Hudi writes: a kind of table, and one step after the other.
+
+A step is a function of a session of Hudi and the path of a table. Other writers can thus have steps
+between those of Hudi.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hudi_kinds import (
+    BLOOM,
+    COLUMN_STATS,
+    COMMIT_TIME,
+    FLAT,
+    METADATA_TABLE,
+    PARQUET_LOGS,
+    RECORD_INDEX,
+)
+from hudi_session import HudiSession
+from hudi_table import COW, MOR
+
+Step = Callable[[HudiSession, Path], None]
+KEYS = 60
+"""Upserts and deletes draw from so many numbers of rows. Inserts continue behind them."""
+CITIES = ("paris", "rome", "oslo")
+BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+CDC = {"hoodie.table.cdc.enabled": "true"}
+SMALL_FILES = {
+    "hoodie.parquet.max.file.size": "20000",
+    "hoodie.parquet.small.file.limit": "0",
+    "hoodie.copyonwrite.insert.split.size": "9",
+    "hoodie.copyonwrite.insert.auto.split": "false",
+}
+ARCHIVING = {
+    "hoodie.archive.automatic": "true",
+    "hoodie.keep.min.commits": "3",
+    "hoodie.keep.max.commits": "4",
+    "hoodie.clean.automatic": "true",
+    "hoodie.clean.commits.retained": "1",
+}
+
+
+class RandomSteps:
+    """The kind of a table and its steps, all from a seed.
+
+    Attributes:
+        kind: Type of the table.
+        options: Options of Hudi's writes.
+    """
+
+    def __init__(self, seed: int, version: int) -> None:
+        draw = self._draw = random.Random(f"{seed} {version}")
+        self.version = version
+        self.kind = draw.choice((COW, MOR, MOR))
+        self.options: dict[str, str] = {}
+        self._has_metadata_table = draw.random() < 0.5
+        if self._has_metadata_table:
+            indexes = [METADATA_TABLE, COLUMN_STATS, BLOOM, METADATA_TABLE | BUCKETS]
+            if version >= 8:
+                indexes.append(RECORD_INDEX)
+            self.options |= draw.choice(indexes)
+        elif draw.random() < 0.3:
+            self.options |= BUCKETS
+        self._has_buckets = self.options.get("hoodie.index.type") == "BUCKET"
+        self._is_flat = draw.random() < 0.25
+        for chance, options in (
+            (1.0 if self._is_flat else 0.0, FLAT),
+            (0.3, COMMIT_TIME),
+            (0.3 if self.kind == MOR else 0.0, PARQUET_LOGS),
+            (0.0 if self._has_buckets else 0.3, SMALL_FILES),
+            (0.2 if version >= 8 else 0.0, CDC),
+        ):
+            if draw.random() < chance:
+                self.options |= options
+        self._clock = 0
+        self._inserted = KEYS
+        self._columns = 0
+        self._has_plan = False
+
+    def first(self) -> tuple[str, Step]:
+        """Return the step that creates the table."""
+        operation = "insert" if self._has_buckets else "bulk_insert"
+        return self._write(operation, range(0, KEYS, 2))
+
+    def next(self) -> tuple[str, Step]:
+        """Return the name of a random step and the step itself."""
+        steps = dict(self._weights())
+        [step] = self._draw.choices(list(steps), list(steps.values()))
+        return step()
+
+    def _weights(self) -> Mapping[Callable[[], tuple[str, Step]], float]:
+        """Return the steps that the table allows, with their weights."""
+        weights: dict[Callable[[], tuple[str, Step]], float] = {
+            self._upsert: 6,
+            self._late_upsert: 2,
+            self._delete: 3,
+            self._insert: 1.5,
+            self._overwrite: 1,
+            self._overwrite_table: 0.3,
+            self._clean: 1,
+            self._archive: 1,
+            self._rollback: 1,
+            self._restore: 0.7,
+            self._add_column: 1,
+        }
+        if not self._has_buckets:  # bulk inserts of Spark do not find buckets
+            weights |= {self._bulk_insert: 1, self._cluster: 1.5, self._cluster_between: 0.7}
+        if not self._is_flat:
+            weights |= {self._delete_partition: 0.5, self._drop_partition: 0.3}
+        if self.version >= 8 or self.kind == COW:
+            weights |= {self._sql_update: 1, self._sql_delete: 1, self._sql_merge: 1}
+        if self.kind == MOR:
+            weights |= {self._compact: 1.5, self._plan_or_run: 2, self._compact_logs: 1}
+        if not self._has_metadata_table:
+            weights[self._die] = 1
+        if self.version < 9:
+            weights[self._upgrade] = 0.3
+        return weights
+
+    def _numbers(self, most: int) -> list[int]:
+        return sorted(self._draw.sample(range(KEYS), self._draw.randrange(1, most)))
+
+    def _time(self) -> int:
+        self._clock += 10
+        return self._clock
+
+    def _write(
+        self,
+        operation: str,
+        numbers: object,
+        *,
+        ts: int | None = None,
+        columns: Mapping[str, str] | None = None,
+        **options: str,
+    ) -> tuple[str, Step]:
+        """Return a step that writes rows with an operation of Hudi's data source."""
+        at, add = self._time(), self._draw.randrange(1000)
+        rows = list(numbers)  # type: ignore[call-overload]
+        ts = at if ts is None else ts
+        more = f" {columns or ''} {options or ''}".rstrip()
+        return f"{operation} {rows} ts={ts} add={add}{more}", lambda hudi, path: hudi.call(
+            path, "write", operation, rows, ts, add, columns, **options
+        )
+
+    def _sql(self, *statements: str) -> tuple[str, Step]:
+        def step(hudi: HudiSession, path: Path) -> None:
+            for text in statements:
+                hudi.call(path, "sql", text)
+
+        return "; ".join(statements), step
+
+    def _upsert(self) -> tuple[str, Step]:
+        return self._write("upsert", self._numbers(20))
+
+    def _late_upsert(self) -> tuple[str, Step]:
+        return self._write("upsert", self._numbers(12), ts=self._draw.randrange(self._clock + 1))
+
+    def _delete(self) -> tuple[str, Step]:
+        return self._write("delete", self._numbers(12))
+
+    def _new_numbers(self) -> range:
+        """Return numbers that no insert has had, because Hudi's inserts do not look for keys."""
+        start, self._inserted = self._inserted, self._inserted + self._draw.randrange(1, 9)
+        return range(start, self._inserted)
+
+    def _insert(self) -> tuple[str, Step]:
+        return self._write("insert", self._new_numbers())
+
+    def _bulk_insert(self) -> tuple[str, Step]:
+        return self._write("bulk_insert", self._new_numbers())
+
+    def _overwrite(self) -> tuple[str, Step]:
+        return self._write("insert_overwrite", self._numbers(9))
+
+    def _overwrite_table(self) -> tuple[str, Step]:
+        return self._write("insert_overwrite_table", self._numbers(30))
+
+    def _delete_partition(self) -> tuple[str, Step]:
+        partition = f"city={self._draw.choice(CITIES)}"
+        option = {"hoodie.datasource.write.partitions.to.delete": partition}
+        return self._write("delete_partition", [0], **option)
+
+    def _drop_partition(self) -> tuple[str, Step]:
+        city = self._draw.choice(CITIES)
+        return self._sql(f"alter table {{t}} drop partition (city='{city}')")
+
+    def _sql_update(self) -> tuple[str, Step]:
+        value, rest = self._draw.randrange(-99, 0), self._draw.randrange(5)
+        return self._sql(f"update {{t}} set v = {value}, ok = null where v % 5 = {rest}")
+
+    def _sql_delete(self) -> tuple[str, Step]:
+        return self._sql(f"delete from {{t}} where v % 7 = {self._draw.randrange(7)}")
+
+    def _sql_merge(self) -> tuple[str, Step]:
+        rows = ", ".join(
+            f"('k{number:03}', {self._time()}L, {self._draw.randrange(1000)})"
+            for number in self._numbers(6)
+        )
+        return self._sql(
+            f"merge into {{t}} t using (select * from values {rows} as r(id, ts, v)) s"
+            " on t.id = s.id when matched then update set t.v = s.v, t.ts = s.ts"
+        )
+
+    def _compact(self) -> tuple[str, Step]:
+        self._has_plan = False
+        return self._sql("call run_compaction(op => 'scheduleAndExecute', table => '{t}')")
+
+    def _plan_or_run(self) -> tuple[str, Step]:
+        self._has_plan = not self._has_plan
+        action = "schedule" if self._has_plan else "run"
+        return self._sql(f"call run_compaction(op => '{action}', table => '{{t}}')")
+
+    def _compact_logs(self) -> tuple[str, Step]:
+        def step(hudi: HudiSession, path: Path) -> None:
+            instant = hudi.call(path, "plan_log_compaction")
+            if instant:
+                hudi.call(path, "compact_logs", instant)
+
+        return "log compaction", step
+
+    def _cluster(self) -> tuple[str, Step]:
+        return self._sql("call run_clustering(table => '{t}', order => 'v')")
+
+    def _cluster_between(self) -> tuple[str, Step]:
+        """Plan a clustering, and insert rows before it runs."""
+        _, plan = self._sql("call run_clustering(table => '{t}', op => 'schedule', order => 'v')")
+        name, insert = self._insert()
+        _, run = self._sql("call run_clustering(table => '{t}', op => 'execute')")
+        return f"clustering around {name}", steps(plan, insert, run)
+
+    def _clean(self) -> tuple[str, Step]:
+        retained = self._draw.randrange(1, 4)
+        return self._sql(f"call run_clean(table => '{{t}}', retain_commits => {retained})")
+
+    def _archive(self) -> tuple[str, Step]:
+        return self._write("upsert", self._numbers(6), **ARCHIVING)
+
+    def _rollback(self) -> tuple[str, Step]:
+        """Upsert rows, and roll this back."""
+        name, upsert = self._upsert()
+
+        def rollback(hudi: HudiSession, path: Path) -> None:
+            last = hudi.call(path, "last")
+            text = "call rollback_to_instant(table => '{t}', instant_time => '%s')"
+            hudi.call(path, "sql", text % last)
+
+        return f"rollback of {name}", steps(upsert, rollback)
+
+    def _restore(self) -> tuple[str, Step]:
+        """Return to a savepoint after an upsert and a delete."""
+        name, upsert = self._upsert()
+        _, delete = self._delete()
+        saved = ""
+
+        def save(hudi: HudiSession, path: Path) -> None:
+            nonlocal saved
+            saved = hudi.call(path, "last")
+            text = "call create_savepoint(table => '{t}', commit_time => '%s')"
+            hudi.call(path, "sql", text % saved)
+
+        def restore(hudi: HudiSession, path: Path) -> None:
+            text = "call rollback_to_savepoint(table => '{t}', instant_time => '%s')"
+            hudi.call(path, "sql", text % saved)
+            text = "call delete_savepoint(table => '{t}', instant_time => '%s')"
+            hudi.call(path, "sql", text % saved)
+
+        return f"restore after {name}", steps(save, upsert, delete, restore)
+
+    def _add_column(self) -> tuple[str, Step]:
+        self._columns += 1
+        column = f"extra{self._columns}"
+        expression = self._draw.choice(("cast(n as int)", "concat('x', n)", "n / 3D"))
+        name, upsert = self._upsert()
+
+        def add(hudi: HudiSession, path: Path) -> None:
+            hudi.call(path, "set_column", column, f"if(n < 0, null, {expression})")
+
+        return f"column {column}: {expression}, {name}", steps(add, upsert)
+
+    def _die(self) -> tuple[str, Step]:
+        """Upsert rows with a writer that dies before it completes the instant."""
+        name, upsert = self._upsert()
+        return f"dead writer of {name}", steps(upsert, _uncomplete)
+
+    def _upgrade(self) -> tuple[str, Step]:
+        self.version = {6: 8, 8: 9}[self.version]
+        version = self.version
+        return f"upgrade to {version}", lambda hudi, path: hudi.call(path, "upgrade", version)
+
+
+def steps(*parts: Step) -> Step:
+    """Return a step that carries out several steps."""
+
+    def step(hudi: HudiSession, path: Path) -> None:
+        for part in parts:
+            part(hudi, path)
+
+    return step
+
+
+def _uncomplete(hudi: HudiSession, path: Path) -> None:
+    hudi.call(path, "uncomplete")
