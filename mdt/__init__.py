@@ -39,7 +39,7 @@ from mdt.errors import (
 )
 from mdt.filters.named_column import Col, col
 from mdt.source import read, warm
-from mdt.table import Table, create, open, repair
+from mdt.table import Table, adopt, create, open, release, repair
 from mdt.write.result import MergeResult, WriteResult
 
 __version__ = "0.1.0"
@@ -58,6 +58,7 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "WriteResult",
+    "adopt",
     "col",
     "config",
     "create",
@@ -65,6 +66,7 @@ __all__ = [
     "function",
     "open",
     "read",
+    "release",
     "repair",
     "warm",
 ]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mdt.scan import warm as scan_warm
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
+    from mdt.services.adoption import adopting, hudi_metadata
     from mdt.services.checking import check as check_service
     from mdt.services.checking import repair as repair_service
     from mdt.services.history import altering, restoring, tagging
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from mdt.write import written_bytes as write_bytes
 
 _MODULES = {
+    "adopting": "mdt.services.adoption.adopting",
+    "hudi_metadata": "mdt.services.adoption.hudi_metadata",
     "altering": "mdt.services.history.altering",
     "as_of": "mdt.metadata.snapshot.as_of",
     "auto_maintenance": "mdt.services.auto_maintenance",

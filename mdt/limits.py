@@ -246,6 +246,11 @@ FOREIGN_CLOCK_BEHIND_SECONDS = 600
 clocks differ by less than a second. With a commit every second this is 1,800 names.
 """
 
+FOREIGN_ZONES_BEHIND_SECONDS = 48 * 3600
+"""The same for tables with commits of other writers, whose instants may be in their local time, up
+to 26 hours from ours.
+"""
+
 PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 """Page maps in memory per table, about 70 bytes a page. The oldest are dropped."""
 

@@ -191,6 +191,15 @@ class Recent(Generic[K, V]):
             cached: V = entry.value
             return cached
 
+    def drop(self, key: K) -> None:
+        """Forget the value of ``key``, if it has one."""
+        with self._lock:
+            entry = self._entries_by_key.get(key)
+            if entry is not None:
+                self._forget(entry)
+                if self._budget is not None:
+                    self._budget._remove(entry)
+
     def made(self, key: K, make: Callable[[], V], size: int = 1) -> V:
         """Return the value of ``key``, calling ``make`` if it is absent.
 

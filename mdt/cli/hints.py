@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 _COMMANDS = {
     "abort": "abort PATH",
+    "refresh": "refresh PATH",
     "advise": "index advise PATH",
     "alter": "alter PATH",
     "analyze": "index create PATH 'table_stats(COLUMN)'",
@@ -75,6 +76,8 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"mdt\.open\(path\) opens it", "mdt info PATH shows it"),
     (r"mdt\.open\(path\)", "mdt info PATH"),
     (r"mdt\.repair(\(path\))?", "mdt repair PATH"),
+    (r"mdt\.adopt\(path\)", "mdt adopt PATH"),
+    (r"mdt\.release\(path\)", "mdt release PATH"),
     (r"mdt\.config\.options_table\(\)", "mdt options"),
     (r"\w+=True \((?P<option>--[a-z-]+)\)", r"\g<option>"),
     (r"\b(?P<call>\w+\()\w+=True\) \((?P<option>--[a-z-]+)\)", r"\g<call>) \g<option>"),

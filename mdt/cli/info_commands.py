@@ -8,6 +8,7 @@ from mdt import table
 from mdt.cli.commands import command, open_table, storage_options, tell, tell_rows
 from mdt.cli.terminal import Columns, TablePath, names, note, show
 from mdt.errors import Invalid
+from mdt.metadata.files.file_group import LOG
 from mdt.metadata.history.other_tables import describe_path
 from mdt.stores.storage import open_storage
 
@@ -38,9 +39,10 @@ def info(path: TablePath) -> None:
 
 
 def _tell_table(t: table.Table) -> None:
+    t = t.readable()
     definition, snapshot = t.definition, t.snapshot()
     files = snapshot.files.take(("kind", "size"), snapshot.live_numbers).to_pydict()
-    rows, logs, size = t.scan().count(), sum(files["kind"]), sum(files["size"])
+    rows, logs, size = t.scan().count(), files["kind"].count(LOG), sum(files["size"])
     columns = [
         {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared
     ]

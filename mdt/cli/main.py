@@ -18,6 +18,7 @@ from mdt.cli import info_commands as cli_look
 from mdt.cli import overwrite_commands as cli_overwriting
 from mdt.cli import row_commands as cli_rows
 from mdt.cli import service_commands as cli_services
+from mdt.cli import sharing_commands as cli_sharing
 from mdt.cli import show_command as cli_show
 from mdt.cli import tag_commands as cli_tags
 from mdt.cli.commands import (
@@ -74,6 +75,7 @@ app.add_typer(cli_index.app, name="index")
 cli_tags.register(app)
 cli_show.register(app)
 cli_services.register(app)
+cli_sharing.register(app)
 
 
 def _show_version(is_asked: bool) -> None:

@@ -28,6 +28,7 @@ from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.files.key_map import KeyMap
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.snapshot.live_partitions import ANY, matching_any
 from mdt.metadata.snapshot.segments import stored_range
 from mdt.metadata.snapshot.tombstones import from_table, marks_of
@@ -115,6 +116,8 @@ def check(
         return f"commit {theirs.seq} rolled this transaction back"
     if theirs.txn in ours.rolls_back or theirs.token in ours.dead_tokens:
         return f"the transaction to roll back has committed as {theirs.seq}"
+    if theirs.header.get("action") == IMPORT:
+        return f"commit {theirs.seq} imported the commits of another Hudi writer"
     if theirs.alters:
         return f"commit {theirs.seq} altered the schema"
     if theirs.rekeys:

@@ -97,6 +97,7 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
         for instant in instants.values()
         if instant.time > snapshot.retention.instant
     )
+    foreign = foreign or snapshot.is_shared
     return Leftovers(
         tuple(files), tuple(pending), frozenset(unknown), foreign, _waiting(files, snapshot)
     )
@@ -187,9 +188,10 @@ def token_of(path: str) -> int | None:
     stored = names.stored_of(path)
     if stored is not None:
         return stored[1]
-    if paths.is_hudis(path):
+    folder, _, name = path.rpartition("/")
+    if paths.is_hudis(path) and folder != paths.merged_dir():
         return None
-    return names.token_of(path.rpartition("/")[2])
+    return names.token_of(name)
 
 
 def _unclaimed_tokens(

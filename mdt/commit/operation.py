@@ -68,6 +68,7 @@ class Changes:
         tombstones: Tombstones of deleted keys, schema TOMBSTONES.
         counts: Row counts to add to the counts of the plan.
         maps: Locations of key maps and page maps of older segments, schema MAPS.
+        imported: Sections of a record that imports files, in place of ``files``.
     """
 
     files: Sequence[NewFile] = ()
@@ -82,6 +83,7 @@ class Changes:
     tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
     counts: Mapping[str, int] = field(default_factory=dict)
     maps: pa.Table = field(default_factory=lambda: NO_MAPS)
+    imported: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class WritePlan:
         left: Segment id -> positions of the rows that were read but are not changed. None if other
             rows were read too.
         warnings: Messages for the caller about the effects of the operation.
+        after: An instant that the transaction's must follow, or "".
     """
 
     footprint: Footprint
@@ -105,6 +108,7 @@ class WritePlan:
     is_needed: bool = True
     left: Mapping[int, BitMap] | None = field(default=None, kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
+    after: str = field(default="", kw_only=True)
 
     def moved(self) -> Sequence[int]:
         """Return the numbers of the file groups that are rewritten without changing any row."""

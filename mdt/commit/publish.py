@@ -18,11 +18,14 @@ from mdt.hudi.layout import layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.trusted_names import IMPORT
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
-NO_INSTANTS = ("rollback", "index", "tag")
+NO_INSTANTS = ("rollback", "index", "tag", IMPORT)
 """Actions that are not Hudi commits. Tag and index records may create other instants."""
+ADOPT = "adopt"
+"""The operation of a record 0 that adopts a table of another Hudi writer."""
 
 _OPERATIONS = {
     "create": "insert",
@@ -71,9 +74,14 @@ def retract(storage: Storage, instant: str, action: str, definition: TableDefini
 
 def is_published(storage: Storage, record: CommitRecord, definition: TableDefinition) -> bool:
     """Return True if the completed instant of ``record`` exists, or if it has none."""
-    if record.action in NO_INSTANTS:
+    if not has_instant(record):
         return True
     return storage.size(completed_path(record, definition)) is not None
+
+
+def has_instant(record: CommitRecord) -> bool:
+    """Return True if a record is a commit on Hudi's timeline."""
+    return record.action not in NO_INSTANTS and record.header["operation"] != ADOPT
 
 
 def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
@@ -122,7 +130,7 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     storage.delete_many(dropped)
     for path, content in restore_instants(record, definition):
         storage.put_if_absent(path, content)
-    if record.action in NO_INSTANTS:
+    if not has_instant(record):
         return
     storage.delete_many(record.header.get("left_out", ()))
     (path, content), *after = completed_files(record, definition)

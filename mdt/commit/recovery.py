@@ -22,11 +22,14 @@ from mdt.commit.delete_files import delete_released
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import remove_files, require_unharmed, run
 from mdt.errors import Corrupt
+from mdt.hudi.layout import layout_of
 from mdt.metadata import references
 from mdt.metadata.files import paths
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.storage import Storage
 
 _MICROSECONDS = 1_000_000
 
@@ -256,6 +259,8 @@ def _publish_committed(
     instants = []
     claimed = {claim.txn for _, claim in committed}
     for record in metadata.records(committed[0][0], snapshot.seq):
+        if record.instant in snapshot.imports.voided:
+            continue
         is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
         if is_new:
             require_unharmed(metadata, record)
@@ -270,6 +275,40 @@ def _publish_committed(
             metadata.storage, claim.instant, markers.marker_paths(metadata.storage, claim.instant)
         )
     return tuple(instants)
+
+
+def settle_beside_others(metadata: Metadata) -> frozenset[str]:
+    """Publish the commits of crashed writers that another Hudi writer has not rolled back. Return
+    the instants of the others.
+
+    A writer of Hudi takes a commit that is not on its timeline for that of a dead writer, and
+    removes the pending instants and files. Such a commit must not be published any more.
+    """
+    storage, snapshot = metadata.storage, metadata.newest(watched=False)
+    committed = []
+    for claim in claims.read_all(storage)[0]:
+        if claim.txn in snapshot.transactions:
+            committed.append(snapshot.transactions[claim.txn])
+    voided = set()
+    for seq in sorted(committed):
+        record = metadata.record(seq)
+        if record is None or publish.is_published(storage, record, snapshot.definition):
+            continue
+        if _is_rolled_back(storage, record, snapshot):
+            voided.add(record.instant)
+        else:
+            publish.publish(storage, record, snapshot.definition)
+    return frozenset(voided)
+
+
+def _is_rolled_back(storage: Storage, record: CommitRecord, snapshot: Snapshot) -> bool:
+    """Return True if another writer has removed the pending instants or a file of a commit."""
+    announced = layout_of(snapshot.definition).announced(record.instant, record.action)
+    if announced and all(storage.size(path) is None for path, _ in announced):
+        return True
+    files = record.table("files")
+    names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
+    return any(storage.size(paths.data_file(*name)) is None for name in names)
 
 
 def remove(metadata: Metadata, claim: PendingClaim) -> int:

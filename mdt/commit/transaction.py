@@ -103,7 +103,7 @@ def steps(
     since = logs.start_time(logs.COMMIT, storage)
     why = ""
     for attempt in range(1, attempts + 1):
-        snapshot = metadata.newest() if begun is None else begun
+        snapshot = begun or metadata.newest(watched=_is_watched(operation))
         begun = None
         yield "begun"
         txn = storage.random_hex(16)
@@ -140,6 +140,11 @@ def steps(
     )
 
 
+def _is_watched(operation: Operation[P]) -> bool:
+    """Return True for operations that must not run beside commits that the log does not contain."""
+    return operation.action != names.IMPORT
+
+
 def _prepare(metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str) -> P | None:
     """Return the plan, or None if a file is missing because the table was cleaned after
     ``snapshot`` was taken.
@@ -156,7 +161,9 @@ def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bo
     """Return True if ``error`` reports a missing object and the table was cleaned after
     ``snapshot`` was taken.
     """
-    return isinstance(error, Missing) and metadata.newest().retention != snapshot.retention
+    if not isinstance(error, Missing):
+        return False
+    return metadata.newest(watched=False).retention != snapshot.retention
 
 
 def _attempt(
@@ -171,7 +178,8 @@ def _attempt(
     try:
         changes = operation.write(snapshot, plan, claim)
         yield "written"
-        newest = metadata.newest(to_end=False).seq  # last check for commits of other Hudi writers
+        # the last check for commits of other Hudi writers
+        newest = metadata.newest(watched=_is_watched(operation), to_end=False).seq
         looked_us = metadata.storage.now_us()
     except Exception as error:  # also errors of progress callbacks and third-party indexes
         if not isinstance(error, Unavailable):
@@ -208,7 +216,7 @@ def claim_instant(
     storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
     now = storage.now_us()
-    at = max(now, timeline.instant_us(snapshot.last_instant) + 1000)
+    at = max(now, timeline.instant_us(max(snapshot.last_instant, plan.after)) + 1000)
     while True:
         instant = timeline.instant_text(at)
         pending = PendingClaim(
@@ -283,6 +291,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "saved": pa.table([list(changes.saved)], schema=SAVED),
         "tombstones": changes.tombstones,
         "maps": changes.maps,
+        **changes.imported,
     }
 
 
@@ -520,7 +529,7 @@ def remove_files(
         referenced: Paths to keep because archived records refer to them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
-    infos = [*storage.list(paths.attachments_of(instant))]
+    infos = [*storage.list(paths.attachments_of(instant)), *storage.list_dir(paths.merged_dir())]
     for folder in storage.each(partial(storage.list_dir, partition) for partition in partitions):
         infos += folder
     doomed = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 import pyarrow as pa
 
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
@@ -10,7 +13,7 @@ from mdt.hudi.avro_schema import META_FIELDS
 from mdt.hudi.read.table_properties import TableProperties
 from mdt.schema.declared import stored_schema
 from mdt.schema.definition import TableDefinition
-from mdt.schema.versions import SchemaVersion, first_version, free_id
+from mdt.schema.versions import Column, SchemaVersion, check_form, first_version, free_id
 from mdt.stores.storage import Storage
 
 
@@ -33,7 +36,7 @@ def definition_of(table: TableProperties, columns: pa.Schema, storage: Storage) 
         storage.random_hex(16),
         table.name,
         table.table_type,
-        _stored(columns),
+        stored_columns(nullable_columns(columns)),
         columns,
         key,
         partition_by,
@@ -49,19 +52,40 @@ def definition_of(table: TableProperties, columns: pa.Schema, storage: Storage) 
 def next_version(definition: TableDefinition, columns: pa.Schema, since: int) -> SchemaVersion:
     """Return the schema version with ``columns``, for a record that adds all files again.
 
-    No older file is read as this version, so all columns get new ids except the fixed ones.
+    A column keeps its id if its older values can be read as the new ones. Older files are read for
+    the rows before an update or a delete.
     """
-    stored, newest = _stored(columns), definition.version
+    stored, newest = known_columns(definition, columns), definition.version
     known = {column.field.name: column for column in newest.columns}
-    ids, following = list[int](), free_id(definition.versions or (newest,))
+    new_ids = count(free_id(definition.versions or (newest,)))
+    ids = list[int]()
     for column in first_version(stored, columns).columns:
-        nodes = [node.id for node in column.walk()]
-        if column.field.name in definition.fixed and column.field.name in known:
-            ids += [node.id for node in known[column.field.name].walk()]
-        else:
-            ids += range(following, following + len(nodes))
-            following += len(nodes)
+        ids += _ids(column, known.get(column.field.name), new_ids)
     return SchemaVersion(since, stored, columns, tuple(ids))
+
+
+def _ids(column: Column, before: Column | None, new_ids: Iterator[int]) -> Iterator[int]:
+    """Yield the ids of a column and of the fields in it, parents first.
+
+    Args:
+        before: The column or field of the same name in the version before.
+    """
+    known = dict[str, Column]()
+    if before is not None and _can_follow(column, before):
+        yield before.id
+        known = {child.field.name: child for child in before.children}
+    else:
+        yield next(new_ids)
+    for child in column.children:
+        yield from _ids(child, known.get(child.field.name), new_ids)
+
+
+def _can_follow(column: Column, before: Column) -> bool:
+    try:
+        check_form(before.field, column.field)
+    except ValueError:
+        return False
+    return True
 
 
 def data_columns(schema: pa.Schema) -> pa.Schema:
@@ -69,7 +93,7 @@ def data_columns(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in META_FIELDS])
 
 
-def _stored(columns: pa.Schema) -> pa.Schema:
+def stored_columns(columns: pa.Schema) -> pa.Schema:
     """Return the columns in the types of our files. Names that we reserve are allowed, because
     Hudi's tables have such columns, as ``_hoodie_is_deleted``.
     """
@@ -80,3 +104,31 @@ def _stored(columns: pa.Schema) -> pa.Schema:
         raise Unsupported(f"the table cannot be read: {error.message}", hint=error.hint) from error
     pairs = zip(stored, columns.names, strict=True)
     return pa.schema([field.with_name(name) for field, name in pairs])
+
+
+def nullable_columns(columns: pa.Schema) -> pa.Schema:
+    """Return the columns as nullable. SQL statements of Hudi make required columns nullable."""
+    return pa.schema([column.with_nullable(True) for column in columns])
+
+
+def known_columns(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
+    """Return the columns of another writer in the types of our files, with our knowledge of
+    nulls.
+    """
+    return stored_columns(with_known_nulls(definition, columns))
+
+
+def with_known_nulls(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
+    """Return the columns of another writer with our knowledge of nulls.
+
+    Columns that may have nulls in our files stay nullable, and new columns are nullable. Key,
+    partition and ordering columns cannot change.
+    """
+    fields = []
+    for column in columns:
+        is_nullable = True
+        if column.name in definition.schema.names:
+            known = definition.schema.field(column.name).nullable
+            is_nullable = known or (column.nullable and column.name not in definition.fixed)
+        fields.append(column.with_nullable(is_nullable))
+    return pa.schema(fields)

@@ -100,7 +100,7 @@ def _parsed(footer: bytes, size: int, path: str) -> ImportedFile:
 def fits(file: ImportedFile, schema: pa.Schema) -> bool:
     """Return True if the file can be read in place as the stored columns ``schema``.
 
-    Columns may be missing if they may be null, and values may be narrower.
+    Columns may be missing if they may be null, and integers and decimals may be narrower.
     """
     try:
         in_file = file.metadata.schema.to_arrow_schema()
@@ -120,7 +120,11 @@ def _fits(in_file: pa.Schema, field: pa.Field) -> bool:
     if type.num_fields or field.type.num_fields:
         return _is_alike(type, field.type)
     [stored] = stored_schema(pa.schema([pa.field("c", type)])).types
-    return widens(stored, field.type)
+    if stored == field.type:
+        return True
+    # Spark reads floats as doubles of another value, and no dates as timestamps
+    is_exact = pa.types.is_integer(field.type) or pa.types.is_decimal(field.type)
+    return is_exact and widens(stored, field.type)
 
 
 def _is_alike(in_file: pa.DataType, type: pa.DataType) -> bool:

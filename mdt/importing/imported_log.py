@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from mdt.errors import Missing, Unsupported
@@ -25,20 +24,28 @@ from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import TableProperties, refuse
 from mdt.hudi.read.table_schema import load_schema
 from mdt.hudi.read.table_state import load_state
-from mdt.importing.imported_definition import data_columns, definition_of, next_version
-from mdt.importing.imported_records import (
+from mdt.importing.imported_definition import (
+    data_columns,
+    definition_of,
+    known_columns,
+    next_version,
+)
+from mdt.importing.imported_records import changed_rows, import_sections
+from mdt.importing.imported_slices import Importer, MergedFiles
+from mdt.importing.imported_steps import (
     PlacedSlice,
     SliceStep,
     batches,
-    changed_rows,
-    import_sections,
+    changed_groups,
     placed_groups,
+    placed_slices,
+    slice_steps,
 )
-from mdt.importing.imported_slices import Importer, MergedFiles
 from mdt.importing.past_states import require_state
 from mdt.metadata.files.file_group import MERGED
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import IMPORT
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.versions import SchemaVersion
 from mdt.stores.storage import Storage
@@ -65,6 +72,7 @@ class ImportedLog:
         instants: Sequence[str] = (),
         *,
         base_only: bool = False,
+        after: Snapshot | None = None,
     ) -> None:
         """Prepare to read a table.
 
@@ -74,6 +82,7 @@ class ImportedLog:
             instants: Import the states at these instants, ascending, with the rows that changed
                 from each to the next. Empty to follow the newest state.
             base_only: Leave log files out.
+            after: A snapshot of the table's own log that the records follow. None to begin anew.
         """
         self.seq = -1
         self.first_seq = 0
@@ -87,6 +96,10 @@ class ImportedLog:
         self._definition: TableDefinition | None = None
         self._identity: tuple[object, ...] = ()
         self._instant = ""
+        if after is not None:
+            self.seq, self._instant = after.seq, after.last_instant
+            self._placed = placed_slices(after, after.imports.unsettled)
+            self._definition = after.definition
 
     def read(self) -> list[CommitRecord]:
         """Return the records of all states at first, later those of changes since the last call.
@@ -142,7 +155,7 @@ class ImportedLog:
         schema = load_schema(self._source, state)
         columns = data_columns(schema.columns)
         identity = _identity(state.table)
-        if self._definition is not None and identity != self._identity:
+        if self._identity and identity != self._identity:
             raise Unsupported(
                 "another writer has changed the table's properties", hint="open the table again"
             )
@@ -150,7 +163,7 @@ class ImportedLog:
         if definition is None:
             definition = definition_of(state.table, columns, self._source)
             records.append(self._create(definition, instant))
-        elif not columns.equals(definition.declared):
+        elif not known_columns(definition, columns).equals(definition.schema):
             version = next_version(definition, columns, self.seq + 1)
             definition = _altered(definition, version)
             header["schema"] = version.to_json()
@@ -158,13 +171,15 @@ class ImportedLog:
         seq = self.seq + len(records) + 1
         importer = Importer(
             self._source,
-            self._merged,
+            self._merged.add,
             state,
             schema,
             definition.schema,
             _newest(state),
         )
-        steps = self._steps(importer, is_altered=bool(header))
+        slices = self._slices(state)
+        groups = changed_groups(self._placed, slices, is_altered=bool(header))
+        steps = slice_steps(importer, self._placed, slices, groups, is_altered=bool(header))
         has_changes = bool(self._instants and self._placed)
         parts = [steps] if has_changes else list(batches(steps))
         if not parts and (self._instants or header):
@@ -177,7 +192,7 @@ class ImportedLog:
             of_record = header | self._header(IMPORT, _later(instant, number), seq + number - 1)
             tables = import_sections(part, definition.schema)
             if has_changes:
-                tables |= changed_rows(part, self._source, self._merged)
+                tables |= changed_rows(part, self._source, self._merged.storage)
             records.append(CommitRecord(seq + number, of_record, tables))
             placed |= placed_groups(part, seq + number)
             header = {}
@@ -214,28 +229,6 @@ class ImportedLog:
         if not self._base_only:
             return state.slices
         return [replace(one, logs=()) for one in state.slices if one.base is not None]
-
-    def _steps(self, importer: Importer, *, is_altered: bool) -> list[SliceStep]:
-        """Return the changes of file groups since the last state.
-
-        In layout 1, a log file may have blocks of a write that was pending at the last look.
-        """
-        state = importer.state
-        slices = {one.group_id: one for one in self._slices(state)}
-        changed = list[GroupId]()
-        for group in self._placed.keys() | slices.keys():
-            known, file_slice = self._placed.get(group), slices.get(group)
-            may_differ = is_altered or (state.table.layout == 1 and file_slice and file_slice.logs)
-            if may_differ or known is None or known.slice.file_slice != file_slice:
-                changed.append(group)
-        changed.sort()
-        new = [slices[group] for group in changed if group in slices]
-        imported = self._source.each(partial(importer.import_slice, one) for one in new)
-        by_group = {one.file_slice.group_id: one for one in imported}
-        return [
-            SliceStep.between(self._placed.get(group), by_group.get(group), is_altered=is_altered)
-            for group in changed
-        ]
 
 
 def _replaced(steps: Sequence[SliceStep]) -> Iterator[str]:

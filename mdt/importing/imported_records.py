@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,117 +16,13 @@ from indexes.arrays import flags
 from mdt.errors import Unsupported
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.read.file_slices import FileSlice
-from mdt.hudi.read.service_metadata import GroupId
 from mdt.importing.imported_files import ImportedFile, statistics
-from mdt.importing.imported_slices import ImportedPart, ImportedSlice, MergedFiles, PartKey
-from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.importing.imported_slices import ImportedPart, ImportedSlice
+from mdt.importing.imported_steps import SliceStep
 from mdt.metadata.files.deletion_vectors import serialize
 from mdt.metadata.files.file_group import BASE, FILES, FRESH
 from mdt.metadata.log.commit_log import DEAD, REMOVED, SLICES, VECTORS
 from mdt.stores.storage import Storage
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedSlice:
-    """A slice in the log.
-
-    Attributes:
-        segments: Part -> number of its segment.
-    """
-
-    slice: ImportedSlice
-    segments: Mapping[PartKey, int]
-
-
-@dataclass(frozen=True, slots=True)
-class SliceStep:
-    """The change of a file group from a state to the next.
-
-    Attributes:
-        old: The slice before, None for a new file group.
-        new: The slice afterwards, None if the file group has no rows any more.
-        removed: The files that leave, with their segments.
-        added: The files that come.
-        vectors: Segment of a base file that stays -> its rows that are dead from now on.
-    """
-
-    old: PlacedSlice | None
-    new: ImportedSlice | None
-    removed: Sequence[tuple[ImportedPart, int]]
-    added: Sequence[ImportedPart]
-    vectors: Mapping[int, BitMap]
-
-    @classmethod
-    def between(
-        cls, old: PlacedSlice | None, new: ImportedSlice | None, *, is_altered: bool
-    ) -> SliceStep:
-        """Return the step between two slices.
-
-        Files that both have stay. A base file is added again if its dead rows become live, because
-        deletion vectors only grow.
-
-        Args:
-            is_altered: True if the columns change. No file stays then.
-        """
-        old_parts, new_parts = old.slice.parts if old else (), new.parts if new else ()
-        stays, vectors = set[PartKey](), dict[int, BitMap]()
-        if old is not None and new is not None and not is_altered:
-            stays = {part.key for part in old_parts} & {part.key for part in new_parts}
-            bases = {part.key for part in new_parts if part.kind == BASE} & stays
-            if not old.slice.dead <= new.dead:
-                stays -= bases
-            elif new.dead != old.slice.dead:
-                vectors = {old.segments[base]: new.dead - old.slice.dead for base in bases}
-        removed = [part for part in old_parts if part.key not in stays]
-        return cls(
-            old,
-            new,
-            [(part, old.segments[part.key]) for part in removed if old],
-            [part for part in new_parts if part.key not in stays],
-            vectors,
-        )
-
-    @property
-    def dead(self) -> Mapping[PartKey, BitMap]:
-        """Base file that comes -> its dead rows."""
-        if self.new is None or not self.new.dead:
-            return {}
-        return {part.key: self.new.dead for part in self.added if part.kind == BASE}
-
-    def placed(self, first: int) -> PlacedSlice | None:
-        """Return the new slice, with ``first`` as the segment of the first file that comes."""
-        if self.new is None:
-            return None
-        segments = {part.key: first + number for number, part in enumerate(self.added)}
-        if self.old is not None:
-            for part in self.new.parts:
-                segments.setdefault(part.key, self.old.segments.get(part.key, -1))
-        return PlacedSlice(self.new, segments)
-
-
-def batches(steps: Iterable[SliceStep]) -> Iterator[list[SliceStep]]:
-    """Yield the steps of each record."""
-    batch, files = list[SliceStep](), 0
-    for step in steps:
-        if batch and files + len(step.added) > IMPORTED_FILES_PER_RECORD_MAX:
-            yield batch
-            batch, files = [], 0
-        batch.append(step)
-        files += len(step.added)
-    if batch:
-        yield batch
-
-
-def placed_groups(steps: Iterable[SliceStep], seq: int) -> dict[GroupId, PlacedSlice]:
-    """Return the new slices of the steps of record ``seq`` by file group."""
-    groups, first = dict[GroupId, PlacedSlice](), seq * SEGMENTS_PER_COMMIT_MAX
-    for step in steps:
-        placed = step.placed(first)
-        if placed is not None:
-            file_slice = placed.slice.file_slice
-            groups[file_slice.partition, file_slice.file_id] = placed
-        first += len(step.added)
-    return groups
 
 
 def import_sections(steps: Sequence[SliceStep], schema: pa.Schema) -> dict[str, pa.Table]:
@@ -161,90 +57,95 @@ def import_sections(steps: Sequence[SliceStep], schema: pa.Schema) -> dict[str, 
 
 
 def changed_rows(
-    steps: Sequence[SliceStep], source: Storage, merged: MergedFiles
+    steps: Sequence[SliceStep], source: Storage, merged: Storage
 ) -> dict[str, pa.Table]:
     """Return the sections ``vectors`` and ``fresh`` of the record with ``steps``, with the rows
     that changed.
 
-    Raises Unsupported if the files have no meta columns.
+    Args:
+        merged: The storage of merged files.
+
+    Raises Unsupported if files with changed rows have no meta columns.
     """
     old, new = list[_Rows](), list[_Rows]()
     for step in steps:
         if step.old is not None:
-            file_slice, segments = step.old.slice, step.old.segments
-            leaving = {segment: _live_rows(part, file_slice) for part, segment in step.removed}
-            leaving |= step.vectors
-            for part in file_slice.parts:
-                segment = segments[part.key]
-                if segment in leaving:
-                    ids = _row_ids(part, file_slice, leaving[segment], source, merged)
-                    old.append(_Rows(segment, part, leaving[segment], ids))
+            of_slice = step.old.slice
+            leaving = {part.key: _live_rows(part, of_slice) for part, _ in step.removed}
+            for part in of_slice.parts:
+                segment = step.old.segments[part.key]
+                positions = step.vectors.get(segment, leaving.get(part.key))
+                if positions:
+                    old.append(_Rows(segment, part, of_slice, positions))
         for part in step.added:
             assert step.new is not None, "only new slices have files that come"
-            live = _live_rows(part, step.new)
-            new.append(_Rows(len(new), part, live, _row_ids(part, step.new, live, source, merged)))
-    before, after = (
-        pa.concat_arrays([_NO_IDS, *(part.ids for part in side)]) for side in (old, new)
-    )
-    vectors = dict(chain.from_iterable(step.vectors.items() for step in steps))
-    vectors |= {part.segment: part.without(after) for part in old if part.segment not in vectors}
-    fresh = {part.segment: part.without(before) for part in new}
-    fresh = {part.segment: fresh[part.segment] for part in new if not part.is_all(fresh)}
-    deleted = {segment: rows for segment, rows in vectors.items() if rows}
-    return _present({"vectors": _bitmaps(deleted, VECTORS), "fresh": _bitmaps(fresh, FRESH)})
+            new.append(_Rows(len(new), part, step.new, _live_rows(part, step.new)))
+    before = after = _NO_IDS
+    if old:
+        before = pa.concat_arrays([rows.ids(source, merged) for rows in old])
+        after = pa.concat_arrays([_NO_IDS, *(rows.ids(source, merged) for rows in new)])
+    fresh, vectors = dict[int, BitMap](), dict[int, BitMap]()
+    for rows in new:
+        inserted = rows.without(before, source, merged)
+        if len(inserted) < rows.part.rows:
+            fresh[rows.segment] = inserted
+    staying = {segment for step in steps for segment in step.vectors}
+    for rows in old:
+        deleted = rows.positions
+        if rows.segment not in staying:
+            deleted = rows.without(after, source, merged)
+        if deleted:
+            vectors[rows.segment] = deleted
+    return _present({"vectors": _bitmaps(vectors, VECTORS), "fresh": _bitmaps(fresh, FRESH)})
 
 
 _NO_IDS = pa.array([], pa.string())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Rows:
-    """Rows of a file, with a text for each that is equal for the same version of the row.
+    """Rows of a file.
 
     Attributes:
         positions: n positions.
-        ids: string[n].
     """
 
     segment: int
     part: ImportedPart
+    of_slice: ImportedSlice
     positions: BitMap
-    ids: pa.Array
+    _ids: pa.Array | None = None
 
-    def without(self, ids: pa.Array) -> BitMap:
+    def ids(self, source: Storage, merged: Storage) -> pa.Array:
+        """Return a text for each row that is equal for the same version of the row, string[n]."""
+        if self._ids is None:
+            self._ids = _NO_IDS
+            if self.positions:
+                ids = self.of_slice.row_ids(self.part, source, merged)
+                self._ids = ids.take(_indices(self.positions))
+        if self._ids.null_count:
+            raise Unsupported(
+                "the changes of a table without Hudi's meta columns cannot be read",
+                hint="compare two scans: t.scan(as_of=...)",
+            )
+        return self._ids
+
+    def without(self, ids: pa.Array, source: Storage, merged: Storage) -> BitMap:
         """Return the positions of the rows that are not among ``ids``."""
-        is_other = ~flags(pc.is_in(self.ids, ids))
+        if not len(ids) or not self.positions:
+            return self.positions
+        is_other = ~flags(pc.is_in(self.ids(source, merged), ids))
         return BitMap(np.asarray(self.positions.to_array())[is_other])
 
-    def is_all(self, fresh: Mapping[int, BitMap]) -> bool:
-        """Return True if all rows of the file are in ``fresh``."""
-        return self.part.file is None or len(fresh[self.segment]) == self.part.file.rows
+
+def _indices(positions: BitMap) -> pa.Array:
+    return pa.array(np.asarray(positions.to_array()).astype(np.int64))
 
 
 def _live_rows(part: ImportedPart, of_slice: ImportedSlice) -> BitMap:
     """Return the positions of the live rows of a file."""
-    if part.file is None:
-        return BitMap()
-    rows = BitMap(range(part.file.rows))
+    rows = BitMap(range(part.rows))
     return rows - of_slice.dead if part.kind == BASE else rows
-
-
-def _row_ids(
-    part: ImportedPart,
-    of_slice: ImportedSlice,
-    positions: BitMap,
-    source: Storage,
-    merged: MergedFiles,
-) -> pa.Array:
-    if not positions:
-        return _NO_IDS
-    ids = of_slice.row_ids(part, source, merged)
-    if ids.null_count:
-        raise Unsupported(
-            "the changes of a table without Hudi's meta columns cannot be read",
-            hint="compare two scans: t.scan(as_of=...)",
-        )
-    return ids.take(pa.array(np.asarray(positions.to_array()).astype(np.int64)))
 
 
 def _present(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

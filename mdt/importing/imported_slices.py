@@ -8,7 +8,7 @@ has all live rows of the slice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
+from mdt.errors import Unsupported
 from mdt.hudi import base_file, file_names
 from mdt.hudi.avro_schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, with_meta
 from mdt.hudi.read.file_slices import DataFile, FileSlice
@@ -81,7 +82,9 @@ class ImportedPart:
         instant: The instant in its name.
         log_version: Version in the name of a log file, otherwise 0.
         size: Size in bytes.
-        file: The facts in its footer. None if its rows are in a merged file.
+        rows: Number of rows. 0 if its rows are in a merged file.
+        file: The facts in its footer, if it was just read and has rows of its own.
+        block: Offset and length of its Parquet data, for a log file of ours.
     """
 
     name: str
@@ -89,12 +92,14 @@ class ImportedPart:
     instant: str
     log_version: int
     size: int
-    file: ImportedFile | None
+    rows: int
+    file: ImportedFile | None = None
+    block: tuple[int, int] = (0, 0)
 
     @property
     def key(self) -> PartKey:
         """Equal for the same file with the same rows."""
-        return self.name, self.size, self.file is None
+        return self.name, self.size, self.rows > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +109,32 @@ class ImportedSlice:
     Attributes:
         parts: The base file, the log files, and the merged file, as far as they exist.
         dead: Positions of the deleted and replaced rows in the base file.
+        is_settled: False if log files have blocks that may count in a later state.
     """
 
     file_slice: FileSlice
     parts: tuple[ImportedPart, ...]
     dead: BitMap
+    is_settled: bool = True
 
     def path(self, part: ImportedPart) -> str:
         """Return the path of a file in the table."""
         return paths.data_file(self.file_slice.partition, part.name)
 
-    def row_ids(self, part: ImportedPart, source: Storage, merged: MergedFiles) -> pa.Array:
+    def row_ids(self, part: ImportedPart, source: Storage, merged: Storage) -> pa.Array:
         """Return a text for each row of a file that is equal for the same version of the row.
 
         Null if the file has no meta columns.
+
+        Args:
+            merged: The storage of merged files.
         """
-        storage = merged.storage if part.kind == MERGED else source
-        with storage.open(self.path(part)) as file, pq.ParquetFile(file) as parquet:
+        storage = merged if part.kind == MERGED else source
+        if part.kind == LOG:
+            file = pa.BufferReader(storage.read(self.path(part), *part.block))
+        else:
+            file = storage.open(self.path(part))
+        with file, pq.ParquetFile(file) as parquet:
             names = [name for name in _ROW_ID if name in parquet.schema_arrow.names]
             rows = parquet.read(names)
         if len(names) < len(_ROW_ID):
@@ -134,60 +148,64 @@ class Importer:
     """Imports slices of a state. Thread-safe.
 
     Attributes:
-        merged: Gets the merged files.
+        store: Stores a merged file, given its path and content.
         schema: The table's columns at that state.
         stored: The data columns in the types of our files.
         newest: Instant of the newest write in the state. No row of a merged file is newer.
+        token: Begin of the random number in the names of merged files.
     """
 
     source: Storage
-    merged: MergedFiles
+    store: Callable[[str, pa.Buffer], object]
     state: TableState
     schema: TableSchema
     stored: pa.Schema
     newest: str
+    token: str = "0"
 
     def import_slice(self, file_slice: FileSlice) -> ImportedSlice:
         """Return a slice of the state as files.
 
         Raises Corrupt, Unsupported, and Missing if its files were deleted meanwhile.
         """
-        base, file = file_slice.base, None
-        if base is not None:
-            read = read_file(self.source, file_slice.path(base), base.size)
-            if fits(read, self.stored):
-                file = read
-        parts = []
-        if base is not None:
-            parts.append(ImportedPart(base.name, BASE, base.instant, 0, base.size, file))
-        for log in file_slice.logs:
-            parts.append(_log_part(log))
-        dead = BitMap()
-        if base is not None and file is None:
+        parts = list[ImportedPart]()
+        if file_slice.base is not None:
+            parts.append(self._base_part(file_slice, file_slice.base))
+        parts += map(_log_part, file_slice.logs)
+        if file_slice.base is not None and parts[0].file is None:
             rows = slice_rows(self.source, self.state, file_slice, self.schema)
             parts.append(self._merged_part(file_slice, rows))
-        elif file_slice.logs:
-            changes = slice_changes(self.source, self.state, file_slice, self.schema)
-            dead = BitMap(changes.dead.astype(np.uint32))
-            if len(changes.rows):
-                parts.append(self._merged_part(file_slice, changes.rows))
-        return ImportedSlice(file_slice, tuple(parts), dead)
+            return ImportedSlice(file_slice, tuple(parts), BitMap(), is_settled=False)
+        changes = slice_changes(self.source, self.state, file_slice, self.schema)
+        if len(changes.rows):
+            parts.append(self._merged_part(file_slice, changes.rows))
+        dead = BitMap(changes.dead.astype(np.uint32))
+        return ImportedSlice(file_slice, tuple(parts), dead, changes.is_settled)
+
+    def _base_part(self, file_slice: FileSlice, base: DataFile) -> ImportedPart:
+        if paths.is_merged(base.name):
+            text = f"{file_slice.path(base)} has a name that only merged files of mdt have"
+            raise Unsupported(text, hint="rename the file")
+        file = read_file(self.source, file_slice.path(base), base.size)
+        if not fits(file, self.stored):
+            return ImportedPart(base.name, BASE, base.instant, 0, base.size, 0)
+        return ImportedPart(base.name, BASE, base.instant, 0, base.size, file.rows, file)
 
     def _merged_part(self, file_slice: FileSlice, rows: pa.Table) -> ImportedPart:
         """Write the merged file of a slice."""
         content = _encode(rows, self.stored)
-        number = self.source.random_hex(_NUMBER_BYTES)
+        number = f"{self.token}-{self.source.random_hex(_NUMBER_BYTES)}"
         name = paths.merged_name(file_slice.file_id, number, self.newest)
         path = paths.data_file(file_slice.partition, name)
         file = parse_file(content, path)
-        self.merged.add(path, content)
-        return ImportedPart(name, MERGED, self.newest, 0, file.size, file)
+        self.store(path, content)
+        return ImportedPart(name, MERGED, self.newest, 0, file.size, file.rows, file)
 
 
 def _log_part(log: DataFile) -> ImportedPart:
     parsed = file_names.parse_log(log.name, file_names.ANY_LOG)
     assert parsed is not None, "slices have log files with valid names"
-    return ImportedPart(log.name, LOG, log.instant, parsed.version, log.size, None)
+    return ImportedPart(log.name, LOG, log.instant, parsed.version, log.size, 0)
 
 
 def _encode(rows: pa.Table, schema: pa.Schema) -> pa.Buffer:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, S
 from copy import copy
 from typing import Any, TypeVar
 
+from mdt import logs
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
 from mdt.hudi.read.loading import load_properties
@@ -20,6 +21,7 @@ from mdt.importing.imported_log import ImportedLog, write_instants
 from mdt.importing.imported_slices import MergedFiles
 from mdt.metadata.files import paths
 from mdt.metadata.log import commit_log
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import Answers, Data, Listing, Names
 from mdt.stores.scratch import temporary_folder
 from mdt.stores.storage import MemoryStorage, Storage
@@ -43,33 +45,41 @@ class ImportedStorage(Storage):
     is_imported = True
 
     def __init__(
-        self, source: Storage, instants: Sequence[str] = (), *, base_only: bool = False
+        self,
+        source: Storage,
+        instants: Sequence[str] = (),
+        *,
+        base_only: bool = False,
+        after: Snapshot | None = None,
     ) -> None:
         """Read the table in ``source``.
 
         Args:
             instants: Instants of the states to show, ascending. Empty to follow the table.
             base_only: Leave log files out, as in Hudi's read-optimized queries.
+            after: A snapshot of the table's own log, which the records in memory follow. None to
+                read the whole table anew.
 
         Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
         """
-        self._show(source)
+        self._show(source, has_log=after is not None)
         self.computes_keys = _computes_keys(load_properties(source))
         self.instants = tuple(instants)
         self._has_key_indexes = not (instants or base_only)
         self._merged = MergedFiles(temporary_folder(self))
         self._log: ImportedLog | None = ImportedLog(
-            source, self._merged, instants, base_only=base_only
+            source, self._merged, instants, base_only=base_only, after=after
         )
         self._read_log()
 
-    def _show(self, source: Storage) -> None:
-        """Show the objects of ``source``."""
+    def _show(self, source: Storage, *, has_log: bool) -> None:
+        """Show the objects of ``source``, with those of its own metadata if it ``has_log``."""
         self.url = source.url
         self.public_options = source.public_options
         self.is_remote = source.is_remote
         self.is_durable = source.is_durable
         self.source = source
+        self._has_log = has_log
         self._private = MemoryStorage()
         self._lock = threading.Lock()
         self.computes_keys = False
@@ -90,9 +100,11 @@ class ImportedStorage(Storage):
         """Return the storage of an object."""
         if path in self._merged.paths:
             return self._merged.storage
-        if f"{path}/".startswith(f"{paths.PRIVATE}/"):
-            return self._private
-        return self.source
+        if not _is_private(path):
+            return self.source
+        if self._has_log and self._private.size(path) is None:
+            return self.source
+        return self._private
 
     def _prepare(self, path: str) -> Storage:
         """Return the storage of an object that is read. A new record is made first."""
@@ -123,13 +135,25 @@ class ImportedStorage(Storage):
 
     def list(self, prefix: str) -> Listing:
         """See :class:`Storage`. Merged files are not listed."""
-        return self._of(prefix).list(prefix)
+        return self._with_private(prefix, lambda storage: storage.list(prefix))
 
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`. Merged files are not listed."""
-        return self._of(prefix).list_dir(prefix, after=after, before=before, skip=skip)
+        return self._with_private(
+            prefix,
+            lambda storage: storage.list_dir(prefix, after=after, before=before, skip=skip),
+        )
+
+    def _with_private(self, prefix: str, listing: Callable[[Storage], Listing]) -> Listing:
+        """Return a listing of the objects in memory, of the table, or of both."""
+        if not _is_private(prefix):
+            return listing(self.source)
+        if not self._has_log:
+            return listing(self._private)
+        infos = {info.path: info for info in (*listing(self.source), *listing(self._private))}
+        return [infos[path] for path in sorted(infos)]
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
@@ -195,10 +219,11 @@ class ImportedStorage(Storage):
         """Pickle the states that were read. The copy does not follow the table, and reads merged
         files on this machine only, while this object exists.
         """
-        records = [self._private.read(info.path) for info in self._private.list(paths.log_dir())]
+        listed = self._private.list(paths.log_dir())
+        records = [(info.path, self._private.read(info.path)) for info in listed]
         folder = self._merged.storage.uri("").removeprefix("file://")
         merged = sorted(self._merged.paths)
-        return _from_pickle, (self.source, records, folder, merged, self.instants)
+        return _from_pickle, (self.source, records, folder, merged, self.instants, self._has_log)
 
     def key_indexes(self, seq: int) -> KeyIndexes | None:
         """See :class:`Storage`. They describe the newest state, which must still be ``seq``."""
@@ -226,7 +251,7 @@ def read_only(url: str) -> Unsupported:
     """Return the error for a write to a table of other writers."""
     return Unsupported(
         f"another Hudi writer has written {url}; mdt reads such tables and does not write to them",
-        hint="create a new table with mdt.create, and bulk-insert the rows of this one",
+        hint="mdt.adopt(path) lets mdt write to it, if it has version 6",
     )
 
 
@@ -237,25 +262,42 @@ def _computes_keys(table: TableProperties) -> bool:
 
 def _from_pickle(
     source: Storage,
-    records: Sequence[bytes],
+    records: Sequence[tuple[str, bytes]],
     folder: str,
     merged: Sequence[str],
     instants: Sequence[str],
+    has_log: bool,
 ) -> ImportedStorage:
     """Return a storage from its pickle."""
     copy = object.__new__(ImportedStorage)
-    copy._show(source)
+    copy._show(source, has_log=has_log)
     copy.instants = tuple(instants)
     copy._merged = MergedFiles(folder, merged)
     copy._log = None
-    for seq, record in enumerate(records):
-        copy._private.put_if_absent(paths.commit(seq), record)
+    for path, record in records:
+        copy._private.put_if_absent(path, record)
     return copy
+
+
+def _is_private(path: str) -> bool:
+    return f"{path}/".startswith(f"{paths.PRIVATE}/")
 
 
 def of_states(storage: Storage, instants: Sequence[str]) -> ImportedStorage:
     """Return the storage with other states of the same table. See :class:`ImportedStorage`."""
     return ImportedStorage(_imported(storage).source, instants)
+
+
+def following(source: Storage, snapshot: Snapshot) -> ImportedStorage:
+    """Return a table with its own log up to ``snapshot``, and later commits of other writers.
+
+    If they cannot be imported after it, the whole table is read anew.
+    """
+    try:
+        return ImportedStorage(source, after=snapshot)
+    except Unsupported as error:
+        logs.METADATA.warning("%s is read without its log: %s", source.url, error.message)
+    return ImportedStorage(source)
 
 
 def of_base_files(storage: Storage) -> ImportedStorage:

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -305,6 +306,8 @@ class Metadata:
                     f"the metadata of commit {snapshot.seq} were cleaned during the read;"
                     " begin again"
                 )
+            elif newest.is_shared and snapshot.seq < newest.seq:
+                text = f"another writer has cleaned files of the state after commit {snapshot.seq}"
             else:
                 raise
             raise newest.expired(text) from error
@@ -467,6 +470,7 @@ class Metadata:
             "watched_since": self.watch.since,
             "tags": snapshot.tags.to_json(),
             **snapshot.streams.to_json(),
+            **_imports_json(snapshot),
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
             "shards": len(snapshot.live_shards),
@@ -618,3 +622,10 @@ class Metadata:
         for record in self.records(snapshot.seq + 1, seq):
             snapshot = apply(snapshot, record)
         return snapshot
+
+
+def _imports_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the header field of a checkpoint with the imports, if there are any."""
+    if not snapshot.imports:
+        return {}
+    return {"imported": snapshot.imports.to_json()}

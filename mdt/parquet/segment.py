@@ -72,10 +72,10 @@ class Segment:
 
     @property
     def is_imported(self) -> bool:
-        """True for a file of a table of other writers. It may lack columns, or store narrower
-        values.
+        """True for an imported file, whose CRC-32 is not recorded. It may lack columns, or store
+        narrower values.
         """
-        return self.rows > 0 and self.key_map is None
+        return self.rows > 0 and not self.crc
 
     @property
     def is_whole_file(self) -> bool:

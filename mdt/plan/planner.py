@@ -318,7 +318,7 @@ def _by_key(state: PlanState) -> None:
     """Find the rows of the given record keys. No other row can match."""
     definition = state.snapshot.definition
     name = f"key:{definition.key_index}"
-    if state.metadata.storage.is_imported:
+    if state.metadata.storage.is_imported and not state.snapshot.has_key_map.any():
         state.unused(name, "no_key_maps", "another writer wrote the table, and it has no key maps")
         return
     literals = key_literals(state.predicate, state.snapshot)

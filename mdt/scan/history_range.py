@@ -203,6 +203,12 @@ def history_range(
     with metadata.reading(oldest):
         for record in metadata.records(since + 1, until):
             snapshot = apply(snapshot, record)
+            if "without_changes" in record.header:
+                raise Unsupported(
+                    f"the rows that commit {record.seq} changed are not known: it imported commits"
+                    " of another writer whose old files had been cleaned",
+                    hint="compare two scans, or refresh before Hudi's cleaner runs: t.refresh()",
+                )
             changes.append(_RecordedChanges.from_record(record))
             built_shards.append(numbers(record.table("covers")["shard"]))
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())

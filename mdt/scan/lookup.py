@@ -108,7 +108,7 @@ def rows_of_keys(
     The rows have the columns ``names``. If the table's key hash has no secret, keys are compared as
     text, and a row of another key with the same hash is treated as absent.
     """
-    if metadata.storage.is_imported:
+    if len(snapshot.without_key_map):
         return _scan_keys(metadata, snapshot, table, names, threads)
     definition = snapshot.definition
     compares = not definition.key_hash.is_keyed

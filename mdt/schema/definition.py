@@ -60,6 +60,7 @@ class TableDefinition:
         packages: Name of an index -> the Python package that provides it, for error messages.
         versions: Versions of the schema, the current one last. Empty if it was never altered.
         ignored: Names of stored options that are not table options.
+        adopted: True if another Hudi writer created the table.
         has_other_names: True if Avro does not allow some column name.
     """
 
@@ -79,6 +80,7 @@ class TableDefinition:
     hudi_version: int = 6
     packages: Mapping[str, str] = field(default_factory=dict)
     versions: tuple[SchemaVersion, ...] = ()
+    adopted: bool = False
     ignored: tuple[str, ...] = field(default=(), compare=False)
     has_other_names: bool = field(init=False, repr=False, compare=False)
     _unaltered: SchemaVersion | None = field(init=False, repr=False, compare=False)
@@ -253,6 +255,7 @@ class TableDefinition:
             **present(
                 packages=dict(self.packages),
                 versions=[version.to_json() for version in self.versions],
+                adopted=self.adopted,
             ),
         }
 
@@ -305,6 +308,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
                 str(name): str(package) for name, package in dict(value.get("packages", {})).items()
             },
             versions=tuple(map(versions.from_json, value.get("versions", ()))),
+            adopted=value.get("adopted", False),
         )
         _check(definition, value)
         definition = replace(
@@ -344,6 +348,7 @@ def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
     )
     _require(definition.scope in ("partition", "table"), f"unknown scope {definition.scope}")
     _require(type(value["hudi_version"]) is int, "the Hudi table version is not an integer")
+    _require(type(definition.adopted) is bool, "the field adopted is not true or false")
     parse_options(definition.options)
     for spec in (definition.key_index, *definition.indexes):
         parse_spec(spec)

@@ -375,10 +375,18 @@ def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
 def _check_follows(new: Column, parent: int, parent_before: int, before: pa.Field) -> None:
     if parent != parent_before:
         raise ValueError("a field has moved to another column")
-    nested = new.children or before.type.num_fields
+    check_form(before, new.field)
+
+
+def check_form(before: pa.Field, new: pa.Field) -> None:
+    """Raise ValueError unless values of the stored field ``before`` can be read as ``new``.
+
+    The child fields of a nested type are not compared.
+    """
+    nested = new.type.num_fields or before.type.num_fields
     if not (new.type.id == before.type.id if nested else widens(before.type, new.type)):
         raise ValueError(f"{before.type} cannot be read as {new.type}")
-    if before.nullable and not new.field.nullable:
+    if before.nullable and not new.nullable:
         raise ValueError("a nullable column became required")
 
 

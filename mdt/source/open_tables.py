@@ -84,7 +84,8 @@ def relations_of(table: tables.Table) -> Relations | None:
 
 
 def _keep(key: _Key, table: tables.Table) -> None:
-    newest = _Open(table, late.spark_frame.Relations(), len(table.snapshot()))
+    files = len(table.readable().snapshot())
+    newest = _Open(table, late.spark_frame.Relations(), files)
     with open_table_cache() as open_tables:
         open_tables[key] = newest
         open_tables.move_to_end(key)
@@ -114,7 +115,7 @@ def _is_current(table: tables.Table, storage: Storage) -> bool:
             return True
         since = table.metadata.cached_snapshot().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
-            table.snapshot()
+            table.readable()
             return table.metadata.is_intact(storage)
     return False
 

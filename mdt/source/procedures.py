@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -17,6 +18,7 @@ import pyarrow as pa
 from mdt.arguments import listed, one_of
 from mdt.errors import Invalid
 from mdt.option import FLAG, PARTITIONS, POINT, SPECS
+from mdt.services.adoption.adopting import AdoptionPlan
 from mdt.services.checking.problems import CheckReport
 from mdt.services.indexing.index_builder import BuildResult
 from mdt.services.indexing.statistics import STATISTICS
@@ -24,7 +26,7 @@ from mdt.services.layout.cluster_table import ClusterResult
 from mdt.services.reclaiming.cleaning import CleanReport
 from mdt.source import write_frame
 from mdt.source.option_keywords import SourceOptions
-from mdt.table import Table
+from mdt.table import Table, adopt
 from mdt.write.result import WriteResult
 
 _Parser = Callable[[str], Any]
@@ -45,6 +47,8 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "tag": {"name": str, "at": _point, **_DRY},
     "savepoint": {"name": str, "at": _point, "comment": str, **_DRY},
     "untag": {"name": str, **_DRY},
+    "adopt": {"key_index": str, "scope": str, "indexes": _specs, **_DRY},
+    "refresh": {},
     "check": {},
     "delete_partition": {
         "partitions": PARTITIONS.parse,
@@ -67,6 +71,8 @@ _RESULTS: Mapping[str, type | pa.Schema] = {
     "cluster": ClusterResult,
     "clean": CleanReport,
     "check": CheckReport,
+    "adopt": AdoptionPlan,
+    "refresh": pa.schema([("imports", pa.int64())]),
     "tag": _SEQ,
     "savepoint": _SEQ,
     "untag": pa.schema([]),
@@ -107,10 +113,29 @@ def call(
     arguments = _arguments(name, parameters, pairs)
     if "spark" in parameters:
         arguments["spark"] = spark if arguments.get("spark") else None
+    if name == "adopt":
+        return _adopt(options, arguments)
     table = write_frame.open_for_writing(options)
     method = getattr(table, name)
     _require_all(name, method, arguments)
     return table, _answer(columns(name), method(**arguments))
+
+
+def _adopt(options: SourceOptions, arguments: Mapping[str, Any]) -> tuple[Table, pa.Table]:
+    """Adopt the table of another writer, or only plan it. The answer is the plan."""
+    given = {name: value for name, value in arguments.items() if name != "dry_run"}
+    run = partial(
+        adopt,
+        options.path,
+        options=options.options,
+        storage_options=options.storage or None,
+        **given,
+    )
+    plan = run(dry_run=True)
+    if not arguments.get("dry_run"):
+        run()
+    table = write_frame.open_for_writing(options)
+    return table, _answer(columns("adopt"), plan)
 
 
 def _procedure_name(name: str) -> str:
@@ -171,7 +196,7 @@ def _answer(schema: pa.Schema, result: Any) -> pa.Table:
     if not dataclasses.is_dataclass(result):
         if not len(schema):
             return schema.empty_table()
-        return pa.Table.from_pylist([{"seq": result}], schema)
+        return pa.Table.from_pylist([{schema.names[0]: result}], schema)
     row = {field.name: _value(getattr(result, field.name), field.type) for field in schema}
     return pa.Table.from_pylist([row], schema)
 

@@ -30,7 +30,7 @@ def open_shared(
     """
     if as_of is not None:
         return tables.open(path, options, storage_options=storage_options, as_of=as_of)
-    return open_tables.open_shared(path, options, storage_options)
+    return open_tables.open_shared(path, options, storage_options).readable()
 
 
 def snapshot(

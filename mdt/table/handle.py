@@ -14,7 +14,7 @@ from mdt import late, logs
 from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
-from mdt.errors import Invalid
+from mdt.errors import Conflict, Invalid, MdtError, Missing
 from mdt.familiar_names import TABLE_NAMES, FamiliarNames
 from mdt.forking import cached_property
 from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
@@ -73,10 +73,11 @@ class Handle(FamiliarNames):
             )
         self._storage = storage
         self._metadata = Metadata(storage, options)
-        definition = self._metadata.newest().definition
+        definition = _opened(self._metadata).definition
         if definition.ignored:
             text = "%s: ignored options that a table cannot set: %s"
             logs.METADATA.warning(text, storage.url, ", ".join(definition.ignored))
+        self._import_view: tuple[int, Self] | None = None
         self._pinned: Snapshot | None = None
         self._rests_on: int | None = None
         self._batch: tuple[str, int | str] | None = None
@@ -130,6 +131,21 @@ class Handle(FamiliarNames):
             return self._pinned or self._metadata.newest()
         newest = self._metadata.newest()
         return self._metadata.at(late.as_of.seq_at(newest, as_of), newest=newest)
+
+    def readable(self) -> Self:
+        """Return this table for reads: itself, or a copy with the commits of other Hudi writers
+        that its log does not contain yet. The methods that read do this themselves.
+
+        >>> t.readable() is t
+        True
+        """
+        try:
+            self.snapshot()
+        except MdtError as error:
+            if not error.is_of_others or self._storage.is_imported:
+                raise
+            return self._imported()
+        return self
 
     def resting_on(self, seq: int) -> Self:
         """Return this table for writes based on rows that were read at commit ``seq``.
@@ -214,8 +230,19 @@ class Handle(FamiliarNames):
     ) -> CommitResult[Any]:
         if self._is_dry:
             return self._plan_only(operation, begun or self._metadata.newest())
-        return late.transaction.run(
-            self._metadata, operation, attempts=self.options.commit_attempts, begun=begun
+        for _ in range(self.options.commit_attempts):
+            try:
+                return late.transaction.run(
+                    self._metadata, operation, attempts=self.options.commit_attempts, begun=begun
+                )
+            except MdtError as error:
+                if not error.is_of_others:
+                    raise
+            begun = None
+            self._catch_up()
+        raise Conflict(
+            f"another Hudi writer committed during all {self.options.commit_attempts} attempts",
+            hint="retry when fewer writers are active",
         )
 
     def _commit_rows(
@@ -286,10 +313,13 @@ class Handle(FamiliarNames):
         self._upkeep.begin_write(self._storage.now_us())
         if roll_back:
             snapshot, claims = self._storage.together(
-                self._metadata.newest, partial(late.claims.read_all, self._storage)
+                self._newest_for_write, partial(late.claims.read_all, self._storage)
             )
         else:
-            snapshot, claims = self._metadata.newest(), None
+            snapshot, claims = self._newest_for_write(), None
+        if self._has_metadata_table(snapshot) and not self._is_dry:
+            late.hudi_metadata.remove_metadata_table(self._storage)
+            snapshot = self._metadata.newest()
         if by_key:
             self._metadata.key_index(snapshot)
         self._metadata.watch.refuse_to_write()
@@ -301,12 +331,77 @@ class Handle(FamiliarNames):
             )
         return snapshot
 
+    def _has_metadata_table(self, snapshot: Snapshot) -> bool:
+        """Return True if another writer keeps a Hudi metadata table of a table that it shares with
+        us.
+        """
+        if not snapshot.is_shared:
+            return False
+        return late.hudi_metadata.PARTITIONS in (self._metadata.watch.properties or {})
+
+    def _newest_for_write(self) -> Snapshot:
+        """Return the newest snapshot, after an import of commits of other writers."""
+        try:
+            snapshot = self._metadata.newest()
+            if not len(snapshot.without_key_map):
+                return snapshot
+        except MdtError as error:
+            if not error.is_of_others or self._is_dry:
+                raise
+        self._catch_up()
+        return self._metadata.newest()
+
+    def _imported(self) -> Self:
+        """Return this table with the commits of other writers that its log does not contain, in
+        memory. It can only be read.
+        """
+        snapshot = self._metadata.newest(watched=False)
+        if self._import_view is None or self._import_view[0] < snapshot.seq:
+            storage = late.imported_storage.following(self._storage, snapshot)
+            self._import_view = snapshot.seq, type(self)(storage, self._metadata.overrides)
+        return self._import_view[1]
+
+    def _catch_up(self) -> None:
+        """Import the commits of other writers into the log."""
+        late.adopting.catch_up(self._metadata, self.options)
+
     def _require_newest(self) -> None:
         if self._pinned is not None:
             raise Invalid(
                 f"this table is open as of commit {self._pinned.seq} and read-only",
                 hint="open it without as_of",
             )
+
+
+def _opened(metadata: Metadata) -> Snapshot:
+    """Return the newest snapshot of the log, even if it lacks commits of other writers."""
+    try:
+        return metadata.newest()
+    except MdtError as error:
+        if not error.is_of_others:
+            raise
+    return metadata.newest(watched=False)
+
+
+def follows_others(method: _Method) -> _Method:
+    """Return a reading ``method`` that sees commits of other writers which the log does not contain
+    yet. They are imported in memory.
+    """
+
+    @wraps(method)
+    def read(self: Handle, *args: Any, **named: Any) -> Any:
+        try:
+            return method(self, *args, **named)
+        except MdtError as error:
+            if not error.is_of_others or self._storage.is_imported:
+                raise
+            try:
+                view = self._imported()
+            except Missing:  # properties that are being replaced
+                raise error from None
+        return getattr(view, method.__name__)(*args, **named)
+
+    return read  # type: ignore[return-value]
 
 
 def takes_dry_run(method: _Method) -> _Method:

@@ -11,7 +11,7 @@ from mdt import late
 from mdt.arguments import one_of, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.progress import Progress, ProgressOption, progress_callback
-from mdt.table.handle import Handle, takes_dry_run
+from mdt.table.handle import Handle, follows_others, takes_dry_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,6 +152,7 @@ class Indexes(Handle):
         runner = None if engine is None else late.engine_indexing.IndexRunner(engine)
         return late.index_builder.build(self._metadata, self.options, specs, progress, runner)
 
+    @follows_others
     def indexes(self) -> pa.Table:
         """Return a row per index: kind, column, coverage in percent, bytes, and use
         (``index_report.INDEXES``).
@@ -161,6 +162,7 @@ class Indexes(Handle):
         """
         return late.index_report.index_table(self._metadata, self.snapshot())
 
+    @follows_others
     def advise(self) -> list[Advice]:
         """Return indexes to create or drop, with the bytes that they save in queries and take on
         storage.
@@ -201,6 +203,7 @@ class Indexes(Handle):
         )
         return self.stats()
 
+    @follows_others
     def stats(self) -> pa.Table:
         """Return the statistics of each column: counts, min, max, bytes and, if analyzed, distinct
         and common values.

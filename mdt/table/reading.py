@@ -16,7 +16,7 @@ from mdt.progress import ProgressOption, progress_callback
 from mdt.query import SNAPSHOT, Scan, Where, checked_columns, declared_columns, view_for
 from mdt.schema.declared import Restoration
 from mdt.schema.python_values import rows_of
-from mdt.table.handle import Handle
+from mdt.table.handle import Handle, follows_others
 
 if TYPE_CHECKING:
     from mdt.changes import ChangeStream
@@ -33,6 +33,7 @@ _END_OF_TIME = "9"
 class Reading(Handle):
     """Methods that read a table."""
 
+    @follows_others
     def scan(
         self,
         where: Where = None,
@@ -99,6 +100,7 @@ class Reading(Handle):
             query_type=query_type,
         )
 
+    @follows_others
     def changes(
         self,
         since: Point,
@@ -169,6 +171,7 @@ class Reading(Handle):
             newest=None if self._pinned else newest,
         )
 
+    @follows_others
     def get(
         self,
         keys: Any,
@@ -252,6 +255,7 @@ class Reading(Handle):
             return written
         return And((written, late.where_filter.parse_where(where, schema, params)))
 
+    @follows_others
     def warm(
         self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None
     ) -> WarmResult:
@@ -274,6 +278,7 @@ class Reading(Handle):
         with progress_callback(progress, "warm") as callback:
             return warm(self, columns, late.scan_warm.KINDS, callback)
 
+    @follows_others
     def show(
         self,
         columns: Sequence[str] | None = None,
@@ -303,6 +308,7 @@ class Reading(Handle):
         )
         return late.svg.picture(self._metadata, snapshot, summary, columns=names, before=older)
 
+    @follows_others
     def history(self) -> pa.Table:
         """Return a row per commit, oldest first.
 
@@ -319,6 +325,7 @@ class Reading(Handle):
             self._metadata.history().slice(0, self.snapshot().seq + 1)
         )
 
+    @follows_others
     def files(self) -> pa.Table:
         """Return the live files with their file group, size (bytes) and number of rows.
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from mdt import late, logs
 from mdt.arguments import one_text, whole_number
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.errors import Invalid
+from mdt.errors import Invalid, MdtError
 from mdt.metadata.metadata import Metadata
 from mdt.progress import ProgressOption, progress_callback
-from mdt.table.handle import Handle, takes_dry_run
+from mdt.table.handle import Handle, follows_others, takes_dry_run
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -365,6 +365,32 @@ class Services(Handle):
             else late.recovery.recover(self._metadata, after_seconds=0)
         )
 
+    def refresh(self, progress: ProgressOption = None) -> int:
+        """Import the commits of other Hudi writers into the log. Return the number of imports.
+
+        Reads see such commits without this call, and writes import them. A refresh saves readers
+        the work. On a table that no other writer has changed it does nothing.
+
+        Raises Unsupported if a commit cannot be imported, with the reason. ``mdt.open`` can still
+        read the table then.
+
+        >>> t.refresh()
+        0
+        """
+        with progress_callback(progress, "refresh") as callback:
+            self._require_newest()
+            self._storage.require_conditional_put()
+            try:
+                snapshot = self._metadata.newest()
+            except MdtError as error:
+                if not error.is_of_others:
+                    raise
+            else:
+                if not len(snapshot.without_key_map):
+                    return 0
+            return late.adopting.catch_up(self._metadata, self.options, callback)
+
+    @follows_others
     def check(self, progress: ProgressOption = None) -> CheckReport:
         """Recompute everything that can be recomputed, and compare. The report names the file and
         the byte.
@@ -477,6 +503,7 @@ class Services(Handle):
         self._prepare_write()
         self._commit(late.tagging.DropTag(text))
 
+    @follows_others
     def tags(self) -> pa.Table:
         """Return a row per tag: name, commit number, instant, and whether it is a savepoint.
 

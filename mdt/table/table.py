@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt import late, logs
+from mdt.arguments import flag
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
 from mdt.errors import Invalid, MdtError
@@ -20,6 +21,7 @@ from mdt.table.writing import Writing
 
 if TYPE_CHECKING:
     from mdt.metadata.snapshot.as_of import Point
+    from mdt.services.adoption.adopting import AdoptionPlan
     from mdt.services.checking.problems import RepairReport
     from mdt.stores.storage import Storage
 
@@ -183,6 +185,75 @@ def open(
                 hint="leave the option out",
             )
     return table
+
+
+def adopt(
+    path: Any,
+    *,
+    key_index: str | None = None,
+    scope: str | None = None,
+    indexes: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    dry_run: bool = False,
+    progress: ProgressOption = None,
+) -> Table | AdoptionPlan:
+    """Give a table of another Hudi writer the log and the indexes of mdt, without rewriting data.
+
+    Afterwards it is read and written like a table that mdt created, and other Hudi writers can go
+    on to write to it: reads see their commits, and writes import them (:meth:`Table.refresh`).
+    Writers of both kinds must take turns, because they do not share a lock.
+
+    It reads footers, key columns and log files. The live rows of log files are copied into files
+    below ``.hoodie/.mdt/``. Record keys and partitions are compared with those that mdt would
+    write. Hudi's metadata table is removed, because mdt does not maintain it; the next Hudi writer
+    builds it again.
+
+    path, options, storage_options: As for :func:`open`.
+    key_index, scope, indexes: As for :func:`create`. Key columns, partition columns and the
+        ordering field are those of the table.
+    dry_run: Return an :class:`AdoptionPlan`, and change nothing.
+
+    Raises Invalid if there is no Hudi table or if it is one of mdt, Unsupported if mdt cannot write
+    to it, with the reason. After a crash, the next write or refresh continues.
+
+    >>> import shutil
+    >>> t = mdt.create("theirs", pa.schema({"id": pa.string()}), key=["id"])
+    >>> _ = t.upsert([{"id": "a"}])
+    >>> shutil.rmtree("theirs/.hoodie/.mdt")  # as another Hudi writer would have left it
+    >>> mdt.adopt("theirs", dry_run=True).file_groups
+    1
+    >>> mdt.adopt("theirs").get("a")
+    {'id': 'a'}
+    """
+    storage = open_storage(path, storage_options=storage_options)
+    definition, plan = late.adopting.plan_adoption(
+        storage, key_index=key_index, scope=scope, indexes=indexes, options=options
+    )
+    if flag("dry_run", dry_run):
+        return plan
+    late.adopting.adopt(storage, definition)
+    table = open(storage, options)
+    table.refresh(progress)
+    if definition.indexes:
+        table.build_indexes(progress=progress)
+    return table
+
+
+def release(path: Any, *, storage_options: Mapping[str, object] | None = None) -> None:
+    """End the adoption of a table: remove ``.hoodie/.mdt/``, and leave Hudi's table as it is.
+
+    path, storage_options: As for :func:`open`.
+
+    Raises Invalid if the table is not adopted, or if mdt created it.
+
+    >>> import shutil
+    >>> t = mdt.create("others", pa.schema({"id": pa.string()}), key=["id"])
+    >>> shutil.rmtree("others/.hoodie/.mdt")  # as another Hudi writer would have left it
+    >>> _ = mdt.adopt("others")
+    >>> mdt.release("others")
+    """
+    late.adopting.release(open_storage(path, storage_options=storage_options))
 
 
 def repair(

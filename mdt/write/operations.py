@@ -201,10 +201,13 @@ def planned(
     :func:`mdt.write.assign.assign`.
     """
     findings = rows.findings
+    # Hudi's Bloom and simple indexes do not find keys in log files
+    can_index_log_files = metadata.key_index(snapshot).can_index_log_files
+    can_index_log_files &= not snapshot.is_shared
     assignments = assign(
         snapshot,
         options,
-        can_index_log_files=metadata.key_index(snapshot).can_index_log_files,
+        can_index_log_files=can_index_log_files,
         touched={*findings.updates, *findings.deletes},
         returns=findings.returns,
         inserts=findings.inserts,

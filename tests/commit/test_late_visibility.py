@@ -123,8 +123,8 @@ def test_a_commit_of_another_hudi_writer_is_refused_at_once():
     reader, storage, writer = beside(30)
     storage.inner.create(f"{paths.HUDI}/20990101000000000.deltacommit", b"{}")
     before = storage.inner.now_us()
-    with pytest.raises(Unsupported, match="another Hudi writer has committed here"):
-        reader.scan()
+    with pytest.raises(Unsupported, match="another Hudi writer has completed"):
+        reader.snapshot()
     assert storage.inner.now_us() - before < 100_000, "it has not waited"
     assert writer.definition
 

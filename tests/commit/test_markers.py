@@ -238,14 +238,14 @@ def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(name, ac
     assert storage.size(f"{paths.HUDI}/{table.snapshot().last_instant}.{action}.requested")
 
 
-def test_a_pending_service_of_another_writer_is_refused_as_before():
+def test_a_pending_service_of_another_writer_stops_writers():
     storage = filled(MOR, "record")
     path = layout_of(mdt.open(storage).definition).retracted("20990101000000000", "replacecommit")[
         1
     ]
     storage.create(path, b"a plan")
-    with pytest.raises(Unsupported, match="another Hudi writer has run a service here"):
-        mdt.Table(storage)
+    with pytest.raises(Unsupported, match="it has pending instants 20990101000000000"):
+        WRITES["upsert"](mdt.Table(storage))
 
 
 def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow():

@@ -16,7 +16,7 @@ import mdt
 from mdt.changes import ChangeStream
 from mdt.errors import Unavailable, Unsupported
 from mdt.hudi.read.loading import load_properties
-from mdt.importing.imported_definition import definition_of
+from mdt.importing.imported_definition import definition_of, next_version
 from mdt.limits import MERGED_FILES_KEPT_SECONDS
 from mdt.metadata.log import commit_log
 from mdt.schema.definition import from_json
@@ -141,7 +141,7 @@ def test_a_pinned_state_stays_as_it_was():
     assert newest.changes(instant).to_arrow()["_change"].to_pylist().count("insert") == 1
 
 
-def test_a_table_of_ours_is_still_read_after_another_writer_has_committed():
+def test_commits_of_another_writer_to_a_table_of_ours_are_read_and_imported():
     ours = MemoryStorage()
     t = table(ours)
     t.upsert(batch([1, 2], 1))
@@ -152,11 +152,13 @@ def test_a_table_of_ours_is_still_read_after_another_writer_has_committed():
         if not is_private(info.path) and ours.size(info.path) is None:
             # the names of our own entries in commits
             ours.create(info.path, theirs.read(info.path).replace(b"mdt.", b"xyz."))
-    refused("another Hudi writer has committed here", t.scan, kind=Unsupported)
-    again = mdt.open(ours)
-    assert again.storage.is_imported
-    assert rows_of(again) == rows_of(other)
-    refused("does not write to them", again.upsert, batch([4], 3), kind=Unsupported)
+    refused("another Hudi writer has completed", t.snapshot, kind=Unsupported)
+    for one in (t, mdt.open(ours)):
+        assert rows_of(one) == rows_of(other)
+        assert one.get({"id": 3, "city": "Rome"})["v"] == 2
+    assert t.upsert(batch([3], 3, "Rome")).updated == 1
+    assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(ours)))
+    assert t.check().ok
 
 
 def test_changes_since_before_the_first_commit_are_inserts():
@@ -206,6 +208,48 @@ def test_columns_may_have_names_that_we_reserve():
     assert definition.schema.field("_change").type == pa.int32()
     again = from_json(definition.to_json(), path="")
     assert again.schema == definition.schema
+
+
+def test_changes_have_the_old_values_if_a_commit_adds_and_widens_columns():
+    storage = MemoryStorage()
+    t = mdt.create(storage, columns("id int64, n int32, note string"), ["id"])
+    t.upsert([{"id": 1, "n": 1, "note": "a"}, {"id": 2, "n": 2, "note": "b"}])
+    t.alter(add={"extra": pa.int64()}, widen={"n": pa.int64()})
+    since, of_alter = t.history()["instant"].to_pylist()[-2:]
+    t.upsert([{"id": 1, "n": 5_000_000_000, "note": "c", "extra": 7}])
+    for info in storage.list(""):
+        if not is_private(info.path) and of_alter in info.path:
+            storage.delete(info.path)
+    changes = mdt.open(HiddenMetadata(storage)).changes(since).to_arrow()
+    rows = changes.select(["_change", "n", "note", "extra"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [
+        ("update_after", 5_000_000_000, "c", 7),
+        ("update_before", 1, "a", None),
+    ]
+
+
+def test_files_are_converted_if_floats_become_doubles():
+    storage = MemoryStorage()
+    t = mdt.create(storage, columns("id int64, small int32, ratio float32"), ["id"])
+    t.upsert([{"id": 1, "small": 1, "ratio": 0.1}])
+    t.alter(widen={"small": pa.int64()})
+    assert mdt.open(HiddenMetadata(storage)).storage.merged == 0
+    t.alter(widen={"ratio": pa.float64()})
+    other = mdt.open(HiddenMetadata(storage))
+    assert other.storage.merged == 1
+    assert other.get(1) == {"id": 1, "small": 1, "ratio": 0.1}
+
+
+def test_a_required_key_may_become_nullable():
+    storage = MemoryStorage()
+    table(storage)
+    properties = load_properties(HiddenMetadata(storage))
+    required = pa.schema([field.with_nullable(False) for field in SCHEMA])
+    definition = definition_of(properties, required, storage)
+    for since, schema in ((1, SCHEMA), (2, required)):
+        definition = definition.with_version(next_version(definition, schema, since))
+        assert definition.declared == schema
+        assert definition.version.ids == (0, 1, 2, 3)
 
 
 def test_a_look_that_fails_is_tried_again(monkeypatch):

@@ -104,7 +104,7 @@ def group_files(files: Files, table: TableProperties) -> dict[GroupId, FileGroup
                     group = groups.setdefault((partition, base.file_id), FileGroup())
                     group.bases[base.instant] = DataFile(name, names[name], base.instant)
     for group in groups.values():
-        group.logs.sort(key=_log_order)
+        group.logs.sort(key=log_order)
     return dict(sorted(groups.items()))
 
 
@@ -219,10 +219,11 @@ class _View:
             base, logs = slices[instant].base, slices[instant].logs + logs
         if base is None and not logs:
             return None
-        ordered = tuple(file for _, file in sorted(logs, key=_log_order))
+        ordered = tuple(file for _, file in sorted(logs, key=log_order))
         return FileSlice(*group_id, instant, base, ordered)
 
 
-def _log_order(log: tuple[LogFileName, DataFile]) -> tuple[str, int, str, str]:
+def log_order(log: tuple[LogFileName, DataFile]) -> tuple[str, int, str, str]:
+    """Return the sort key that puts the log files of a slice into the order of merging."""
     name, file = log
     return name.instant, name.version, name.token, file.name

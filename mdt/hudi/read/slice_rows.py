@@ -43,10 +43,12 @@ class SliceChanges:
         dead: Positions of the rows of the base file that are deleted or replaced, ascending,
             int64[n].
         rows: The live rows that are not rows of the base file, in any order.
+        is_settled: False if the log files have blocks that may count in a later state.
     """
 
     dead: Int64s
     rows: pa.Table
+    is_settled: bool = True
 
 
 def slice_changes(
@@ -67,10 +69,10 @@ def slice_changes(
     Raises Corrupt, Missing, Unsupported, and Invalid for an unknown column.
     """
     names = _checked(schema, columns)
-    blocks = slice_blocks(objects, state, file_slice)
+    blocks, is_settled = _slice_blocks(objects, state, file_slice)
     if not blocks:
         no_rows = _with_fields(_no_rows(schema, names), schema, file_slice)
-        return SliceChanges(np.empty(0, np.int64), no_rows)
+        return SliceChanges(np.empty(0, np.int64), no_rows, is_settled)
     rules = MergeRules.of(state.table, schema)
     merge = _Merge(rules, [*names, *sorted(rules.columns.difference(names))])
     parts = [merge.part(block) for block in blocks]
@@ -79,7 +81,8 @@ def slice_changes(
         base_names = list(merge.names)
     base_rows = _base_rows(objects, file_slice, schema, base_names)
     changes = merge.changes(base_rows, parts, _base_path(file_slice))
-    return SliceChanges(changes.dead, _with_fields(changes.rows.select(names), schema, file_slice))
+    rows = _with_fields(changes.rows.select(names), schema, file_slice)
+    return SliceChanges(changes.dead, rows, is_settled)
 
 
 def slice_rows(
@@ -110,15 +113,22 @@ def _checked(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
     return names
 
 
-def slice_blocks(objects: TableObjects, state: TableState, file_slice: FileSlice) -> list[LogBlock]:
-    """Return the data and delete blocks of a slice that count, in the order of merging.
+def _slice_blocks(
+    objects: TableObjects, state: TableState, file_slice: FileSlice
+) -> tuple[list[LogBlock], bool]:
+    """Return the data and delete blocks of a slice that count, in the order of merging, and True
+    if no other block can count in a later state.
 
     Raises Corrupt, Missing and Unsupported.
     """
     blocks: list[LogBlock] = []
     for file in file_slice.logs:
         blocks += load_blocks(objects, file_slice.path(file), file.size)
-    return live_blocks(blocks, state.timeline.is_completed, state.at)
+    is_completed, at = state.timeline.is_completed, state.at
+    is_settled = all(is_completed(block.instant) for block in blocks)
+    if at:
+        is_settled &= all(block.instant <= at for block in blocks)
+    return live_blocks(blocks, is_completed, at), is_settled
 
 
 def _base_rows(

@@ -180,8 +180,8 @@ def data_file(partition: str, name: str) -> str:
 
     >>> data_file("city=Oslo", "f-0_1-7-0_20240229120000123.parquet")
     'city=Oslo/f-0_1-7-0_20240229120000123.parquet'
-    >>> data_file("city=Oslo", merged_name("f-0", "0a1b", "20240229120000123"))
-    '.hoodie/.mdt/merged/f-0_merged-0a1b_20240229120000123.parquet'
+    >>> data_file("city=Oslo", merged_name("f-0", "77-0a1b", "20240229120000123"))
+    '.hoodie/.mdt/merged/f-0_merged-77-0a1b_20240229120000123.parquet'
     """
     if is_merged(name):
         return f"{merged_dir()}/{name}"
@@ -192,7 +192,7 @@ def merged_name(file_id: str, number: str, instant: str) -> str:
     """Return the name of a merged file of a file group.
 
     Args:
-        number: Hexadecimal digits that make the name unique.
+        number: The writer's token and hexadecimal digits that make the name unique.
         instant: No row of the file is newer.
     """
     return f"{file_id}{MERGED_MARK}{number}_{instant}.parquet"

@@ -1,4 +1,4 @@
-"""Detection of other Hudi writers on our table, which would not update our metadata.
+"""Detection of other Hudi writers on our table, which do not update our metadata.
 
 Such a writer completes instants on Hudi's timeline that our log does not have, or it upgrades the
 table.  A :class:`Watch` looks for both whenever a snapshot is refreshed.  It lists the directory
@@ -18,7 +18,11 @@ from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
-from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS, LATE_SECONDS_MAX
+from mdt.limits import (
+    FOREIGN_CLOCK_BEHIND_SECONDS,
+    FOREIGN_ZONES_BEHIND_SECONDS,
+    LATE_SECONDS_MAX,
+)
 from mdt.metadata.files import paths
 from mdt.metadata.files.paths import HUDI
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -68,7 +72,8 @@ class TimelineListing:
     def foreign_instants(self, snapshot: Snapshot) -> list[Instant]:
         """Return the instants that are not in the log up to ``snapshot``."""
         unknown = snapshot.unknown_instants({instant.time for instant in self.instants})
-        return [instant for instant in self.instants if instant.time in unknown]
+        instants = [instant for instant in self.instants if instant.time in unknown]
+        return [instant for instant in instants if not snapshot.imports.has(instant)]
 
 
 @dataclass(slots=True)
@@ -123,7 +128,7 @@ class Watch:
         """Return True if ``snapshot`` lacks a completed instant: of another writer, or newer than
         the log read.
         """
-        return bool(_changes(listing.foreign_instants(snapshot), listing.begun))
+        return bool(_changes(listing.foreign_instants(snapshot)))
 
     def is_late(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
         """Return True if Hudi's timeline has, or may have, a commit of ours whose record is not
@@ -153,19 +158,19 @@ class Watch:
             return
         layout = layout_of(snapshot.definition)
         if listing.properties is not None:
-            _refuse_version(listing.properties, layout)
+            refuse_version(listing.properties, layout)
         unknown = listing.foreign_instants(snapshot)
         first = _first_commit(unknown)
         if first is not None:
             _refuse_lost_records(self.storage, layout, first, listing.instants[first], snapshot)
-        _refuse_instants(unknown, listing.begun)
+        _refuse_instants(unknown)
         pending = [instant.time for instant in unknown if instant.action in _WRITES]
-        newest = (
-            timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
-        )
+        seconds = FOREIGN_CLOCK_BEHIND_SECONDS
+        if snapshot.is_shared:
+            seconds = FOREIGN_ZONES_BEHIND_SECONDS
+        newest = timeline.instant_us(snapshot.last_instant) - seconds * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
-        at_work = [i.time for i in unknown if i in listing.begun and i.state == timeline.INFLIGHT]
-        self.at_work = tuple(sorted(at_work))
+        self.at_work = tuple(sorted({i.time for i in unknown if _is_at_work(i, listing.begun)}))
         ours = listing.instants.keys() - set(unknown)
         self._ours.update(listing.instants[instant].path for instant in ours)
         if len(self._ours) >= self._ours_max:
@@ -246,7 +251,7 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
     return None
 
 
-def _refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
+def refuse_version(stored: Mapping[str, str], layout: Layout) -> None:
     """Raise Corrupt for unusable properties, and Unsupported for another table version.
 
     Properties without a version are empty, truncated or another text: the version is at their end.
@@ -321,37 +326,34 @@ def _refuse_lost_records(
         )
 
 
-def _changes(instants: Iterable[Instant], begun: Container[Instant]) -> list[Instant]:
-    """Return the instants that change rows or delete files.  None of them is in the log.
+def _changes(instants: Iterable[Instant]) -> list[Instant]:
+    """Return the instants that have changed rows or deleted files.  None of them is in the log."""
+    return [
+        instant
+        for instant in instants
+        if instant.state == timeline.COMPLETED and instant.action not in _DATA_STAYS
+    ]
+
+
+def _is_at_work(instant: Instant, begun: Container[Instant]) -> bool:
+    """Return True for a pending instant of another writer that may move or delete files.
 
     Pending writes with an empty file are left out, as a writer of ours may have begun them.
     """
-    changes = []
-    for instant in instants:
-        is_write = instant.action in _COMMITS or (
-            instant.action == "replacecommit" and instant not in begun
-        )
-        if instant.action not in _DATA_STAYS and (
-            instant.state == timeline.COMPLETED or not is_write
-        ):
-            changes.append(instant)
-    return changes
+    if instant.state == timeline.COMPLETED or instant.action in _DATA_STAYS:
+        return False
+    if instant.action in _WRITES:
+        return instant in begun
+    return True
 
 
-def _refuse_instants(instants: list[Instant], begun: Container[Instant]) -> None:
-    """Raise Unsupported if any of these instants of other writers changes rows or deletes files."""
-    changes = _changes(instants, begun)
-    commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in _WRITES]
-    if commits:
-        raise Unsupported(
-            f"another Hudi writer has committed here, first at {min(commits).time}; mdt does not"
-            " know its rows",
-            hint=_TAKE_ROWS_ALONG,
-        ).of_others()
+def _refuse_instants(instants: list[Instant]) -> None:
+    """Raise Unsupported if any of these instants of other writers changed rows or deleted files."""
+    changes = _changes(instants)
     if changes:
         first = min(changes)
         raise Unsupported(
-            f"another Hudi writer has run a service here: {first.action} at {first.time}; files may"
-            " be deleted or moved",
-            hint=_TAKE_ROWS_ALONG,
+            f"another Hudi writer has completed {first.action} {first.time} here, and the log does"
+            " not contain it yet",
+            hint="t.refresh() imports it, and so does the next write",
         ).of_others()

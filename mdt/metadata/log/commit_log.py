@@ -27,8 +27,8 @@ from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
 VERSION = 3
-"""Version of records with the action ``import``, whose files other writers wrote.  Records that
-change the key hash have version 2, others version 1.
+"""Version of records with the action ``import``, whose files other writers wrote.  Records with key
+maps of older files have version 2, others version 1.
 """
 
 _OBJECT_RANGE = [
@@ -236,7 +236,9 @@ def encode(record: CommitRecord) -> bytes:
     sections = {
         name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)
     }
-    version = 2 if record.rekeys else 1
+    version = 1
+    if record.rekeys or "maps" in sections:
+        version = 2
     if record.action == names.IMPORT:
         version = VERSION
     data = codec.frame(KIND, version, codec.pack(header, sections))

@@ -129,7 +129,8 @@ def is_data_file(path: Any) -> bool:
     if not isinstance(path, str):
         return False
     partition, _, name = path.rpartition("/")
-    return is_partition(partition) and token_of(name) is not None
+    is_merged = partition == paths.merged_dir() and paths.is_merged(name)
+    return (is_merged or is_partition(partition)) and token_of(name) is not None
 
 
 def token_of(name: str) -> int | None:
@@ -141,8 +142,12 @@ def token_of(name: str) -> int | None:
     77
     >>> token_of(".a-0_20240101000000000.log.1_3-77-0")
     77
+    >>> token_of(paths.merged_name("a-0", "77-0b1c", "20240101000000000"))
+    77
     """
     parsed = file_names.parse_base(name) or file_names.parse_log(name)
+    if paths.is_merged(name):
+        parsed = file_names.parse_base(name, file_names.ANY_BASE)
     if parsed is None:
         return None
     middle = parsed.token.partition("-")[2].partition("-")[0]

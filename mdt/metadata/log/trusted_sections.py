@@ -117,7 +117,7 @@ def check_tables(
         section.texts("path", names.is_data_file, "data files")
     if "maps" in tables:
         section = _Section("maps", tables["maps"], path)
-        section.require("key_hash" in header, "maps in rekey records only")
+        section.require(header["action"] == "index", "maps in index records only")
         section.numbers({"segment": (0, older), **_KEY_MAPS})
         section.no_nulls("key_map_path")
         section.same_nulls(*_PAGE_MAPS)

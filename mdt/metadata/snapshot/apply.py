@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.arrays import numbers, take_rows
@@ -146,20 +147,30 @@ def _maps(snapshot: Snapshot, record: CommitRecord, removed: Int64s) -> pa.Table
 
     Raises Corrupt if a new key hash leaves a live file without a key map.
     """
-    if not record.rekeys:
-        return snapshot.maps
     maps, path = record.table("maps"), paths.commit(record.seq)
+    if not record.rekeys and not len(maps):
+        return snapshot.maps
     number = _file_numbers(snapshot, maps["segment"], path)
     needed = snapshot.live & snapshot.has_key_map
     needed[removed] = False
     rows = np.full(snapshot.numbered, -1, np.int64)
     rows[number[number >= 0]] = np.flatnonzero(number >= 0)
+    new = take_rows(maps.drop_columns(["segment"]), rows).combine_chunks()
+    if not record.rekeys:
+        return _with_maps(snapshot, new)
     if bool((needed & (rows < 0)).any()):
         raise Corrupt(
             "a commit record changes the key hash without new key maps for all files",
             path=path,
         )
-    return take_rows(maps.drop_columns(["segment"]), rows).combine_chunks()
+    return new
+
+
+def _with_maps(snapshot: Snapshot, new: pa.Table) -> pa.Table:
+    """Return the maps of all files: those of ``new`` [numbered], and elsewhere the current maps."""
+    current = [snapshot.files.column(name) for name in new.column_names]
+    columns = [pc.coalesce(*pair) for pair in zip(new.columns, current, strict=True)]
+    return pa.table(columns, schema=new.schema).combine_chunks()
 
 
 def first(record: CommitRecord, *, path: str) -> Snapshot:
@@ -316,6 +327,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         retention=snapshot.retention.followed_by(record.header),
         tags=snapshot.tags.followed_by(record.header),
         streams=snapshot.streams.followed_by(record.header, record.seq),
+        imports=snapshot.imports.followed_by(record.header),
         tombstones_since=snapshot.tombstones_since.followed_by(record),
         groups_known=groups,
         pending=pending,

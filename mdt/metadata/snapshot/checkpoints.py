@@ -20,6 +20,7 @@ from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.log import codec
 from mdt.metadata.log.checkpoint_columns import PAGES, Columns
+from mdt.metadata.log.imports import imports_of
 from mdt.metadata.log.retention import retention_of
 from mdt.metadata.log.streams import streams_of
 from mdt.metadata.log.tags import tags_of
@@ -56,6 +57,7 @@ def rebuilt_snapshot(columns: Columns, snapshot: Snapshot) -> Snapshot:
         retention=snapshot.retention,
         tags=snapshot.tags,
         streams=snapshot.streams,
+        imports=snapshot.imports,
         known=snapshot.known,
     )
 
@@ -139,6 +141,7 @@ class Checkpoints:
         definition = from_json(header["definition"], path=path)
         try:
             retention, tags, streams = retention_of(header), tags_of(header), streams_of(header)
+            imports = imports_of(header)
             instant = str(header["last_instant"])
         except (KeyError, ValueError) as error:
             raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
@@ -150,6 +153,7 @@ class Checkpoints:
             retention=retention,
             tags=tags,
             streams=streams,
+            imports=imports,
             known=self.known,
         )
         return Checkpoint(snapshot, columns, header)

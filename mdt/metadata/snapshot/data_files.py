@@ -63,10 +63,18 @@ class Files:
         key = self._key_hash, self._id(number)
         cached = self._known_segments.get(key)
         if cached is not None:
-            return cached
-        return self._known_segments.put(
-            key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS})
-        )
+            if self._is_current(cached, number):
+                return cached
+            self._known_segments.drop(key)
+        segment = segment_of({name: self.value(name, number).as_py() for name in COLUMNS})
+        self._known_segments.put(key, segment)
+        return segment
+
+    def _is_current(self, segment: Segment, number: int) -> bool:
+        """Return False if a file that was imported without a key map has got it since."""
+        if segment.key_map is not None or not segment.rows:
+            return True
+        return not self.value("key_map_offset", number).is_valid
 
     def _id(self, number: int) -> int:
         if number < self._checkpoint.rows:
@@ -85,12 +93,16 @@ class Files:
         ids = self.numpy("segment")[numbers].tolist()
         segment_of_id = {id: self._known_segments.get((self._key_hash, id)) for id in ids}
         missing = [at for at, id in enumerate(ids) if segment_of_id[id] is None]
+        for at, number in enumerate(numbers.tolist()):
+            known = segment_of_id[ids[at]]
+            if known is not None and not self._is_current(known, number):
+                self._known_segments.drop((self._key_hash, ids[at]))
+                missing.append(at)
         if missing:
-            new_segments = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
-            segment_of_id |= {
-                segment.id: self._known_segments.put((self._key_hash, segment.id), segment)
-                for segment in new_segments
-            }
+            for row in self.take(COLUMNS, numbers[missing]).to_pylist():
+                new = segment_of(row)
+                segment_of_id[new.id] = new
+                self._known_segments.put((self._key_hash, new.id), new)
         return [segment for id in ids if (segment := segment_of_id[id]) is not None]
 
     def value(self, name: str, number: int) -> pa.Scalar:

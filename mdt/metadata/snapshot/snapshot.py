@@ -26,6 +26,7 @@ from mdt.limits import SEGMENTS_CACHED_MAX
 from mdt.metadata.files.file_group import BASE, FILES, SummaryRef
 from mdt.metadata.log.checkpoint_columns import SUMMARY, Columns, no_rows
 from mdt.metadata.log.commit_log import STATS
+from mdt.metadata.log.imports import Imports
 from mdt.metadata.log.retention import Retention
 from mdt.metadata.log.streams import Streams
 from mdt.metadata.log.tags import Tags
@@ -88,6 +89,7 @@ class Snapshot:
     retention: Retention = field(default_factory=Retention)
     tags: Tags = field(default_factory=Tags)
     streams: Streams = field(default_factory=Streams)
+    imports: Imports = field(default_factory=Imports)
     tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
     maps: pa.Table | None = None
     known: KnownSegments = field(
@@ -159,6 +161,13 @@ class Snapshot:
     def has_key_map(self) -> npt.NDArray[np.bool_]:
         """Mask of the files with a key map -> bool[numbered]."""
         return flags(self.files.column("key_map_length").is_valid())
+
+    @cached_property
+    def without_key_map(self) -> Int64s:
+        """Numbers of the live files that have rows and no key map -> int64[n].  Only imported files
+        can lack it.
+        """
+        return self.live_numbers[(~self.has_key_map & (self.rows > 0))[self.live_numbers]]
 
     def segment(self, number: int) -> Segment:
         """Return the file with this number."""
@@ -464,6 +473,13 @@ class Snapshot:
         return self.uncovered_since.union(set(stored) - self.known_again)
 
     # History
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other Hudi writers have written to the table.  Their services clean files and
+        archive instants of ours, too.
+        """
+        return self.definition.adopted or bool(self.imports)
 
     def is_kept(self, seq: int) -> bool:
         """Return True if the snapshot after commit ``seq`` can be read."""

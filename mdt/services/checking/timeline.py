@@ -41,7 +41,8 @@ def check(state: TableState) -> Iterator[Problem]:
             yield Problem.from_error(depth, path, Kind.TIMELINE)
         elif depth != properties.decode(content).get(_DEPTH):
             yield Problem(path, -1, f"has depth {depth!r}", Kind.TIMELINE)
-    times = {record.instant for record in state.records}
+    start = _start_of_timeline(state)
+    times = {record.instant for record in state.records if record.instant >= start}
     instants, lookups = tee(_instants(state))
     contents = storage.each(partial(storage.read_if_exists, group[0][0]) for _, group in lookups)
     for (record, objects), stored in zip(instants, contents, strict=True):
@@ -55,6 +56,16 @@ def check(state: TableState) -> Iterator[Problem]:
             yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
+def _start_of_timeline(state: TableState) -> str:
+    """Return the first instant that must be on the timeline. Other writers archive ours, too."""
+    if not state.snapshot.is_shared:
+        return ""
+    layout = layout_of(state.definition)
+    listed = state.storage.list_dir(layout.timeline)
+    instants = (layout.instant_at(info.path) for info in listed)
+    return min((instant.time for instant in instants if instant is not None), default="")
+
+
 def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
     """Yield the records and their expected instants on the timeline."""
     definition, dropped = state.definition, set[str]()
@@ -65,7 +76,7 @@ def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
         for path, content in (*requested, *publish.restore_instants(record, definition)):
             if path not in dropped:
                 yield record, [(path, content)]
-        if record.action not in publish.NO_INSTANTS:
+        if publish.has_instant(record) and record.instant not in state.snapshot.imports.voided:
             yield record, publish.completed_files(record, definition)
 
 
@@ -100,6 +111,8 @@ def _properties_problem(state: TableState) -> str:
         properties.verify(stored)
     except (Corrupt, Invalid) as error:
         return str(error)
+    if definition.adopted:
+        return ""
     allowed = set[tuple[str, str | None]]()
     for seq in {0, *(version.since for version in definition.versions)}:
         expected = layout_of(definition).properties(definition.at(seq))

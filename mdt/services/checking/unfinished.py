@@ -36,6 +36,8 @@ def _check_files(state: TableState) -> Iterator[Problem]:
     except Corrupt:
         return  # already reported, and the owners of files are unknown
     for path in garbage.files:
+        if state.snapshot.is_shared and leftovers.token_of(path) in garbage.unknown:
+            continue  # an older file of another writer
         if path not in garbage.waiting:
             remedy = "t.abort() removes it"
             if garbage.foreign and leftovers.token_of(path) in garbage.unknown:

@@ -8,7 +8,7 @@ no second run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,12 +35,17 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.deleted_keys import has_tombstones, in_force
 from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment import Segment
 from mdt.progress import Progress
 from mdt.schema.definition import key_hash_json
 from mdt.schema.header_fields import present
 
 _GROUPS_MAX = 1024
 """Maximum number of file groups in a key part."""
+
+
+RowCheck = Callable[[Segment, pa.Table], None]
+"""Raises an error if rows of a file are not as expected."""
 
 
 @dataclass(slots=True)
@@ -165,9 +170,7 @@ class Rekey(Operation[RekeyPlan]):
                     ),
                     batch,
                 ):
-                    rows += [
-                        _row(objects, segment, keys, pages) for segment, keys, pages in group.maps
-                    ]
+                    rows += [maps_row(objects, *of_file) for of_file in group.maps]
                     finished.append(replace(group, maps=()))
                     objects.settle()
                     if self.progress is not None:
@@ -194,25 +197,35 @@ def merge_key_parts(
 
 
 def keys_of_group(
-    metadata: Metadata, snapshot: Snapshot, key_hash: KeyHash, files: frozenset[int], group: int
+    metadata: Metadata,
+    snapshot: Snapshot,
+    key_hash: KeyHash,
+    files: frozenset[int],
+    group: int,
+    check: RowCheck | None = None,
 ) -> GroupKeys:
     """Return the key data of a file group: maps of ``files``, and the key part of all files.
 
     The key part includes deleted rows.
+
+    Args:
+        check: Called for each file with its record keys, key columns and partition columns.
     """
     definition, index = snapshot.definition, metadata.key_index(snapshot)
     schema = with_meta(definition.schema)
     ordering = () if definition.ordering is None else (definition.ordering,)
-    columns = pa.schema(
-        [schema.field(n) for n in dict.fromkeys((RECORD_KEY, *definition.key, *ordering))]
-    )
+    of_check = definition.partition_by if check else ()
+    names = dict.fromkeys((RECORD_KEY, *definition.key, *ordering, *of_check))
+    columns = pa.schema([schema.field(name) for name in names])
     maps, tables = [], [columns.empty_table()]
     hashes = [key_hash.hash(tables[0][RECORD_KEY].combine_chunks())]
     for number in snapshot.file_groups.members(group).tolist():
         segment = snapshot.segment(number)
-        if segment.key_map is None:
+        if not segment.rows:
             continue
         tables.append(read_columns(metadata.storage, definition, segment, columns))
+        if check is not None:
+            check(segment, tables[-1])
         hashes.append(key_hash.hash(tables[-1][RECORD_KEY].combine_chunks()))
         if number in files:
             words = key_map.ordering_words(tables[-1][ordering[0]]) if ordering else None
@@ -232,7 +245,7 @@ def keys_of_group(
     return GroupKeys(name, maps, index.build(keys, KeyHashes.concat(hashes), of_group, 1))
 
 
-def _row(
+def maps_row(
     objects: AttachmentWriter, segment: int, keys: bytes, pages: pa.Buffer | None
 ) -> dict[str, object]:
     """Add the maps of a segment to ``objects``, and return its row of the section ``maps``."""

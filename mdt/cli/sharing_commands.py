@@ -1,0 +1,70 @@
+"""The commands for tables that other Hudi writers write, too."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from mdt import table
+from mdt.cli.commands import command, open_table, storage_options, tell
+from mdt.cli.terminal import DryRun, Settings, TablePath, settings
+from mdt.progress import bar
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    command(app)(adopt)
+    command(app)(refresh)
+    command(app)(release)
+
+
+def adopt(
+    path: TablePath,
+    key_index: Annotated[
+        str | None, typer.Option(help="bloom (default), record, simple, memory or lmdb.")
+    ] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="A key is unique per partition (default) or per table.")
+    ] = None,
+    index: Annotated[
+        list[str], typer.Option(help="A skipping index, such as bitmap(status).")
+    ] = [],  # noqa: B006 - typer copies it
+    dry_run: DryRun = False,
+    option: Settings = [],  # noqa: B006
+) -> None:
+    """Give a table of another Hudi writer the log and the indexes of mdt, without a copy."""
+    with bar("adopting") as callback:
+        result = table.adopt(
+            path,
+            key_index=key_index,
+            scope=scope,
+            indexes=index,
+            options=settings(option),
+            storage_options=storage_options(),
+            dry_run=dry_run,
+            progress=callback,
+        )
+    if isinstance(result, table.Table):
+        tell({"path": result.path}, f"adopted {result.path}")
+        return
+    text = (
+        f"{result.file_groups} file groups: {result.base_bytes:,} bytes of base files, whose"
+        f" footers and keys are read, and {result.log_files} log files with"
+        f" {result.log_bytes:,} bytes, whose live rows are copied"
+    )
+    tell(asdict(result), text)
+
+
+def refresh(path: TablePath) -> None:
+    """Import the commits of other Hudi writers into the log."""
+    with bar("importing") as callback:
+        imports = open_table(path).refresh(callback)
+    tell({"imports": imports}, f"{imports} imports")
+
+
+def release(path: TablePath) -> None:
+    """End the adoption of a table: remove the log and the indexes of mdt."""
+    table.release(path, storage_options=storage_options())
+    tell({"path": path}, f"released {path}")

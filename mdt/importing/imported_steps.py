@@ -1,0 +1,238 @@
+"""The changes of file groups from a state of a table of other writers to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyroaring import BitMap
+
+from mdt.hudi import file_names
+from mdt.hudi.file_names import LogFileName
+from mdt.hudi.read.file_slices import DataFile, FileSlice, log_order
+from mdt.hudi.read.service_metadata import GroupId
+from mdt.importing.imported_slices import (
+    ImportedPart,
+    ImportedSlice,
+    Importer,
+    PartKey,
+)
+from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata.files.file_group import BASE, LOG
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSlice:
+    """A slice in the log.
+
+    Attributes:
+        segments: Part -> number of its segment.
+    """
+
+    slice: ImportedSlice
+    segments: Mapping[PartKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceStep:
+    """The change of a file group from a state to the next.
+
+    Attributes:
+        old: The slice before, None for a new file group.
+        new: The slice afterwards, None if the file group has no rows any more.
+        removed: The files that leave, with their segments.
+        added: The files that come.
+        vectors: Segment of a base file that stays -> its rows that are dead from now on.
+    """
+
+    old: PlacedSlice | None
+    new: ImportedSlice | None
+    removed: Sequence[tuple[ImportedPart, int]]
+    added: Sequence[ImportedPart]
+    vectors: Mapping[int, BitMap]
+
+    @classmethod
+    def between(
+        cls, old: PlacedSlice | None, new: ImportedSlice | None, *, is_altered: bool
+    ) -> SliceStep:
+        """Return the step between two slices.
+
+        Files that both have stay. A base file is added again if its dead rows become live, because
+        deletion vectors only grow.
+
+        Args:
+            is_altered: True if the columns change. No file stays then.
+        """
+        old_parts, new_parts = old.slice.parts if old else (), new.parts if new else ()
+        stays, vectors = set[PartKey](), dict[int, BitMap]()
+        if old is not None and new is not None and not is_altered:
+            stays = {part.key for part in old_parts} & {part.key for part in new_parts}
+            bases = {part.key for part in new_parts if part.kind == BASE} & stays
+            if not old.slice.dead <= new.dead:
+                stays -= bases
+            elif new.dead != old.slice.dead:
+                vectors = {old.segments[base]: new.dead - old.slice.dead for base in bases}
+        removed = [part for part in old_parts if part.key not in stays]
+        return cls(
+            old,
+            new,
+            [(part, old.segments[part.key]) for part in removed if old],
+            [part for part in new_parts if part.key not in stays],
+            vectors,
+        )
+
+    @property
+    def dead(self) -> Mapping[PartKey, BitMap]:
+        """Base file that comes -> its dead rows."""
+        if self.new is None or not self.new.dead:
+            return {}
+        return {part.key: self.new.dead for part in self.added if part.kind == BASE}
+
+    def placed(self, first: int) -> PlacedSlice | None:
+        """Return the new slice, with ``first`` as the segment of the first file that comes."""
+        if self.new is None:
+            return None
+        segments = {part.key: first + number for number, part in enumerate(self.added)}
+        if self.old is not None:
+            for part in self.new.parts:
+                segments.setdefault(part.key, self.old.segments.get(part.key, -1))
+        return PlacedSlice(self.new, segments)
+
+
+def batches(steps: Iterable[SliceStep]) -> Iterator[list[SliceStep]]:
+    """Yield the steps of each record."""
+    batch, files = list[SliceStep](), 0
+    for step in steps:
+        if batch and files + len(step.added) > IMPORTED_FILES_PER_RECORD_MAX:
+            yield batch
+            batch, files = [], 0
+        batch.append(step)
+        files += len(step.added)
+    if batch:
+        yield batch
+
+
+def placed_groups(steps: Iterable[SliceStep], seq: int) -> dict[GroupId, PlacedSlice]:
+    """Return the new slices of the steps of record ``seq`` by file group."""
+    groups, first = dict[GroupId, PlacedSlice](), seq * SEGMENTS_PER_COMMIT_MAX
+    for step in steps:
+        placed = step.placed(first)
+        if placed is not None:
+            file_slice = placed.slice.file_slice
+            groups[file_slice.partition, file_slice.file_id] = placed
+        first += len(step.added)
+    return groups
+
+
+def changed_groups(
+    placed: Mapping[GroupId, PlacedSlice], slices: Iterable[FileSlice], *, is_altered: bool
+) -> list[GroupId]:
+    """Return the file groups whose slices are not those of the log, sorted.
+
+    Args:
+        slices: The slices of the new state.
+        is_altered: True if the columns change. Every file group changes then.
+    """
+    by_group = {one.group_id: one for one in slices}
+    changed = []
+    for group in placed.keys() | by_group.keys():
+        known = placed.get(group)
+        is_known = known is not None and known.slice.is_settled and not is_altered
+        if not is_known or placed[group].slice.file_slice != by_group.get(group):
+            changed.append(group)
+    return sorted(changed)
+
+
+def slice_steps(
+    importer: Importer,
+    placed: Mapping[GroupId, PlacedSlice],
+    slices: Iterable[FileSlice],
+    groups: Sequence[GroupId],
+    *,
+    is_altered: bool,
+) -> list[SliceStep]:
+    """Return the steps of ``groups`` to the new ``slices``. Reads the files of the slices.
+
+    Raises Corrupt, Unsupported, and Missing if files were deleted meanwhile.
+    """
+    chosen = set(groups)
+    new = [one for one in slices if one.group_id in chosen]
+    imported = importer.source.each(partial(importer.import_slice, one) for one in new)
+    by_group = {one.file_slice.group_id: one for one in imported}
+    return [
+        SliceStep.between(placed.get(group), by_group.get(group), is_altered=is_altered)
+        for group in groups
+    ]
+
+
+def placed_slices(
+    snapshot: Snapshot, unsettled: Container[GroupId] = frozenset()
+) -> dict[GroupId, PlacedSlice]:
+    """Return the slices of the live files of a snapshot by file group.
+
+    Args:
+        unsettled: File groups with blocks of writes that were pending.
+    """
+    numbers = snapshot.live_numbers
+    rows = snapshot.files.take(_COLUMNS, numbers).to_pylist()
+    files: dict[GroupId, list[tuple[int, dict[str, object]]]] = {}
+    for number, row in zip(numbers.tolist(), rows, strict=True):
+        files.setdefault((row["partition"], row["file_id"]), []).append((number, row))
+    return {
+        group: _placed(snapshot, group, of_group, is_settled=group not in unsettled)
+        for group, of_group in files.items()
+    }
+
+
+def _placed(
+    snapshot: Snapshot,
+    group: GroupId,
+    files: Sequence[tuple[int, Mapping[str, Any]]],
+    *,
+    is_settled: bool,
+) -> PlacedSlice:
+    """Return the slice of a file group, from its file numbers with their rows of FILES."""
+    base, logs, dead = None, list[tuple[LogFileName, DataFile]](), BitMap()
+    parts, segments = list[ImportedPart](), dict[PartKey, int]()
+    for number, row in files:
+        name, size = row["name"], row["size"]
+        part = ImportedPart(
+            name,
+            row["kind"],
+            row["instant"],
+            row["log_version"],
+            size,
+            row["rows"],
+            block=(row["block_offset"], row["block_length"]),
+        )
+        parts.append(part)
+        segments[part.key] = row["segment"]
+        if part.kind == BASE:
+            base = DataFile(name, size, part.instant)
+            dead = snapshot.vector(number) or dead
+        elif part.kind == LOG:
+            parsed = file_names.parse_log(name, file_names.ANY_LOG)
+            assert parsed is not None, "the log has valid names only"
+            logs.append((parsed, DataFile(name, size, parsed.instant)))
+    ordered = tuple(file for _, file in sorted(logs, key=log_order))
+    file_slice = FileSlice(*group, files[0][1]["base_instant"], base, ordered)
+    return PlacedSlice(ImportedSlice(file_slice, tuple(parts), dead, is_settled), segments)
+
+
+_COLUMNS = (
+    "partition",
+    "file_id",
+    "segment",
+    "name",
+    "kind",
+    "base_instant",
+    "instant",
+    "log_version",
+    "size",
+    "rows",
+    "block_offset",
+    "block_length",
+)

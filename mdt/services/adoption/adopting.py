@@ -1,0 +1,203 @@
+"""Adoption of a table that another Hudi writer created, and its end.
+
+Record 0 of the log defines the table. Until the first import ends, the log is behind Hudi's
+timeline, and readers do not use it. So an adoption is visible at once, and after a crash the next
+import continues it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mdt import create_table
+from mdt.commit import publish
+from mdt.config import Options
+from mdt.errors import Invalid, Unsupported
+from mdt.hudi import timeline
+from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.read.loading import load_properties
+from mdt.hudi.read.table_properties import EVENT_TIME, TableProperties, refuse
+from mdt.hudi.read.table_schema import load_schema
+from mdt.hudi.read.table_state import load_state
+from mdt.importing.imported_definition import data_columns
+from mdt.metadata.files import paths
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.progress import Progress
+from mdt.schema.definition import TableDefinition
+from mdt.services.adoption.commit_import import import_commits
+from mdt.services.adoption.hudi_metadata import PARTITIONS
+from mdt.services.adoption.key_mapping import map_keys
+from mdt.stores.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionPlan:
+    """What an adoption reads and writes.
+
+    Attributes:
+        file_groups: Number of live file groups.
+        base_bytes: Bytes of their base files. Footers and key columns are read.
+        log_files: Number of their log files, which are merged.
+        log_bytes: Bytes of the log files. Their live rows are written into files of about this
+            size.
+        key_index: The key index.
+        indexes: The skipping indexes.
+        removes_metadata_table: True if Hudi's metadata table is removed before the first write.
+    """
+
+    file_groups: int
+    base_bytes: int
+    log_files: int
+    log_bytes: int
+    key_index: str
+    indexes: tuple[str, ...]
+    removes_metadata_table: bool
+
+
+def plan_adoption(
+    storage: Storage,
+    *,
+    key_index: str | None,
+    scope: str | None,
+    indexes: Sequence[str],
+    options: Mapping[str, Any] | None,
+) -> tuple[TableDefinition, AdoptionPlan]:
+    """Return the definition of the table to adopt, and the plan. Writes nothing.
+
+    Raises Invalid if there is no Hudi table or if it is one of mdt, and Unsupported if mdt cannot
+    write it.
+    """
+    if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
+        raise Invalid(f"{storage.url} is already a table of mdt", hint="mdt.open(path) opens it")
+    if read_properties(storage) is None:
+        raise Invalid(f"{storage.url} is not a Hudi table", hint="mdt.create(…) creates a table")
+    table = load_properties(storage)
+    refuse(table)
+    _require_writable(table)
+    state = load_state(storage, table)
+    columns = data_columns(load_schema(storage, state).columns)
+    missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
+    missing -= set(columns.names)
+    if missing:
+        raise Unsupported(f"the field {min(missing)!r} is not a top-level column", hint=_READ)
+    ordering = None
+    if table.merge_mode == EVENT_TIME:
+        [ordering] = table.ordering_fields
+    definition = create_table.define(
+        storage,
+        columns,
+        key=table.key_fields,
+        partition_by=table.partition_fields,
+        ordering=ordering,
+        table_type=table.table_type,
+        key_index=key_index,
+        scope=scope,
+        indexes=indexes,
+        options={**_SHARED, **(options or {}), "mdt.hive.style": str(table.hive_style).lower()},
+    )
+    definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
+    bases = [one.base.size for one in state.slices if one.base is not None]
+    logs = [log.size for one in state.slices for log in one.logs]
+    plan = AdoptionPlan(
+        len(state.slices),
+        sum(bases),
+        len(logs),
+        sum(logs),
+        definition.key_index,
+        definition.indexes,
+        PARTITIONS in table.stored,
+    )
+    return definition, plan
+
+
+_READ = "mdt.open(path) reads the table"
+_SHARED = {"mdt.write.footer.bloom": "true"}
+"""Options of adopted tables. Hudi's Bloom index needs filters in the footers of all base files."""
+
+
+def _require_writable(table: TableProperties) -> None:
+    """Raise Unsupported for tables that mdt cannot write as their writer does."""
+    reason = _reason(table)
+    if reason:
+        raise Unsupported(f"the table cannot be adopted: {reason}", hint=_READ)
+
+
+def _reason(table: TableProperties) -> str:
+    """Return why mdt cannot write to a table, or "" if it can."""
+    if table.version not in LAYOUTS:
+        versions = ", ".join(map(str, LAYOUTS))
+        return f"it has version {table.version}, and mdt writes version {versions}"
+    if not table.meta_fields:
+        return "it has no meta columns (hoodie.populate.meta.fields=false)"
+    if not table.key_fields:
+        return "Hudi generates its keys"
+    if table.merge_mode == EVENT_TIME and len(table.ordering_fields) > 1:
+        return f"it has several ordering fields: {', '.join(table.ordering_fields)}"
+    if table.key_generator not in _KEY_GENERATORS or table.slash_separated_dates:
+        return f"mdt does not make partition paths as its key generator {table.key_generator} does"
+    if table.partial_update or table.delete_mark != ("", ""):
+        return "it has partial updates or rows that mark deletes"
+    return ""
+
+
+_KEY_GENERATORS = ("", "SIMPLE", "COMPLEX", "NON_PARTITION")
+"""Key generators whose record keys and partition paths are like ours. Keys are compared later."""
+
+
+def adopt(storage: Storage, definition: TableDefinition) -> None:
+    """Write record 0. The next write or refresh imports the table.
+
+    Raises Invalid if another process adopts it at the same time.
+    """
+    storage.require_conditional_put()
+    header = {
+        "txn": storage.random_hex(16),
+        "instant": timeline.instant_text(storage.now_us()),
+        "action": "create",
+        "operation": publish.ADOPT,
+        "begun_at": -1,
+        "counts": {},
+        "definition": definition.to_json(),
+    }
+    if not commit_log.append(storage, CommitRecord(0, header)):
+        raise Invalid(f"{storage.url} was just adopted", hint="mdt.open(path) opens it")
+
+
+def catch_up(metadata: Metadata, options: Options, progress: Progress | None = None) -> int:
+    """Import the commits of other writers and map the keys of their files. Return the number of
+    imports.
+
+    Raises the errors of :func:`mdt.services.adoption.commit_import.import_commits` and
+    :func:`mdt.services.adoption.key_mapping.map_keys`.
+    """
+    imports = import_commits(metadata, progress)
+    map_keys(metadata, options, progress)
+    return imports
+
+
+def release(storage: Storage) -> int:
+    """Remove everything of mdt from an adopted table. Return the number of removed objects.
+
+    Rows that mdt wrote stay, because they are in Hudi's files. Record 0 is removed first, so that
+    the table is not one of mdt any more if this ends early.
+
+    Raises Invalid if there is nothing to remove, or if mdt created the table.
+    """
+    objects = storage.list(paths.PRIVATE)
+    if not objects:
+        raise Invalid(f"{storage.url} is not adopted", hint="mdt.adopt(path) adopts a table")
+    if storage.size(paths.commit(0)) is not None:
+        snapshot = Metadata(storage).newest(watched=False)
+        if not snapshot.definition.adopted:
+            raise Invalid(
+                f"{storage.url} was created by mdt and is not adopted",
+                hint="Hudi's readers read it as it is; mdt.release ends adoptions only",
+            )
+    storage.delete(paths.commit(0))
+    storage.delete_many([info.path for info in objects])
+    return len(objects)

@@ -1,0 +1,229 @@
+"""Import of the commits of other Hudi writers into the log of a table.
+
+A commit adds the file slices that have changed on Hudi's timeline, and removes those that they
+replace. Base files stay in place. Live rows of log files are written into merged files, see
+:mod:`mdt.importing.imported_slices`. Large imports take several commits, and only the last of them
+tells readers that the log is up to date (:mod:`mdt.metadata.log.imports`). After a crash, the next
+import continues with the slices that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.recovery import settle_beside_others
+from mdt.commit.transaction import run
+from mdt.errors import Missing, Unsupported
+from mdt.hudi import timeline
+from mdt.hudi.layout import layout_of
+from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.loading import TableState, load_properties, load_timeline
+from mdt.hudi.read.service_metadata import GroupId
+from mdt.hudi.read.table_properties import refuse
+from mdt.hudi.read.table_schema import TableSchema, load_schema
+from mdt.hudi.read.table_state import load_state
+from mdt.importing.imported_definition import (
+    data_columns,
+    known_columns,
+    next_version,
+    with_known_nulls,
+)
+from mdt.importing.imported_records import changed_rows, import_sections
+from mdt.importing.imported_slices import Importer
+from mdt.importing.imported_steps import (
+    PlacedSlice,
+    changed_groups,
+    placed_slices,
+    slice_steps,
+)
+from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX
+from mdt.metadata.history.foreign_writers import read_properties, refuse_version
+from mdt.metadata.history.tolerate_missing import retry_missing
+from mdt.metadata.log.imports import Imports
+from mdt.metadata.log.trusted_names import IMPORT
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.schema.versions import SchemaVersion
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan(WritePlan):
+    """The slices to import.
+
+    Attributes:
+        state: The state of the table on Hudi's timeline.
+        schema: Its columns.
+        placed: The slices of the log by file group.
+        groups: The file groups to import now.
+        imports: The field ``imported`` of the record, None if more records follow.
+        version: The schema version that the record begins, None for the current columns.
+    """
+
+    state: TableState = field(kw_only=True)
+    schema: TableSchema = field(kw_only=True)
+    placed: Mapping[GroupId, PlacedSlice] = field(kw_only=True)
+    groups: Sequence[GroupId] = field(kw_only=True)
+    imports: Imports | None = field(kw_only=True)
+    version: SchemaVersion | None = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitImport(Operation[ImportPlan]):
+    """The operation that imports commits of other writers."""
+
+    metadata: Metadata
+    progress: Progress | None = None
+    name: str = "import"
+    action: str = IMPORT
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> ImportPlan:
+        """Compare the log with Hudi's timeline.
+
+        Raises Corrupt, and Unsupported if the state cannot be read or the table was changed in a
+        way that the log cannot describe.
+        """
+        source = self.metadata.storage
+        stored = read_properties(source)
+        if stored is not None:
+            refuse_version(stored, layout_of(snapshot.definition))
+        voided = snapshot.imports.voided | settle_beside_others(self.metadata)
+        table = load_properties(source)
+        refuse(table)
+        active = load_timeline(source, table)
+        state = load_state(source, table, timeline=active)
+        schema = load_schema(source, state)
+        version = _new_version(snapshot, data_columns(schema.columns))
+        placed = placed_slices(snapshot, snapshot.imports.unsettled)
+        groups = changed_groups(placed, state.slices, is_altered=version is not None)
+        instants = _other_instants(active, snapshot)
+        chosen: Sequence[GroupId] = groups
+        if version is None:
+            chosen = _first_groups(groups, placed, state.slices)
+        imports = None
+        if len(chosen) == len(groups):
+            imports = Imports(instants, voided=voided)
+        is_known = (instants, voided) == (snapshot.imports.instants, snapshot.imports.voided)
+        return ImportPlan(
+            Footprint(txn, everything=True),
+            is_needed=bool(chosen) or not is_known,
+            after=_newest(active),
+            state=state,
+            schema=schema,
+            placed=placed,
+            groups=chosen,
+            imports=imports,
+            version=version,
+        )
+
+    def write(self, snapshot: Snapshot, plan: ImportPlan, claim: Claim) -> Changes:
+        """Read the files of the slices, and write merged files."""
+        storage, is_altered = self.metadata.storage, plan.version is not None
+        stored = snapshot.definition.schema
+        if plan.version is not None:
+            stored = plan.version.schema
+        importer = Importer(
+            storage,
+            storage.create,
+            plan.state,
+            plan.schema,
+            stored,
+            _newest(plan.state.timeline),
+            str(claim.token),
+        )
+        steps = slice_steps(
+            importer, plan.placed, plan.state.slices, plan.groups, is_altered=is_altered
+        )
+        tables, extra = import_sections(steps, stored), dict[str, Any]()
+        try:
+            tables |= changed_rows(steps, storage, storage)
+        except Missing:
+            extra["without_changes"] = True  # the old files have been cleaned
+        if plan.version is not None:
+            extra["schema"] = plan.version.to_json()
+            del extra["schema"]["since"]
+        if plan.imports is not None:
+            unsettled = {group for group in snapshot.imports.unsettled if group in plan.placed}
+            for step in steps:
+                if step.new is not None:
+                    group = step.new.file_slice.group_id
+                    unsettled.discard(group)
+                    if not step.new.is_settled:
+                        unsettled.add(group)
+            extra["imported"] = replace(plan.imports, unsettled=frozenset(unsettled)).to_json()
+        if self.progress is not None:
+            self.progress(len(plan.groups), len(plan.groups))
+        return Changes(imported=tables, extra=extra)
+
+
+def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:
+    """Import everything that other writers have committed. Return the number of commits made.
+
+    Raises Corrupt, Conflict, Unavailable, and Unsupported if a state cannot be imported.
+    """
+    commits = 0
+    while True:
+        result = retry_missing(lambda: run(metadata, CommitImport(metadata, progress)))
+        if result.record is None:
+            return commits
+        commits += 1
+        if result.plan.imports is not None:
+            return commits
+
+
+def _new_version(snapshot: Snapshot, columns: pa.Schema) -> SchemaVersion | None:
+    """Return the schema version with the columns of other writers, None if they are the same."""
+    definition = snapshot.definition
+    if known_columns(definition, columns).equals(definition.schema):
+        return None
+    if definition.has_other_names:
+        raise Unsupported(
+            "another writer has changed the columns of a table with column names that Avro does"
+            " not allow",
+            hint="mdt.open(path) reads the table",
+        )
+    columns = with_known_nulls(definition, columns)
+    version = next_version(definition, columns, snapshot.seq + 1)
+    try:
+        definition.with_version(version)
+    except ValueError as error:
+        raise Unsupported(f"another writer has changed the columns: {error}") from error
+    return version
+
+
+def _first_groups(
+    groups: Sequence[GroupId],
+    placed: Mapping[GroupId, PlacedSlice],
+    slices: Sequence[FileSlice],
+) -> Sequence[GroupId]:
+    """Return the first file groups, as many as a record may have files of."""
+    files = {one.group_id: len(one.logs) + 2 for one in slices}
+    total = 0
+    for number, group in enumerate(groups):
+        total += files.get(group, 0)
+        if total > IMPORTED_FILES_PER_RECORD_MAX and number:
+            return groups[:number]
+    return groups
+
+
+def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
+    """Return the completed instants of other writers as ``<time>.<action>``."""
+    names = {}
+    for file in active.files:
+        if file.state == timeline.COMPLETED:
+            names[f"{file.time}.{file.action}"] = file.time
+    ours = snapshot.instants
+    return frozenset(name for name, time in names.items() if time not in ours)
+
+
+def _newest(active: Timeline) -> str:
+    """Return the newest instant of any action as 17 digits, "" if there is none."""
+    newest = max((file.time for file in active.files), default="")
+    return newest[: timeline.INSTANT_DIGITS].ljust(timeline.INSTANT_DIGITS, "0") if newest else ""

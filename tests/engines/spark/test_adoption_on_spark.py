@@ -1,0 +1,36 @@
+"""Adopted tables on Spark: procedures, and commits of another writer between queries."""
+
+from __future__ import annotations
+
+import pytest
+from hudi_tables import bag
+from other_writer import OtherWriter
+from texts import columns
+
+import mdt.spark
+from mdt.stores.storage import LocalStorage
+
+
+@pytest.fixture(autouse=True)
+def _enabled(spark):
+    mdt.spark.enable(spark)
+
+
+def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_path):
+    path = tmp_path / "t"
+    storage = OtherWriter(LocalStorage(str(path), durable=False))
+    theirs = mdt.create(storage, columns("id int64, name string"), ["id"])
+    theirs.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    plan = spark.sql(f"call mdt.adopt('{path}', dry_run => true)").collect()[0]
+    assert plan.file_groups == 1 and not (path / ".hoodie/.mdt").exists()
+    spark.sql(f"call mdt.adopt('{path}', key_index => 'record')").collect()
+    assert mdt.read(spark, str(path)).count() == 2
+    theirs.upsert([{"id": 2, "name": "c"}, {"id": 3, "name": "d"}])
+    expected = bag(theirs.scan().to_arrow())
+    assert bag(mdt.read(spark, str(path)).toArrow()) == expected
+    assert bag(spark.read.format("mdt").load(str(path)).toArrow()) == expected
+    assert spark.sql(f"call mdt.refresh('{path}')").collect()[0].imports == 1
+    more = spark.createDataFrame([(3, "e"), (4, "f")], "id long, name string")
+    more.write.format("mdt").mode("append").save(str(path))
+    assert bag(mdt.read(spark, str(path)).toArrow()) == bag(theirs.scan().to_arrow())
+    assert mdt.open(path).check().ok

@@ -1,0 +1,319 @@
+"""Tables that two writers write in turns: adoption, import of commits, and release."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from hidden import HiddenMetadata, is_private
+from hudi_tables import FIXTURES, ZIPS, bag, fixture
+from hudis_rollback import roll_back
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from other_writer import OtherWriter
+from refusals import refused
+from texts import columns
+
+import mdt
+from mdt.errors import Unsupported
+from mdt.metadata.files.file_group import LOG
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+SCHEMA = columns("id int64, city string, v int64, note string")
+TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+CITIES = ("Oslo", "Rome")
+
+
+def rows_of(t: mdt.Table) -> list[str]:
+    return bag(t.scan().to_arrow())
+
+
+def batch(ids, v, city="Oslo"):
+    n = len(ids)
+    return pa.table({"id": ids, "city": [city] * n, "v": [v] * n, "note": [f"n{v}"] * n})
+
+
+def other_table(storage, table_type="MERGE_ON_READ"):
+    """Return a table that another writer has created in ``storage``."""
+    return mdt.create(
+        OtherWriter(storage),
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="v",
+        table_type=table_type,
+    )
+
+
+def shared(table_type="MERGE_ON_READ", **named):
+    """Return the table of another writer with some rows, and the same table adopted."""
+    storage = MemoryStorage()
+    theirs = other_table(storage, table_type)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.upsert(batch([1, 2, 20], 2))
+    return theirs, mdt.adopt(storage, **named), storage
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_an_adopted_table_has_the_rows_the_keys_and_indexes(table_type):
+    theirs, ours, storage = shared(table_type, indexes=["bitmap(note)"], key_index="record")
+    assert rows_of(ours) == rows_of(theirs)
+    assert ours.get({"id": 1, "city": "Oslo"})["v"] == 2
+    assert ours.get({"id": 99, "city": "Oslo"}) is None
+    assert "bitmap/1(note)" in str(ours.scan("note = 'n2'").explain())
+    assert ours.scan("note = 'n2'").count() == 3
+    assert ours.check().ok
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+
+
+def test_an_adoption_writes_below_its_own_folder_only():
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch([1, 2], 1))
+    theirs.upsert(batch([2], 2))
+    before = {info.path: storage.read(info.path) for info in storage.list("")}
+    plan = mdt.adopt(storage, dry_run=True)
+    assert (plan.file_groups, plan.log_files) == (1, 1) and plan.base_bytes and plan.log_bytes
+    assert {info.path for info in storage.list("")} == before.keys()
+    mdt.adopt(storage)
+    after = {i.path: storage.read(i.path) for i in storage.list("") if not is_private(i.path)}
+    assert after == before
+    mdt.release(storage)
+    assert {info.path: storage.read(info.path) for info in storage.list("")} == before
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ours", "theirs"]),
+        st.sampled_from(
+            ["upsert", "upsert", "delete", "compact", "cluster", "overwrite", "open", "refresh"]
+        ),
+        st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True),
+        st.sampled_from(CITIES),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("key_index", ["record", "bloom"])
+@pytest.mark.parametrize("table_type", TYPES)
+@settings(max_examples=12)
+@given(steps=STEPS)
+def test_writers_that_take_turns_see_each_others_rows(table_type, key_index, steps):
+    storage = MemoryStorage()
+    sides = {"theirs": other_table(storage, table_type)}
+    sides["theirs"].upsert(batch([1, 2, 3], 0))
+    sides["ours"] = mdt.adopt(storage, key_index=key_index)
+    expected = {(n, "Oslo"): 0 for n in (1, 2, 3)}
+    for number, (side, action, ids, city) in enumerate(steps, 1):
+        t = sides[side]
+        if action == "open":
+            sides[side] = t.anew()
+        else:
+            step(t, expected, action, ids, city, number)
+        for name, one in sides.items():
+            found = one.scan(columns=["id", "city", "v"]).to_arrow().to_pylist()
+            assert {(r["id"], r["city"]): r["v"] for r in found} == expected, (name, number)
+            assert len(found) == len(expected), (name, number)
+        for id in ids:
+            row = sides["ours"].get({"id": id, "city": city})
+            assert (row and row["v"]) == expected.get((id, city))
+    assert sides["ours"].refresh() >= 0
+    report = sides["ours"].check()
+    assert report.ok, report
+
+
+def step(t, expected, action, ids, city, number):
+    if action == "upsert":
+        t.upsert(batch(ids, number, city))
+        expected.update({(id, city): number for id in ids})
+    elif action == "delete":
+        t.delete([{"id": id, "city": city} for id in ids])
+        for id in ids:
+            expected.pop((id, city), None)
+    elif action == "compact":
+        t.compact()
+    elif action == "cluster":
+        t.cluster(by=["v"])
+    elif action == "overwrite":
+        t.insert_overwrite(batch(ids, number, city))
+        for key in [key for key in expected if key[1] == city]:
+            del expected[key]
+        expected.update({(id, city): number for id in ids})
+    else:
+        t.refresh()
+
+
+@pytest.mark.parametrize("mode", ["before", "after", "torn"])
+@pytest.mark.parametrize("imports", [False, True])
+@pytest.mark.parametrize("rolls_back", [False, True])
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows(
+    table_type, rolls_back, imports, mode
+):
+    """Hudi's writers roll back what is not on their timeline, or leave it for later."""
+    theirs, _, storage = shared(table_type)
+    if imports:
+        theirs.upsert(batch([4, 40], 3))
+    fail_at, died, outcomes = 0, True, set()
+    while died:
+        fail_at += 1
+        copy = storage.copy()
+        died = dies(FaultyStorage(copy, fail_at, mode))
+        if rolls_back:
+            roll_back(copy)
+        other = mdt.open(OtherWriter(copy))
+        other.upsert(batch([2, 60], 8))
+        again = mdt.open(copy)
+        rows = rows_of(again)
+        assert rows == rows_of(other) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
+        outcomes.add(again.get({"id": 50, "city": "Oslo"}) is not None)
+        again.upsert(batch([3], 9))
+        assert rows_of(again) == rows_of(other) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
+        again.abort()
+        report = again.check()
+        assert report.ok, (fail_at, report)
+    assert outcomes == {False, True} and fail_at > 10
+
+
+def dies(storage):
+    try:
+        mdt.open(storage).upsert(batch([1, 50], 7))
+    except Crash:
+        return True
+    return False
+
+
+def test_changes_show_what_the_other_writer_did():
+    theirs, ours, _ = shared()
+    since = ours.snapshot().seq
+    theirs.upsert(batch([1, 30], 5))
+    theirs.delete([{"id": 3, "city": "Oslo"}])
+    ours.refresh()
+    changes = ours.changes(since, columns=["id", "v"]).to_arrow().sort_by("id").to_pylist()
+    assert [(row["_change"], row["id"], row["v"]) for row in changes] == [
+        ("update_before", 1, 2),
+        ("update_after", 1, 5),
+        ("delete", 3, 1),
+        ("insert", 30, 5),
+    ]
+
+
+def test_new_keys_are_never_in_log_files_where_hudis_indexes_do_not_look():
+    theirs, ours, _ = shared(key_index="record")
+    ours.upsert(batch([1, 50], 5))
+    snapshot = ours.snapshot()
+    files = snapshot.files.take(["kind", "inserts", "crc"], snapshot.live_numbers).to_pylist()
+    written = [file for file in files if file["crc"]]
+    assert written and not any(file["inserts"] for file in written if file["kind"] == LOG)
+    assert rows_of(ours) == rows_of(theirs)
+
+
+def test_columns_that_the_other_writer_adds_are_imported():
+    theirs, ours, _ = shared()
+    theirs.alter(add={"extra": pa.int64()})
+    theirs.upsert([{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 7}])
+    assert rows_of(ours) == rows_of(theirs)
+    ours.refresh()
+    assert ours.schema.names == theirs.schema.names
+    ours.upsert([{"id": 2, "city": "Oslo", "v": 9, "note": "n", "extra": 8}])
+    assert rows_of(ours) == rows_of(theirs)
+    assert ours.check().ok
+
+
+def test_an_interrupted_import_is_continued(monkeypatch):
+    theirs, ours, storage = shared()
+    for number in range(30, 36):
+        theirs.insert_overwrite(batch([number], 3, f"city {number}"))
+    monkeypatch.setattr("mdt.services.adoption.commit_import.IMPORTED_FILES_PER_RECORD_MAX", 4)
+    monkeypatch.setattr("mdt.services.adoption.adopting.import_commits", partial(once, ours))
+    with pytest.raises(KeyboardInterrupt):
+        ours.refresh()
+    assert ours.metadata.newest(watched=False).imports.instants != set()
+    refused("another Hudi writer has completed", ours.snapshot, kind=Unsupported)
+    monkeypatch.undo()
+    assert rows_of(ours) == rows_of(theirs)
+    assert ours.refresh() >= 1
+    assert rows_of(mdt.open(storage)) == rows_of(theirs)
+
+
+def once(t, metadata, progress=None):
+    """Commit a part of an import, and die."""
+    from mdt.commit.transaction import run
+    from mdt.services.adoption.commit_import import CommitImport
+
+    result = run(metadata, CommitImport(metadata))
+    assert result.plan.imports is None, "it is not the last part"
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("said", "make"),
+    [
+        ("is already a table of mdt", lambda storage: mdt.create(storage, SCHEMA, ["id"])),
+        ("is not a Hudi table", lambda storage: None),
+    ],
+)
+def test_only_tables_of_others_are_adopted(said, make):
+    storage = MemoryStorage()
+    make(storage)
+    refused(said, mdt.adopt, storage)
+
+
+def test_a_table_that_mdt_created_is_not_released():
+    storage = MemoryStorage()
+    refused("is not adopted", mdt.release, storage)
+    mdt.create(storage, SCHEMA, ["id"])
+    refused("was created by mdt", mdt.release, storage)
+
+
+needs_fixtures = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}")
+
+
+@needs_fixtures
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cow_v6_complexkeygen_hivestyle",
+        "cow_v6_nonpartitioned",
+        "cow_v6_simplekeygen_nonhivestyle",
+        "mor_avro_v6_trips_8i1u",
+        "mor_avro_v6_trips_8i3d",
+        "mor_parquet_v6_nonpartitioned_rollback",
+    ],
+)
+def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
+    from hudi import HudiTable
+
+    folder = fixture(name, tmp_path)
+    before = rows_of(mdt.open(folder))
+    t = mdt.adopt(folder)
+    assert rows_of(t) == before
+    rows = t.scan(limit=2).to_arrow()
+    t.upsert(rows)
+    t.delete(
+        rows.slice(1).select([*dict.fromkeys((*t.definition.key, *t.definition.partition_by))])
+    )
+    batches = HudiTable(str(folder)).read()
+    assert bag(pa.Table.from_batches(batches).select(t.schema.names)) == rows_of(t)
+    assert len(rows_of(t)) == len(before) - 1
+    assert rows_of(mdt.open(HiddenMetadata(t.storage))) == rows_of(t)
+    assert t.check().ok
+
+
+@needs_fixtures
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("cow_v6_simplekeygen_hivestyle_no_metafields", "no meta columns"),
+        ("cow_v6_timebasedkeygen_nonhivestyle", "its key generator TIMESTAMP"),
+        ("mor_avro_v9_txns_simple_meta", "it has version 9, and mdt writes version 6"),
+    ],
+)
+def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):
+    folder = fixture(name, tmp_path)
+    refused(f"cannot be adopted … {reason} … mdt.open(path)", mdt.adopt, folder, kind=Unsupported)
+    assert mdt.open(folder).scan().count() > 0

@@ -1,0 +1,98 @@
+"""A second writer on the files of a table, which knows nothing of our log: mdt, with its private
+objects and names under other names.
+
+Both sides see the other's commits as those of another Hudi writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.stores.contract import Data, Listing, Names, Storage, to_bytes
+from mdt.testing.faulty import FaultyStorage
+
+_OURS, _THEIRS = b"mdt.", b"aaa."
+"""Begin of our names in the contents of files, and that of the other writer's."""
+_FOLDERS = (".hoodie/.mdt", ".hoodie/.aaa")
+
+
+class OtherWriter(FaultyStorage):
+    """The storage of the other writer of the table in ``inner``."""
+
+    def __init__(self, inner: Storage, **named: Any) -> None:
+        super().__init__(inner, **named)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        whole = _swapped(super().read(_swapped_path(path)))
+        return whole[offset:] if length is None else whole[offset : offset + length]
+
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        return _swapped(super().read_whole(_swapped_path(path), bytes_max))
+
+    def open(self, path: str) -> Any:
+        return pa.BufferReader(self.read(path))
+
+    def create(self, path: str, data: Data) -> None:
+        super().create(_swapped_path(path), _swapped(to_bytes(data)))
+
+    def put_if_absent(self, path: str, data: Data) -> bool:
+        return super().put_if_absent(_swapped_path(path), _swapped(to_bytes(data)))
+
+    def put_passing(self, path: str, data: Data) -> bool:
+        return super().put_passing(_swapped_path(path), _swapped(to_bytes(data)))
+
+    def replace(self, path: str, data: Data) -> None:
+        super().replace(_swapped_path(path), _swapped(to_bytes(data)))
+
+    def delete(self, path: str) -> None:
+        super().delete(_swapped_path(path))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
+    def size(self, path: str) -> int | None:
+        return super().size(_swapped_path(path))
+
+    def stamp(self, path: str) -> Any:
+        return super().stamp(_swapped_path(path))
+
+    def list(self, prefix: str) -> Listing:
+        return _named(super().list(_swapped_path(prefix)))
+
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
+    ) -> Listing:
+        listed = super().list_dir(_swapped_path(prefix), after=after, before=before)
+        return [info for info in _named(listed) if info.path not in skip]
+
+    def children(self, prefix: str) -> Names:
+        names = super().children(_swapped_path(prefix))
+        return sorted(_swapped_path(f"{prefix}/{name}").rpartition("/")[2] for name in names)
+
+    def drop_directories(self, prefix: str, before: str) -> None:
+        super().drop_directories(_swapped_path(prefix), before)
+
+    def local_path(self, path: str) -> None:
+        return None
+
+
+def _swapped(data: bytes) -> bytes:
+    """Return the contents of a file of one writer as the other writer sees them."""
+    return _THEIRS.join(_OURS.join(part.split(_THEIRS)) for part in data.split(_OURS))
+
+
+def _swapped_path(path: str) -> str:
+    for old, new in (_FOLDERS, _FOLDERS[::-1]):
+        if f"{path}/".startswith(f"{old}/"):
+            return new + path[len(old) :]
+    return path
+
+
+def _named(listed: Listing) -> Listing:
+    infos = [replace(info, path=_swapped_path(info.path)) for info in listed]
+    return sorted(infos, key=lambda info: info.path)
