@@ -212,6 +212,22 @@ def test_new_keys_are_never_in_log_files_where_hudis_indexes_do_not_look():
     assert rows_of(ours) == rows_of(theirs)
 
 
+@pytest.mark.parametrize("has_savepoint", [False, True])
+def test_a_cleaning_keeps_the_files_of_savepoints_of_others(has_savepoint):
+    theirs, ours, storage = shared()
+    if has_savepoint:
+        theirs.savepoint("kept")
+    files = {info.path for info in storage.list("city=Oslo")}
+    theirs.compact()
+    for number in range(5, 9):
+        ours.upsert(batch(list(range(10)), number))
+    ours.compact()
+    released = ours.clean(retain_commits=1).files
+    remaining = {info.path for info in storage.list("city=Oslo")}
+    assert released and (files <= remaining) == has_savepoint
+    assert rows_of(ours) == rows_of(theirs) and ours.check().ok
+
+
 def test_columns_that_the_other_writer_adds_are_imported():
     theirs, ours, _ = shared()
     theirs.alter(add={"extra": pa.int64()})

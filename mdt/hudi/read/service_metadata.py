@@ -2,7 +2,7 @@
 
 All of them are Avro in every table version. Field lists: Apache Hudi,
 ``HoodieCompactionPlan.avsc``, ``HoodieRequestedReplaceMetadata.avsc``,
-``HoodieCleanMetadata.avsc``, ``HoodieRollbackMetadata.avsc``,
+``HoodieCleanMetadata.avsc``, ``HoodieSavepointMetadata.avsc``, ``HoodieRollbackMetadata.avsc``,
 ``HoodieRestoreMetadata.avsc``.
 """
 
@@ -99,6 +99,18 @@ def decode_clean(data: bytes, path: str) -> DeletedFiles:
         if metadata.flag("isPartitionDeleted"):
             dropped.add(partition)
     return DeletedFiles(names, partitions=frozenset(dropped))
+
+
+def decode_savepoint(data: bytes, path: str) -> Mapping[str, frozenset[str]]:
+    """Return partition path -> names of the files that a completed savepoint keeps.
+
+    Raises Corrupt, with ``path``.
+    """
+    of_partitions = Fields(read_record(data, path), path).map("partitionMetadata")
+    names = {}
+    for partition in of_partitions.names():
+        names[partition] = of_partitions.map(partition).file_names("savepointDataFile")
+    return names
 
 
 def decode_rollback(data: bytes, path: str) -> DeletedFiles:

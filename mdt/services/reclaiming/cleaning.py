@@ -34,6 +34,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
 from mdt.schema.versions import numbers_of
+from mdt.services.adoption.hudi_savepoints import saved_paths
 from mdt.services.layout.budget import NOTHING, Outcome, Scope, run_or_plan
 from mdt.services.reclaiming import archiving
 
@@ -91,6 +92,9 @@ class Clean(Operation[CleanPlan]):
         files, size = list[str](), 0
         if horizon > old.horizon:
             released = references.garbage_after(self.metadata, snapshot, horizon)
+            if snapshot.is_shared:
+                saved = pa.array(sorted(saved_paths(self.metadata.storage)), pa.string())
+                released = released.filter(pc.invert(pc.is_in(released["path"], saved)))
             files, size = released["path"].to_pylist(), sum(released["size"].to_pylist())
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
