@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mdt import create_table
-    from mdt.commit import claims, idempotent, recovery, snapshot_bound, transaction
+    from mdt.commit import claims, hudi_metadata, idempotent, recovery, snapshot_bound, transaction
     from mdt.engines import choice, conditional_tasks, index_tasks, merge_on_engine, spilling
     from mdt.engines import indexing as engine_indexing
     from mdt.engines import rewriting as engine_rewriting
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mdt.scan import warm as scan_warm
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
-    from mdt.services.adoption import adopting, hudi_metadata
+    from mdt.services.adoption import adopting
     from mdt.services.checking import check as check_service
     from mdt.services.checking import repair as repair_service
     from mdt.services.history import altering, restoring, tagging
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "adopting": "mdt.services.adoption.adopting",
-    "hudi_metadata": "mdt.services.adoption.hudi_metadata",
+    "hudi_metadata": "mdt.commit.hudi_metadata",
     "altering": "mdt.services.history.altering",
     "as_of": "mdt.metadata.snapshot.as_of",
     "auto_maintenance": "mdt.services.auto_maintenance",

@@ -19,6 +19,7 @@ from mdt.commit import claims, leftovers, markers, publish
 from mdt.commit.claims import Claims, PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
+from mdt.commit.hudi_metadata import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import remove_files, require_unharmed, run
 from mdt.errors import Corrupt
@@ -261,6 +262,8 @@ def _publish_committed(
     for record in metadata.records(committed[0][0], snapshot.seq):
         if record.instant in snapshot.imports.voided:
             continue
+        if snapshot.is_shared and record.txn not in claimed:
+            continue  # other writers archive instants
         is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
         if is_new:
             require_unharmed(metadata, record)
@@ -297,6 +300,7 @@ def settle_beside_others(metadata: Metadata) -> frozenset[str]:
         if _is_rolled_back(storage, record, snapshot):
             voided.add(record.instant)
         else:
+            remove_metadata_table(storage)
             publish.publish(storage, record, snapshot.definition)
     return frozenset(voided)
 

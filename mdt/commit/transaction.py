@@ -37,11 +37,12 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.key_parts import key_parts_table
 from mdt.metadata.snapshot.log_tail import stats_table, summaries_table
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.schema.definition import TableDefinition
 from mdt.schema.header_fields import present
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
+_WRITES_ROWS = ("commit", "deltacommit", "replacecommit")
+"""Actions of operations that look keys up."""
 _CLEANED_REASON = "its snapshot was cleaned"
 _UNPUBLISHED_HINT = (
     "Hudi readers do not see this commit yet, and a Hudi writer would remove its files: open the"
@@ -104,6 +105,7 @@ def steps(
     why = ""
     for attempt in range(1, attempts + 1):
         snapshot = begun or metadata.newest(watched=_is_watched(operation))
+        _require_key_maps(snapshot, operation)
         begun = None
         yield "begun"
         txn = storage.random_hex(16)
@@ -138,6 +140,14 @@ def steps(
         f"{operation.name} had conflicts in all {attempts} attempts; the last: {why}",
         hint="retry when fewer writers change the same keys or file groups",
     )
+
+
+def _require_key_maps(snapshot: Snapshot, operation: Operation[P]) -> None:
+    """Raise Unsupported if keys of imported files cannot be looked up yet. The caller maps them."""
+    if operation.action in _WRITES_ROWS and len(snapshot.without_key_map):
+        raise Unsupported(
+            "the keys of imported files are not known yet", hint="t.refresh() reads them"
+        ).of_others()
 
 
 def _is_watched(operation: Operation[P]) -> bool:
@@ -422,9 +432,7 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
     """
     storage, why = metadata.storage, ""
     files = record.table("files")
-    names = list(
-        map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist())
-    )
+    names = list(map(paths.data_file, files["partition"].to_pylist(), files["name"].to_pylist()))
     try:
         metadata.newest()
         sizes = storage.each(partial(storage.size, path) for path in names)
@@ -438,35 +446,35 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
             f"commit {record.seq} at {record.instant} was not on Hudi's timeline when another Hudi"
             " writer took over. It removes the files of such commits, as if their writer had"
             f" crashed: {why}",
-            hint=(
-                "read the table with a Hudi reader from now on, and write the rows of this commit"
-                " again"
-            ),
+            hint=("write the rows of this commit again; the next import removes it from the log"),
         )
 
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Publish ``record`` after all earlier records."""
-    is_finished = partial(_is_finished, metadata, newest.definition)
+    is_finished = partial(_is_finished, metadata, newest)
     oldest = publish.oldest_unpublished(is_finished, metadata.record, record.seq)
     for seq in range(oldest, record.seq + 1):
         earlier = metadata.record(seq)
+        if earlier is not None and earlier.instant in newest.imports.voided:
+            continue
         if earlier is not None:
             publish.publish(metadata.storage, earlier, newest.definition)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")
 
 
-def _is_finished(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
+def _is_finished(metadata: Metadata, newest: Snapshot, record: CommitRecord) -> bool:
     """Return True if :func:`finish` has published ``record``.
 
     A record with an instant is finished if its completed instant exists, which the last listing has
     often shown. A record without an instant is finished if its claim is gone, because the claim is
-    deleted last.
+    deleted last. So is every record of a table that other writers share: they archive instants, and
+    roll commits back.
     """
-    if record.action in publish.NO_INSTANTS:
+    if newest.is_shared or not publish.has_instant(record):
         return metadata.storage.size(paths.pending(record.instant)) is None
-    path = publish.completed_path(record, definition)
+    path = publish.completed_path(record, newest.definition)
     return metadata.watch.has_seen(path) or metadata.storage.size(path) is not None
 
 

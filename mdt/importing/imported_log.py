@@ -12,7 +12,7 @@ from typing import Any
 from mdt.errors import Missing, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.read.file_slices import Files, FileSlice
-from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.instants import Timeline, completed_instants
 from mdt.hudi.read.loading import (
     TableState,
     load_files,
@@ -44,6 +44,7 @@ from mdt.importing.imported_steps import (
 from mdt.importing.past_states import require_state
 from mdt.metadata.files.file_group import MERGED
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.imports import Imports
 from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
@@ -193,6 +194,8 @@ class ImportedLog:
             tables = import_sections(part, definition.schema)
             if has_changes:
                 tables |= changed_rows(part, self._source, self._merged.storage)
+            if number == len(parts) - 1:
+                of_record["imported"] = Imports(completed_instants(state.timeline)).to_json()
             records.append(CommitRecord(seq + number, of_record, tables))
             placed |= placed_groups(part, seq + number)
             header = {}

@@ -17,7 +17,7 @@ from mdt.errors import Unsupported
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.importing.imported_files import ImportedFile, statistics
-from mdt.importing.imported_slices import ImportedPart, ImportedSlice
+from mdt.importing.imported_slices import ImportedPart, ImportedSlice, PartKey
 from mdt.importing.imported_steps import SliceStep
 from mdt.metadata.files.deletion_vectors import serialize
 from mdt.metadata.files.file_group import BASE, FILES, FRESH
@@ -71,7 +71,10 @@ def changed_rows(
     for step in steps:
         if step.old is not None:
             of_slice = step.old.slice
-            leaving = {part.key: _live_rows(part, of_slice) for part, _ in step.removed}
+            leaving = dict[PartKey, BitMap]()
+            for part, _ in step.removed:
+                dead = step.old.dead.get(part.key, BitMap())
+                leaving[part.key] = _live_rows(part, of_slice) - dead
             for part in of_slice.parts:
                 segment = step.old.segments[part.key]
                 positions = step.vectors.get(segment, leaving.get(part.key))

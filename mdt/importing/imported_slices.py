@@ -175,7 +175,7 @@ class Importer:
         if file_slice.base is not None and parts[0].file is None:
             rows = slice_rows(self.source, self.state, file_slice, self.schema)
             parts.append(self._merged_part(file_slice, rows))
-            return ImportedSlice(file_slice, tuple(parts), BitMap(), is_settled=False)
+            return ImportedSlice(file_slice, tuple(parts), BitMap(), not file_slice.logs)
         changes = slice_changes(self.source, self.state, file_slice, self.schema)
         if len(changes.rows):
             parts.append(self._merged_part(file_slice, changes.rows))
@@ -205,6 +205,9 @@ class Importer:
 def _log_part(log: DataFile) -> ImportedPart:
     parsed = file_names.parse_log(log.name, file_names.ANY_LOG)
     assert parsed is not None, "slices have log files with valid names"
+    if paths.is_merged(log.name):
+        text = f"{log.name} has a name that only merged files of mdt have"
+        raise Unsupported(text, hint="rename the file")
     return ImportedPart(log.name, LOG, log.instant, parsed.version, log.size, 0)
 
 

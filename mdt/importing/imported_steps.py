@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,10 +30,12 @@ class PlacedSlice:
 
     Attributes:
         segments: Part -> number of its segment.
+        dead: Part with rows in a merged file or log file of ours -> its dead rows.
     """
 
     slice: ImportedSlice
     segments: Mapping[PartKey, int]
+    dead: Mapping[PartKey, BitMap] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ def _placed(
     """Return the slice of a file group, from its file numbers with their rows of FILES."""
     base, logs, dead = None, list[tuple[LogFileName, DataFile]](), BitMap()
     parts, segments = list[ImportedPart](), dict[PartKey, int]()
+    dead_rows = dict[PartKey, BitMap]()
     for number, row in files:
         name, size = row["name"], row["size"]
         part = ImportedPart(
@@ -213,13 +216,16 @@ def _placed(
         if part.kind == BASE:
             base = DataFile(name, size, part.instant)
             dead = snapshot.vector(number) or dead
-        elif part.kind == LOG:
+        elif part.rows:
+            dead_rows[part.key] = snapshot.vector(number) or BitMap()
+        if part.kind == LOG:
             parsed = file_names.parse_log(name, file_names.ANY_LOG)
             assert parsed is not None, "the log has valid names only"
             logs.append((parsed, DataFile(name, size, parsed.instant)))
     ordered = tuple(file for _, file in sorted(logs, key=log_order))
     file_slice = FileSlice(*group, files[0][1]["base_instant"], base, ordered)
-    return PlacedSlice(ImportedSlice(file_slice, tuple(parts), dead, is_settled), segments)
+    of_slice = ImportedSlice(file_slice, tuple(parts), dead, is_settled)
+    return PlacedSlice(of_slice, segments, dead_rows)
 
 
 _COLUMNS = (

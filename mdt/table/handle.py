@@ -14,7 +14,7 @@ from mdt import late, logs
 from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
-from mdt.errors import Conflict, Invalid, MdtError, Missing
+from mdt.errors import Conflict, Invalid, MdtError, Missing, Unsupported
 from mdt.familiar_names import TABLE_NAMES, FamiliarNames
 from mdt.forking import cached_property
 from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
@@ -129,8 +129,10 @@ class Handle(FamiliarNames):
         """
         if as_of is None:
             return self._pinned or self._metadata.newest()
-        newest = self._metadata.newest()
-        return self._metadata.at(late.as_of.seq_at(newest, as_of), newest=newest)
+        newest = self._metadata.newest(watched=False)
+        if late.as_of.is_time_point(newest, as_of):
+            newest = self._metadata.newest()
+        return self._metadata.at(late.as_of.seq_in_log(newest, as_of, is_read=True), newest=newest)
 
     def readable(self) -> Self:
         """Return this table for reads: itself, or a copy with the commits of other Hudi writers
@@ -346,8 +348,13 @@ class Handle(FamiliarNames):
             if not len(snapshot.without_key_map):
                 return snapshot
         except MdtError as error:
-            if not error.is_of_others or self._is_dry:
+            if not error.is_of_others:
                 raise
+        if self._is_dry:
+            raise Unsupported(
+                "a dry run needs a log with all commits of other Hudi writers",
+                hint="t.refresh() imports them",
+            )
         self._catch_up()
         return self._metadata.newest()
 

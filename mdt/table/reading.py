@@ -86,7 +86,9 @@ class Reading(Handle):
                 where, params = past._written_since(since, where, params), None
             return past.scan(where, columns, params=params, limit=limit, order_by=order_by)
         snapshot = self.snapshot(as_of if until is None else until)
-        since_seq = None if since is None else late.as_of.seq_at(self.snapshot(), since, "since")
+        since_seq = None
+        if since is not None:
+            since_seq = late.as_of.seq_in_log(self.snapshot(), since, "since", is_read=True)
         return Scan(
             self._metadata,
             snapshot,
@@ -153,10 +155,10 @@ class Reading(Handle):
         from mdt.changes import ChangeStream
 
         newest = self.snapshot()
-        first, last = (
-            late.as_of.seq_at(newest, since, "since"),
-            (newest.seq if until is None else late.as_of.seq_at(newest, until, "until")),
-        )
+        first = late.as_of.seq_in_log(newest, since, "since", is_read=True)
+        last = newest.seq
+        if until is not None:
+            last = late.as_of.seq_in_log(newest, until, "until", is_read=True)
         threads = self.options.threads("reader")
         return ChangeStream(
             self._metadata,

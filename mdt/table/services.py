@@ -11,7 +11,7 @@ import pyarrow as pa
 from mdt import late, logs
 from mdt.arguments import one_text, whole_number
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.errors import Invalid, MdtError
+from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.progress import ProgressOption, progress_callback
 from mdt.table.handle import Handle, follows_others, takes_dry_run
@@ -306,7 +306,7 @@ class Services(Handle):
         >>> t.restore(before).inserted
         1
         """
-        return self._restore(lambda newest: late.as_of.seq_at(newest, to, "to"), progress)
+        return self._restore(lambda newest: late.as_of.seq_in_log(newest, to, "to"), progress)
 
     @takes_metadata
     @takes_dry_run
@@ -327,7 +327,7 @@ class Services(Handle):
         """
 
         def before(newest: Snapshot) -> int:
-            seq = late.as_of.seq_at(newest, commit, "commit")
+            seq = late.as_of.seq_in_log(newest, commit, "commit")
             if not 0 < seq <= newest.seq:
                 hint = "the table has no commits to roll back"
                 if newest.seq:
@@ -380,14 +380,6 @@ class Services(Handle):
         with progress_callback(progress, "refresh") as callback:
             self._require_newest()
             self._storage.require_conditional_put()
-            try:
-                snapshot = self._metadata.newest()
-            except MdtError as error:
-                if not error.is_of_others:
-                    raise
-            else:
-                if not len(snapshot.without_key_map):
-                    return 0
             return late.adopting.catch_up(self._metadata, self.options, callback)
 
     @follows_others

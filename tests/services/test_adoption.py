@@ -17,7 +17,9 @@ from texts import columns
 
 import mdt
 from mdt.errors import Unsupported
+from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
+from mdt.services.adoption.commit_import import import_commits
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -210,6 +212,106 @@ def test_new_keys_are_never_in_log_files_where_hudis_indexes_do_not_look():
     written = [file for file in files if file["crc"]]
     assert written and not any(file["inserts"] for file in written if file["kind"] == LOG)
     assert rows_of(ours) == rows_of(theirs)
+
+
+def timeline_of(storage, instant):
+    """Return the names of the files of an instant on Hudi's timeline."""
+    names = [info.path.rpartition("/")[2] for info in storage.list_dir(".hoodie")]
+    return [name for name in names if name.startswith(instant)]
+
+
+def test_instants_of_ours_that_others_archived_or_restored_are_not_published_again():
+    theirs, ours, storage = shared()
+    ours.upsert(batch([1], 5))
+    instant = ours.snapshot().last_instant
+    theirs.upsert(batch([2], 6))
+    for name in timeline_of(storage, instant):
+        storage.delete(f".hoodie/{name}")
+    ours.refresh()
+    ours.upsert(batch([3], 7))
+    ours.abort()
+    assert timeline_of(storage, instant) == []
+
+
+@pytest.mark.parametrize("action", ["overwrite", "upsert", "stream"])
+def test_a_commit_that_another_writer_rolled_back_is_void(action):
+    theirs, _, storage = shared()
+    before = rows_of(theirs)
+    write = {
+        "overwrite": lambda t: t.insert_overwrite_table(batch([9], 9)),
+        "upsert": lambda t: t.upsert(batch([50], 9)),
+        "stream": lambda t: t.once("s", 3).upsert(batch([50], 9)),
+    }[action]
+    whole = FaultyStorage(storage.copy())
+    write(mdt.open(whole))
+    log = "put_if_absent .hoodie/.mdt/log/"
+    [fail_at] = [n for n, one in enumerate(whole.operations, 1) if one.startswith(log)]
+    with pytest.raises(Crash):
+        write(mdt.open(FaultyStorage(storage, fail_at, "after")))
+    [instant] = roll_back(storage)
+    t = mdt.open(storage)
+    assert rows_of(t) == before
+    t.refresh()
+    t.upsert(batch([60], 9))
+    assert timeline_of(storage, instant) == []
+    assert rows_of(t) == rows_of(mdt.open(HiddenMetadata(storage)))
+    assert t.once("s", 2).upsert(batch([70], 9)).inserted == (action != "stream")
+    assert t.once("s", 3).upsert(batch([80], 9)).inserted == 1, "its batch is not written yet"
+    assert t.check().ok
+
+
+def test_a_writer_waits_for_the_keys_of_imported_files():
+    theirs, ours, storage = shared(key_index="record")
+    theirs.upsert(batch([77], 3))
+    import_commits(mdt.open(storage).metadata)  # and dies before it reads their keys
+    assert len(ours.metadata.newest().without_key_map)
+    assert ours.get({"id": 77, "city": "Oslo"})["v"] == 3
+    refused("a dry run needs", partial(ours.delete_where, "v = 3", dry_run=True), kind=Unsupported)
+    assert ours.upsert(batch([77], 4)).updated == 1
+    assert rows_of(ours) == rows_of(theirs)
+
+
+def test_instants_are_those_of_the_timeline_also_after_an_import():
+    theirs, ours, _ = shared()
+    theirs.upsert(batch([30], 5))
+    instant, expected = theirs.snapshot().last_instant, rows_of(theirs)
+    theirs.upsert(batch([31], 6))
+    for _ in range(2):
+        assert bag(ours.scan(as_of=instant).to_arrow()) == expected
+        assert ours.changes(instant, columns=["id"]).to_arrow()["id"].to_pylist() == [31]
+        assert ours.scan(as_of=1).count() == 11, "a commit number"
+        ours.refresh()
+    refused("a point of Hudi's timeline", ours.restore, instant, kind=Unsupported)
+
+
+def test_rows_that_were_replaced_before_an_import_are_not_changes_of_it():
+    theirs, ours, _ = shared()
+    ours.upsert(batch([2], 3))
+    ours.upsert(batch([2], 4))
+    since = ours.snapshot().seq
+    theirs.upsert(batch([1], 5))
+    ours.refresh()
+    changes = ours.changes(since, columns=["id"]).to_arrow()
+    assert changes["id"].to_pylist() == [1, 1]
+
+
+def test_a_table_of_mdt_is_not_released_without_its_first_record():
+    storage = MemoryStorage()
+    t = mdt.create(storage, columns("id int64"), ["id"])
+    t.upsert([{"id": 1}])
+    t.metadata.compact()
+    storage.delete(paths.commit(0))
+    refused("was created by mdt", mdt.release, storage)
+
+
+def test_a_release_that_ended_early_is_repeated():
+    theirs, _, storage = shared()
+    with pytest.raises(Crash):
+        mdt.release(FaultyStorage(storage, 4, "before"))
+    refused("mdt.release(path)", mdt.adopt, storage)
+    mdt.release(storage)
+    assert not [info for info in storage.list("") if is_private(info.path)]
+    assert rows_of(mdt.adopt(storage)) == rows_of(theirs)
 
 
 @pytest.mark.parametrize("has_savepoint", [False, True])

@@ -163,6 +163,12 @@ def timeline_of(files: Iterable[InstantFile]) -> Timeline:
     return Timeline(ordered, completed, pending, _start(completed, pending, savepoints))
 
 
+def completed_instants(timeline: Timeline) -> frozenset[str]:
+    """Return the completed instants of every action as ``<time>.<action>``."""
+    files = (file for file in timeline.files if file.state == COMPLETED)
+    return frozenset(f"{file.time}.{file.action}" for file in files)
+
+
 def _start(
     completed: Mapping[str, InstantFile], pending: Mapping[str, InstantFile], savepoints: set[str]
 ) -> str:

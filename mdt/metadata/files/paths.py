@@ -66,6 +66,11 @@ def hint() -> str:
     return f"{PRIVATE}/hint"
 
 
+def released() -> str:
+    """Return the path of the marker of an adoption that is being ended."""
+    return f"{PRIVATE}/released"
+
+
 def pending(instant: str) -> str:
     """Return the path of the claim of a running transaction."""
     return f"{pending_dir()}/{instant}"

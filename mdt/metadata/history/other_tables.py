@@ -36,7 +36,8 @@ def not_a_table(storage: Storage) -> MdtError:
 
     Missing if the log exists and lacks its first record, else Invalid.
     """
-    if storage.list_dir(paths.log_dir()):
+    is_released = storage.size(paths.released()) is not None
+    if storage.list_dir(paths.log_dir()) and not is_released:
         return Missing(
             "the first commit record is missing, and there is no checkpoint to define the table",
             path=paths.commit(0),

@@ -8,11 +8,11 @@ behind until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.hudi.timeline import COMPLETED, Instant, is_time
 from mdt.limits import LIST_ITEMS_MAX, NAME_BYTES_MAX
 from mdt.metadata.log import trusted_names as names
 
@@ -58,7 +58,13 @@ class Imports:
     def followed_by(self, header: Mapping[str, Any]) -> Imports:
         """Return the imports after a record with this header."""
         value = header.get("imported")
-        return self if value is None else _parse(value)
+        if value is not None:
+            return _parse(value)
+        more = header.get("unsettled")
+        if more is None:
+            return self
+        unsettled = self.unsettled.union((partition, file_id) for partition, file_id in more)
+        return replace(self, unsettled=unsettled)
 
     def to_json(self) -> dict[str, Any]:
         """Return the imports as records and checkpoints store them."""
@@ -87,6 +93,11 @@ def are_imports(value: Any) -> bool:
     return all(map(_is_group, groups))
 
 
+def are_groups(value: Any) -> bool:
+    """Return True if ``value`` is a list of file groups, as [partition path, file id]."""
+    return isinstance(value, list) and len(value) <= LIST_ITEMS_MAX and all(map(_is_group, value))
+
+
 def imports_of(header: Mapping[str, Any]) -> Imports:
     """Return the imports in the header of a checkpoint. Raises ValueError if they are malformed."""
     value = header.get("imported", Imports().to_json())
@@ -96,10 +107,12 @@ def imports_of(header: Mapping[str, Any]) -> Imports:
 
 
 def _is_instant(value: Any) -> bool:
-    return isinstance(value, str) and _INSTANT.fullmatch(value) is not None
+    if not isinstance(value, str) or _INSTANT.fullmatch(value) is None:
+        return False
+    return is_time(value.partition(".")[0])
 
 
 def _is_group(value: Any) -> bool:
-    if not isinstance(value, Sequence) or len(value) != 2 or not names.is_partition(value[0]):
+    if not isinstance(value, list) or len(value) != 2 or not names.is_partition(value[0]):
         return False
     return isinstance(value[1], str) and 0 < len(value[1]) <= NAME_BYTES_MAX

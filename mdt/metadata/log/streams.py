@@ -10,6 +10,7 @@ newest ``STREAM_IDS_MAX`` ids of all streams together.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,21 @@ class Streams:
         if len(batches) > STREAMS_MAX:
             batches.pop(min(batches, key=lambda stream: batches[stream][1]))
         return Streams(batches, self.ids)
+
+    def without(self, seqs: AbstractSet[int]) -> Streams:
+        """Return the streams without the batches of the commits ``seqs``, which were rolled back.
+
+        A number gives way to the number below, so that older batches still count as written.
+        """
+        batches, ids = dict[str, tuple[int, int]](), dict[str, dict[str, int]]()
+        for name, (number, seq) in self.batches.items():
+            if seq not in seqs:
+                batches[name] = number, seq
+            elif number:
+                batches[name] = number - 1, seq
+        for name, texts in self.ids.items():
+            ids[name] = {text: seq for text, seq in texts.items() if seq not in seqs}
+        return Streams(batches, {name: texts for name, texts in ids.items() if texts})
 
     def next_evicted(self, stream: str) -> tuple[str, str] | None:
         """Return the (stream, text id) to evict before adding an id to ``stream``, or None if there

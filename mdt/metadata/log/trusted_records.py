@@ -14,7 +14,7 @@ from mdt.errors import Corrupt
 from mdt.limits import COUNT_MAX, LIST_ITEMS_MAX, NAME_BYTES_MAX, OPTION_BYTES_MAX, TEXTS_MAX
 from mdt.metadata.log import tags
 from mdt.metadata.log import trusted_names as names
-from mdt.metadata.log.imports import are_imports
+from mdt.metadata.log.imports import are_groups, are_imports
 from mdt.metadata.log.retention import is_retention
 from mdt.metadata.log.streams import is_batch
 from mdt.schema.definition import is_key_hash
@@ -123,6 +123,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     ),
     "stream": is_batch,
     "imported": are_imports,
+    "unsettled": are_groups,
     "without_changes": lambda value: value is True,
     "metadata": names.is_metadata,
     "options": _are_options,
@@ -212,9 +213,10 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             "action clean",
             header["action"],
         )
-    if {"imported", "without_changes"} & header.keys() and header["action"] != names.IMPORT:
+    of_imports = header.keys() & {"imported", "unsettled", "without_changes"}
+    if of_imports and header["action"] != names.IMPORT:
         corrupt(
-            "only import records have the fields imported and without_changes",
+            f"only import records have the field {min(of_imports)}",
             path,
             f"action {names.IMPORT}",
             header["action"],

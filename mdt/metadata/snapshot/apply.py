@@ -25,6 +25,8 @@ from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.key_indexes import is_kept_in_table
 from mdt.metadata.log.checkpoint_columns import no_files
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.log.imports import Imports
+from mdt.metadata.log.streams import Streams
 from mdt.metadata.snapshot import log_tail
 from mdt.metadata.snapshot.key_parts import KeyPart, key_parts_of
 from mdt.metadata.snapshot.persistent_map import Layered
@@ -255,6 +257,16 @@ def _dead_from_start(first: int, record: CommitRecord) -> dict[int, BitMap]:
     return vectors
 
 
+def _streams(snapshot: Snapshot, record: CommitRecord, imports: Imports) -> Streams:
+    """Return the batches of streams after ``record``, without those of voided commits."""
+    voided = imports.voided - snapshot.imports.voided
+    if not voided:
+        return snapshot.streams.followed_by(record.header, record.seq)
+    history = snapshot.history
+    is_voided = pc.is_in(history["instant"], pa.array(sorted(voided), pa.string()))
+    return snapshot.streams.without(set(history["seq"].filter(is_voided).to_pylist()))
+
+
 _NO_GROUPS: frozenset[str] = frozenset()
 _NOTHING: Int64s = np.empty(0, np.int64)
 
@@ -306,6 +318,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
             if (part_left := part.without(covered_again)) is not None
         )
     vectors, dead = _vectors(snapshot, record, removed)
+    imports = snapshot.imports.followed_by(record.header)
     return replace(
         snapshot,
         seq=record.seq,
@@ -326,8 +339,8 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         history_since=(*snapshot.history_since, history_row(record)),
         retention=snapshot.retention.followed_by(record.header),
         tags=snapshot.tags.followed_by(record.header),
-        streams=snapshot.streams.followed_by(record.header, record.seq),
-        imports=snapshot.imports.followed_by(record.header),
+        streams=_streams(snapshot, record, imports),
+        imports=imports,
         tombstones_since=snapshot.tombstones_since.followed_by(record),
         groups_known=groups,
         pending=pending,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from mdt.arguments import require_unicode, shown, whole_number
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi import timeline
 from mdt.metadata.snapshot.snapshot import Snapshot
 
@@ -45,6 +45,34 @@ def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
     if isinstance(point, date):
         _refuse(str(point), argument)
     return whole_number(argument, point)
+
+
+def is_time_point(newest: Snapshot, point: Point) -> bool:
+    """Return True for an instant or a time, False for a seq or a tag."""
+    if isinstance(point, str):
+        return point not in newest.tags.seqs
+    return isinstance(point, date)
+
+
+def seq_in_log(
+    newest: Snapshot, point: Point, argument: str = "as_of", *, is_read: bool = False
+) -> int:
+    """Return the seq of the commit at ``point`` like :func:`seq_at`.
+
+    Raises Unsupported for instants and times of a table that other writers share: a record may
+    import several of their commits, so only Hudi's timeline has the state at each time.
+
+    Args:
+        is_read: True if the caller can read that state instead.
+    """
+    if newest.is_shared and is_time_point(newest, point):
+        error = Unsupported(
+            f"{argument}={shown(point)} is a point of Hudi's timeline, on which other writers"
+            " commit, too",
+            hint="give a seq or a tag",
+        )
+        raise error.of_others() if is_read else error
+    return seq_at(newest, point, argument)
 
 
 def instant_of(point: Point, argument: str = "as_of") -> str:

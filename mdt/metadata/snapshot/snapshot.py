@@ -165,8 +165,10 @@ class Snapshot:
     @cached_property
     def without_key_map(self) -> Int64s:
         """Numbers of the live files that have rows and no key map -> int64[n].  Only imported files
-        can lack it.
+        can lack it.  O(files) for a table that other writers share, else O(1).
         """
+        if not self.is_shared:
+            return np.empty(0, np.int64)
         return self.live_numbers[(~self.has_key_map & (self.rows > 0))[self.live_numbers]]
 
     def segment(self, number: int) -> Segment:

@@ -13,8 +13,9 @@ from typing import Any
 
 from mdt import create_table
 from mdt.commit import publish
+from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.config import Options
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.loading import load_properties
@@ -30,7 +31,6 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.services.adoption.commit_import import import_commits
-from mdt.services.adoption.hudi_metadata import PARTITIONS
 from mdt.services.adoption.key_mapping import map_keys
 from mdt.stores.storage import Storage
 
@@ -72,6 +72,9 @@ def plan_adoption(
     Raises Invalid if there is no Hudi table or if it is one of mdt, and Unsupported if mdt cannot
     write it.
     """
+    if storage.size(paths.released()) is not None:
+        text = f"the adoption of {storage.url} was ended, and not all of its objects are removed"
+        raise Invalid(text, hint="mdt.release(path) removes the others")
     if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
         raise Invalid(f"{storage.url} is already a table of mdt", hint="mdt.open(path) opens it")
     if read_properties(storage) is None:
@@ -169,35 +172,40 @@ def adopt(storage: Storage, definition: TableDefinition) -> None:
 
 
 def catch_up(metadata: Metadata, options: Options, progress: Progress | None = None) -> int:
-    """Import the commits of other writers and map the keys of their files. Return the number of
-    imports.
+    """Import commits of other writers that the log does not contain, and map the keys of their
+    files. Return the number of imports.
 
     Raises the errors of :func:`mdt.services.adoption.commit_import.import_commits` and
     :func:`mdt.services.adoption.key_mapping.map_keys`.
     """
-    imports = import_commits(metadata, progress)
+    imports = 0
+    try:
+        metadata.newest()
+    except MdtError as error:
+        if not error.is_of_others:
+            raise
+        imports = import_commits(metadata, progress)
     map_keys(metadata, options, progress)
     return imports
 
 
-def release(storage: Storage) -> int:
-    """Remove everything of mdt from an adopted table. Return the number of removed objects.
+def release(storage: Storage) -> None:
+    """Remove everything of mdt from an adopted table.
 
-    Rows that mdt wrote stay, because they are in Hudi's files. Record 0 is removed first, so that
-    the table is not one of mdt any more if this ends early.
+    Rows that mdt wrote stay, because they are in Hudi's files. A marker is put first and removed
+    last, so that a release that ends early can be repeated.
 
     Raises Invalid if there is nothing to remove, or if mdt created the table.
     """
-    objects = storage.list(paths.PRIVATE)
+    objects = [info.path for info in storage.list(paths.PRIVATE)]
     if not objects:
         raise Invalid(f"{storage.url} is not adopted", hint="mdt.adopt(path) adopts a table")
-    if storage.size(paths.commit(0)) is not None:
-        snapshot = Metadata(storage).newest(watched=False)
-        if not snapshot.definition.adopted:
+    if paths.released() not in objects:
+        if not Metadata(storage).newest(watched=False).definition.adopted:
             raise Invalid(
                 f"{storage.url} was created by mdt and is not adopted",
                 hint="Hudi's readers read it as it is; mdt.release ends adoptions only",
             )
-    storage.delete(paths.commit(0))
-    storage.delete_many([info.path for info in objects])
-    return len(objects)
+        storage.create(paths.released(), b"")
+    storage.delete_many([path for path in objects if path != paths.released()])
+    storage.delete(paths.released())

@@ -10,6 +10,7 @@ import continues with the slices that are missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from mdt.errors import Missing, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.file_slices import FileSlice
-from mdt.hudi.read.instants import Timeline
+from mdt.hudi.read.instants import Timeline, completed_instants
 from mdt.hudi.read.loading import TableState, load_properties, load_timeline
 from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import refuse
@@ -39,6 +40,7 @@ from mdt.importing.imported_records import changed_rows, import_sections
 from mdt.importing.imported_slices import Importer
 from mdt.importing.imported_steps import (
     PlacedSlice,
+    SliceStep,
     changed_groups,
     placed_slices,
     slice_steps,
@@ -46,6 +48,7 @@ from mdt.importing.imported_steps import (
 from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX
 from mdt.metadata.history.foreign_writers import read_properties, refuse_version
 from mdt.metadata.history.tolerate_missing import retry_missing
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.imports import Imports
 from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.metadata import Metadata
@@ -77,10 +80,15 @@ class ImportPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class CommitImport(Operation[ImportPlan]):
-    """The operation that imports commits of other writers."""
+    """The operation that imports commits of other writers.
+
+    Attributes:
+        done: File groups that earlier commits of the same import contain.
+    """
 
     metadata: Metadata
     progress: Progress | None = None
+    done: AbstractSet[GroupId] = frozenset()
     name: str = "import"
     action: str = IMPORT
 
@@ -103,6 +111,7 @@ class CommitImport(Operation[ImportPlan]):
         version = _new_version(snapshot, data_columns(schema.columns))
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
         groups = changed_groups(placed, state.slices, is_altered=version is not None)
+        groups = [group for group in groups if not self._is_done(group, placed, state)]
         instants = _other_instants(active, snapshot)
         chosen: Sequence[GroupId] = groups
         if version is None:
@@ -123,6 +132,14 @@ class CommitImport(Operation[ImportPlan]):
             version=version,
         )
 
+    def _is_done(
+        self, group: GroupId, placed: Mapping[GroupId, PlacedSlice], state: TableState
+    ) -> bool:
+        """Return True if the log has the slice of a group, which may only have pending blocks."""
+        if group not in self.done or group not in placed:
+            return False
+        return placed[group].slice.file_slice in state.slices
+
     def write(self, snapshot: Snapshot, plan: ImportPlan, claim: Claim) -> Changes:
         """Read the files of the slices, and write merged files."""
         storage, is_altered = self.metadata.storage, plan.version is not None
@@ -141,6 +158,7 @@ class CommitImport(Operation[ImportPlan]):
         steps = slice_steps(
             importer, plan.placed, plan.state.slices, plan.groups, is_altered=is_altered
         )
+        _require_names(steps)
         tables, extra = import_sections(steps, stored), dict[str, Any]()
         try:
             tables |= changed_rows(steps, storage, storage)
@@ -149,14 +167,13 @@ class CommitImport(Operation[ImportPlan]):
         if plan.version is not None:
             extra["schema"] = plan.version.to_json()
             del extra["schema"]["since"]
-        if plan.imports is not None:
-            unsettled = {group for group in snapshot.imports.unsettled if group in plan.placed}
-            for step in steps:
-                if step.new is not None:
-                    group = step.new.file_slice.group_id
-                    unsettled.discard(group)
-                    if not step.new.is_settled:
-                        unsettled.add(group)
+        imported = [step.new for step in steps if step.new is not None]
+        unsettled = {one.file_slice.group_id for one in imported if not one.is_settled}
+        if plan.imports is None:
+            extra["unsettled"] = [list(group) for group in sorted(unsettled)]
+        else:
+            settled = {one.file_slice.group_id for one in imported if one.is_settled}
+            unsettled |= snapshot.imports.unsettled & plan.placed.keys() - settled
             extra["imported"] = replace(plan.imports, unsettled=frozenset(unsettled)).to_json()
         if self.progress is not None:
             self.progress(len(plan.groups), len(plan.groups))
@@ -168,12 +185,13 @@ def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:
 
     Raises Corrupt, Conflict, Unavailable, and Unsupported if a state cannot be imported.
     """
-    commits = 0
+    commits, done = 0, set[GroupId]()
     while True:
-        result = retry_missing(lambda: run(metadata, CommitImport(metadata, progress)))
+        result = retry_missing(lambda: run(metadata, CommitImport(metadata, progress, done)))
         if result.record is None:
             return commits
         commits += 1
+        done.update(result.plan.groups)
         if result.plan.imports is not None:
             return commits
 
@@ -198,6 +216,18 @@ def _new_version(snapshot: Snapshot, columns: pa.Schema) -> SchemaVersion | None
     return version
 
 
+def _require_names(steps: Sequence[SliceStep]) -> None:
+    """Raise Unsupported for file names that writers of mdt cannot continue."""
+    for step in steps:
+        for part in step.added:
+            if names.token_of(part.name) is None:
+                raise Unsupported(
+                    f"the file {part.name[:200]} has a name without a write token of three numbers,"
+                    " or with _ in its file id, as old or other writers give",
+                    hint="cluster or compact the table with Hudi, or read it with mdt.open(path)",
+                )
+
+
 def _first_groups(
     groups: Sequence[GroupId],
     placed: Mapping[GroupId, PlacedSlice],
@@ -215,12 +245,8 @@ def _first_groups(
 
 def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
     """Return the completed instants of other writers as ``<time>.<action>``."""
-    names = {}
-    for file in active.files:
-        if file.state == timeline.COMPLETED:
-            names[f"{file.time}.{file.action}"] = file.time
-    ours = snapshot.instants
-    return frozenset(name for name, time in names.items() if time not in ours)
+    ours, instants = snapshot.instants, completed_instants(active)
+    return frozenset(name for name in instants if name.partition(".")[0] not in ours)
 
 
 def _newest(active: Timeline) -> str:

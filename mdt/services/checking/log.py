@@ -55,6 +55,13 @@ def check(state: TableState) -> Iterator[Problem]:
         yield from _check_replay(state)
     if retention.first:
         yield from _check_history(state)
+    if not snapshot.is_shared:  # other writers may have undone an overwrite
+        yield from _check_replaced(state)
+
+
+def _check_replaced(state: TableState) -> Iterator[Problem]:
+    """Find live files in file groups that Hudi's readers do not see."""
+    snapshot = state.snapshot
     for record in state.records:
         for names in record.replaced.values():
             for group in snapshot.file_groups.with_files(names):

@@ -19,6 +19,7 @@ from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
 from mdt.limits import PROPERTIES_BYTES_MAX
 from mdt.metadata.files import paths
+from mdt.metadata.history import foreign_writers
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
@@ -104,6 +105,8 @@ def _properties_problem(state: TableState) -> str:
     table. Raises Unsupported for an unknown table version.
     """
     data, definition = state.storage.read_if_exists(paths.properties()), state.definition
+    if data is None and state.snapshot.is_shared:
+        data = state.storage.read_if_exists(foreign_writers.BACKUP)
     if data is None:
         return "is missing; the next writer creates it"
     try:
@@ -173,8 +176,8 @@ def rebuild_properties(repair: Repair) -> None:
     """
     state, path = repair.state(), paths.properties()
     wrong = _properties_problem(state)
-    if not wrong:
-        return
+    if not wrong or state.snapshot.is_shared:
+        return  # only Hudi knows the properties that other writers have set
     content: dict[str, str] = {}
     with suppress(Corrupt, Invalid):
         stored = properties.decode(repair.storage.read_if_exists(path) or b"")

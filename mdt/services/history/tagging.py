@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from mdt.arguments import shown
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.limits import NAME_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.log.tags import is_tag
@@ -88,6 +88,11 @@ class AddTag(Operation[WritePlan]):
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Return the record's fields. Writes no files."""
         fields = {"tags": {"add": {self.tag: self.seq}}}
+        if self.comment is not None and snapshot.is_shared:
+            raise Unsupported(
+                "savepoints of a table that other Hudi writers share are made by them",
+                hint="t.tag(name) keeps the state for readers of mdt",
+            )
         if self.comment is None:
             return Changes(extra=fields)
         time = commit_time(self.metadata, self.seq)

@@ -127,7 +127,10 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     - Instants from a savepoint on, as in Hudi.
     - Instants from the first one that replaced file groups of a tagged state. Without it Hudi's
       readers would see these groups again.
+    - All instants of a table that other writers share, because they archive them.
     """
+    if snapshot.is_shared:
+        return
     storage, layout = metadata.storage, layout_of(snapshot.definition)
     instants = []
     for info in storage.list_dir(layout.timeline):

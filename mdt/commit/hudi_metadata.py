@@ -19,9 +19,8 @@ _CHECKSUM = f"{paths.HUDI}/.hoodie.properties.crc"
 """Hadoop's checksum of the properties on a local disk. Without it Hadoop reads them unchecked."""
 
 
-def remove_metadata_table(storage: Storage) -> bool:
-    """Remove Hudi's metadata table from the properties, and its files. Return True if there was
-    one.
+def remove_metadata_table(storage: Storage) -> None:
+    """Remove Hudi's metadata table from the properties, and its files.
 
     The properties are replaced as Hudi replaces them, under a backup.
 
@@ -29,7 +28,7 @@ def remove_metadata_table(storage: Storage) -> bool:
     """
     stored = read_properties(storage)
     if stored is None or not stored.get(PARTITIONS):
-        return False
+        return
     remaining = {name: value for name, value in stored.items() if name not in _PROPERTIES}
     storage.replace(BACKUP, properties.encode(stored))
     storage.delete(_CHECKSUM)
@@ -41,4 +40,3 @@ def remove_metadata_table(storage: Storage) -> bool:
         " builds it again",
         storage.url,
     )
-    return True
