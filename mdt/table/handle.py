@@ -309,7 +309,6 @@ class Handle(FamiliarNames):
         roll_back: False skips the leftovers, as a dry run does.
         by_key: True requires the key index.
         """
-        self._require_newest()
         roll_back = roll_back and not self._is_dry
         self._storage.require_conditional_put()
         self._upkeep.begin_write(self._storage.now_us())
@@ -343,6 +342,7 @@ class Handle(FamiliarNames):
 
     def _newest_for_write(self) -> Snapshot:
         """Return the newest snapshot, after an import of commits of other writers."""
+        self._require_newest()
         try:
             snapshot = self._metadata.newest()
             if not len(snapshot.without_key_map):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,7 +16,6 @@ from mdt.table.handle import Handle, follows_others, takes_dry_run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mdt.commit.operation import Operation
     from mdt.services.indexing.index_builder import BuildResult
     from mdt.services.indexing.index_report import Advice
 
@@ -53,8 +52,8 @@ class Indexes(Handle):
         """
         one_of("mode", mode, ("sync", "async"))
         with progress_callback(progress, "create_index") as callback:
-            new_specs = late.index_builder.new_specs(self._metadata.newest(), specs)
-            self._commit_index_change(
+            new_specs = late.index_builder.new_specs(self._prepare_write(), specs)
+            self._commit(
                 late.index_builder.IndexChange(self._metadata, "create_index", added=new_specs)
             )
             if mode == "async":
@@ -73,10 +72,8 @@ class Indexes(Handle):
         >>> t.drop_index("bitmap(city)")
         """
         names = texts("specs", specs, "'bitmap(status)', or a list of such")
-        dropped = late.index_builder.installed_specs(self._metadata.newest(), names)
-        self._commit_index_change(
-            late.index_builder.IndexChange(self._metadata, "drop_index", dropped=dropped)
-        )
+        dropped = late.index_builder.installed_specs(self._prepare_write(), names)
+        self._commit(late.index_builder.IndexChange(self._metadata, "drop_index", dropped=dropped))
 
     @takes_metadata
     @takes_dry_run
@@ -103,8 +100,8 @@ class Indexes(Handle):
         """
         one_of("mode", mode, ("sync", "async"))
         with progress_callback(progress, "rebuild_index") as callback:
-            rebuilt = late.index_builder.installed_specs(self._metadata.newest(), specs)
-            self._commit_index_change(
+            rebuilt = late.index_builder.installed_specs(self._prepare_write(), specs)
+            self._commit(
                 late.index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=rebuilt)
             )
             return (
@@ -214,7 +211,3 @@ class Indexes(Handle):
         {'column': 'fare', 'min': '4.0', 'max': '9.5'}
         """
         return late.statistics.statistics(self._metadata, self.snapshot())
-
-    def _commit_index_change(self, change: Operation[Any]) -> None:
-        self._prepare_write()
-        self._commit(change)

@@ -94,13 +94,14 @@ class Writing(Handle):
                 "evolve=True alters the table and does not support dry_run",
                 hint="leave one of them out",
             )
-        if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
-            newest = self.snapshot()  # the batch is in the table
-            return WriteResult(
-                newest.seq,
-                "",
-                warnings=late.idempotent.skipped_batch_warnings(newest.streams, *self._batch),
-            )
+        if evolve and self._batch is not None:
+            newest = self._newest_for_write()
+            if newest.streams.has(*self._batch):
+                return WriteResult(
+                    newest.seq,
+                    "",
+                    warnings=late.idempotent.skipped_batch_warnings(newest.streams, *self._batch),
+                )
         rows = data
         if evolve:
             from mdt.table.evolving import evolve_for
@@ -273,7 +274,7 @@ class Writing(Handle):
         (1, 14.5)
         """
         assignments = late.write_setting.parse_assignments(
-            self.definition, mapping("values", values), mapping("set", set)
+            self._newest_for_write().definition, mapping("values", values), mapping("set", set)
         )
         return self._where("update_where", where, params, assignments, progress, spark)
 

@@ -342,6 +342,27 @@ def test_columns_that_the_other_writer_adds_are_imported():
     assert ours.check().ok
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda t: t.create_index("bitmap(extra)"),
+        lambda t: t.update_where({"extra": "v + 1"}, "id = 1"),
+        lambda t: t.once("orders", 1).upsert(
+            [{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 8, "more": 1}], evolve=True
+        ),
+    ],
+    ids=["create_index", "update_where", "evolve"],
+)
+def test_a_write_knows_the_columns_that_the_other_writer_added_just_before(write):
+    theirs, ours, _ = shared()
+    theirs.alter(add={"extra": pa.int64()})
+    theirs.upsert([{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 7}])
+    write(ours)
+    assert rows_of(ours) == rows_of(theirs)
+    assert ours.scan("extra = 7").count() == theirs.scan("extra = 7").count()
+    assert ours.check().ok
+
+
 def test_an_interrupted_import_is_continued(monkeypatch):
     theirs, ours, storage = shared()
     for number in range(30, 36):
