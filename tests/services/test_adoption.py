@@ -233,6 +233,27 @@ def test_instants_of_ours_that_others_archived_or_restored_are_not_published_aga
     assert timeline_of(storage, instant) == []
 
 
+def test_a_check_knows_that_others_archive_commits_and_cleans_separately():
+    theirs, ours, storage = shared()
+    ours.upsert(batch([1], 5))
+    ours.clean(retain_commits=1)
+    cleaned = ours.snapshot().last_instant
+    ours.upsert(batch([2], 6))
+    archived, newer = ours.snapshot().last_instant, theirs.upsert(batch([3], 7)).instant
+    ours.refresh()
+    timeline = list(storage.list_dir(".hoodie"))
+    for info in timeline:
+        name = info.path.rpartition("/")[2]
+        if name[:17].isdigit() and name[:17] <= archived and not name.startswith(cleaned):
+            storage.delete(info.path)
+    assert cleaned < archived < newer
+    assert timeline_of(storage, cleaned) and ours.check().ok
+    ours.upsert(batch([4], 8))
+    for name in timeline_of(storage, ours.snapshot().last_instant):
+        storage.delete(f".hoodie/{name}")
+    assert "is not on Hudi's timeline" in str(ours.check().problems)
+
+
 @pytest.mark.parametrize("action", ["overwrite", "upsert", "stream"])
 def test_a_commit_that_another_writer_rolled_back_is_void(action):
     theirs, _, storage = shared()

@@ -6,7 +6,7 @@ commit records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import tee
@@ -17,6 +17,8 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi import properties
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
+from mdt.hudi.read.instants import WRITES
+from mdt.hudi.timeline import Instant
 from mdt.limits import PROPERTIES_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.history import foreign_writers
@@ -42,29 +44,43 @@ def check(state: TableState) -> Iterator[Problem]:
             yield Problem.from_error(depth, path, Kind.TIMELINE)
         elif depth != properties.decode(content).get(_DEPTH):
             yield Problem(path, -1, f"has depth {depth!r}", Kind.TIMELINE)
-    start = _start_of_timeline(state)
-    times = {record.instant for record in state.records if record.instant >= start}
+    times = {record.instant for record in state.records}
+    first = _first_instants(state)
     instants, lookups = tee(_instants(state))
     contents = storage.each(partial(storage.read_if_exists, group[0][0]) for _, group in lookups)
     for (record, objects), stored in zip(instants, contents, strict=True):
         path, content = objects[0]
         if stored is None:
             instant = layout.instant_at(path)
-            # Instants of older records have been archived.
-            if instant is None or instant.time in times:
+            if instant is None or (instant.time in times and not _is_archived(instant, first)):
                 yield from _check_unpublished(state, record, path)
         elif stored != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
-def _start_of_timeline(state: TableState) -> str:
-    """Return the first instant that must be on the timeline. Other writers archive ours, too."""
-    if not state.snapshot.is_shared:
-        return ""
-    layout = layout_of(state.definition)
-    listed = state.storage.list_dir(layout.timeline)
-    instants = (layout.instant_at(info.path) for info in listed)
-    return min((instant.time for instant in instants if instant is not None), default="")
+def _first_instants(state: TableState) -> Mapping[str, str]:
+    """Return action -> its first instant on the timeline, if other writers archive instants.
+
+    All writes count as "commit", because they are archived together. "" is the first of all.
+    """
+    first = dict[str, str]()
+    if state.snapshot.is_shared:
+        layout = layout_of(state.definition)
+        for info in state.storage.list_dir(layout.timeline):
+            instant = layout.instant_at(info.path)
+            if instant is not None:
+                for action in ("", _archived_with(instant)):
+                    first[action] = min(first.get(action, instant.time), instant.time)
+    return first
+
+
+def _is_archived(instant: Instant, first: Mapping[str, str]) -> bool:
+    """Return True if another writer has archived ``instant``, given :func:`_first_instants`."""
+    return instant.time < first.get(_archived_with(instant), first.get("", ""))
+
+
+def _archived_with(instant: Instant) -> str:
+    return "commit" if instant.action in WRITES else instant.action
 
 
 def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
