@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from indexes.arrays import mask, numbers
 from mdt.commit import claims
+from mdt.commit.transaction import has_only_instants
 from mdt.hudi import timeline
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
@@ -80,6 +81,12 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
         metadata, snapshot, running
     )
     files = _unclaimed_tokens(listing, used, claimed, {claim.token for claim in running})
+    if snapshot.is_shared:
+        # other writers give their log files the token of the log file before
+        ended_here = snapshot.log.dead_instants - snapshot.instants
+        for path in tuple(files):
+            if not has_only_instants(storage, path, ended_here):
+                del files[path]
     unknown = _unended_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
     recorded = snapshot.instants | snapshot.log.dead_instants | claimed

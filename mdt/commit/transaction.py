@@ -10,6 +10,7 @@ phase, so that tests can interleave writers in every order.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +26,8 @@ from mdt.commit.delete_files import delete_released
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
+from mdt.hudi.file_names import parse_log
+from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import skipping_indexes
 from mdt.metadata.files import paths
@@ -38,6 +41,7 @@ from mdt.metadata.snapshot.key_parts import key_parts_table
 from mdt.metadata.snapshot.log_tail import stats_table, summaries_table
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
+from mdt.stores.storage import Storage
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
@@ -531,7 +535,9 @@ def remove_files(
     A claim may be forged, so its statements are not trusted. A file is deleted only if its name
     contains the token of this transaction and no record refers to it. Records refer to base files
     and summaries by the instant of the record, and to log files by its token. Files with the
-    instant or token of a committed transaction are therefore never deleted.
+    instant or token of a committed transaction are therefore never deleted. Other writers give
+    their log files the token of the log file before, so in a table that they share, the blocks of
+    a log file must have this instant, too.
 
     Args:
         referenced: Paths to keep because archived records refer to them.
@@ -544,8 +550,11 @@ def remove_files(
     for info in infos:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
             continue
-        if info.path not in referenced:
-            doomed.append(info.path)
+        if info.path in referenced or (
+            snapshot.is_shared and not has_only_instants(storage, info.path, {instant})
+        ):
+            continue
+        doomed.append(info.path)
     storage.delete_many(doomed)
     return len(doomed)
 
@@ -558,6 +567,14 @@ def is_written_by(path: str, instant: str, token: int) -> bool:
     if stored is not None:
         return stored == (instant, token)
     return names.token_of(name) == token and names.instant_of(name) in (None, instant)
+
+
+def has_only_instants(storage: Storage, path: str, instants: AbstractSet[str]) -> bool:
+    """Return True if ``path`` is not a log file, or all its blocks have ``instants``."""
+    if parse_log(path.rpartition("/")[2]) is None:
+        return True
+    written = instants_of_file(storage, path)
+    return bool(written) and written <= instants
 
 
 def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:

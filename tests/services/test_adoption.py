@@ -16,7 +16,9 @@ from refusals import refused
 from texts import columns
 
 import mdt
+from mdt.commit.transaction import remove_files
 from mdt.errors import Unsupported
+from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
 from mdt.services.adoption.commit_import import import_commits
@@ -212,6 +214,25 @@ def test_new_keys_are_never_in_log_files_where_hudis_indexes_do_not_look():
     written = [file for file in files if file["crc"]]
     assert written and not any(file["inserts"] for file in written if file["kind"] == LOG)
     assert rows_of(ours) == rows_of(theirs)
+
+
+def test_log_files_of_another_writer_with_our_token_are_not_removed():
+    """Hudi's writers give a log file the token of the log file before."""
+    theirs, ours, storage = shared()
+    theirs.upsert(batch([1], 5))
+    instant = theirs.snapshot().last_instant
+    ours.upsert(batch([1], 6))
+    token = ours.metadata.record(ours.snapshot().seq).token
+    logs = [info.path for info in storage.list("city=Oslo") if ".log." in info.path]
+    written = next(path for path in logs if instants_of_file(storage, path) == {instant})
+    for dead in (token, 77_777):
+        copy = f"{written.rpartition('.log.')[0]}.log.90_1-{dead}-0"
+        storage.create(copy, storage.read(written))
+        assert remove_files(ours.metadata, "20990101000000000", dead, ["city=Oslo"]) == 0
+        ours.abort()
+        assert storage.size(copy) is not None
+        assert ours.check().ok
+    assert remove_files(ours.metadata, instant, 77_777, ["city=Oslo"]) == 1
 
 
 def timeline_of(storage, instant):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mdt.errors import Corrupt, Unsupported
+from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import log_file
 from mdt.hudi.log_file import (
     CDC,
@@ -32,6 +32,7 @@ from mdt.hudi.log_file import (
 )
 from mdt.hudi.read.objects import TableObjects, read_listed
 from mdt.limits import LOG_FILE_BYTES_MAX
+from mdt.stores.storage import Storage
 
 _SIZE_BYTES = 8
 _ROLLBACK = "0"
@@ -97,6 +98,15 @@ def parse(data: bytes, path: str) -> list[LogBlock]:
             end = data.find(MAGIC, offset + len(MAGIC))
         offset = end if end >= 0 else len(data)
     return blocks
+
+
+def instants_of_file(storage: Storage, path: str) -> frozenset[str]:
+    """Return the instants of all blocks of a log file. Empty if the file is absent or damaged."""
+    try:
+        blocks = parse(storage.read_whole(path, LOG_FILE_BYTES_MAX), path)
+    except (Corrupt, Missing):
+        return frozenset()
+    return frozenset(block.instant for block in blocks)
 
 
 def _end(data: bytes, begin: int) -> int:
