@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hidden import HiddenMetadata, is_private
 from hudi_tables import FIXTURES, ZIPS, bag, fixture
@@ -233,6 +234,16 @@ def test_log_files_of_another_writer_with_our_token_are_not_removed():
         assert storage.size(copy) is not None
         assert ours.check().ok
     assert remove_files(ours.metadata, instant, 77_777, ["city=Oslo"]) == 1
+
+
+def test_base_files_have_bounds_of_the_partition_path_which_hudis_data_skipping_needs():
+    _, ours, storage = shared()
+    ours.upsert(batch([70], 3, city="Rome"))
+    (path,) = [info.path for info in storage.list("city=Rome") if info.path.endswith(".parquet")]
+    group = pq.read_metadata(pa.BufferReader(storage.read(path))).row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    bounds = columns["_hoodie_partition_path"].statistics
+    assert (bounds.min, bounds.max) == ("city=Rome", "city=Rome")
 
 
 def timeline_of(storage, instant):
