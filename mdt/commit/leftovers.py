@@ -81,14 +81,14 @@ def _find(metadata: Metadata, retention: Retention | None, ended: AbstractSet[st
         metadata, snapshot, running
     )
     files = _unclaimed_tokens(listing, used, claimed, {claim.token for claim in running})
-    if snapshot.is_shared:
-        # other writers give their log files the token of the log file before
-        ended_here = snapshot.log.dead_instants - snapshot.instants
-        for path in tuple(files):
-            if not has_only_instants(storage, path, ended_here):
-                del files[path]
     unknown = _unended_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
+    if snapshot.is_shared:
+        # Other writers give their log files the token of the log file before.
+        ended_here = snapshot.log.dead_instants - snapshot.instants
+        for path, token in tuple(files.items()):
+            if token not in unknown and not has_only_instants(storage, path, ended_here):
+                del files[path]
     recorded = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout_of(snapshot.definition))
     pending = [

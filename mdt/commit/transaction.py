@@ -450,7 +450,7 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
             f"commit {record.seq} at {record.instant} was not on Hudi's timeline when another Hudi"
             " writer took over. It removes the files of such commits, as if their writer had"
             f" crashed: {why}",
-            hint=("write the rows of this commit again; the next import removes it from the log"),
+            hint="write the rows of this commit again; the next import removes it from the log",
         )
 
 

@@ -25,7 +25,7 @@ _FIELDS = frozenset(("instants", "unsettled", "voided"))
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What the log contains of Hudi's timeline.
+    """The part of Hudi's timeline that the log contains.
 
     Attributes:
         instants: Completed instants of other writers that were on the timeline at the last import,
