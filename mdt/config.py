@@ -55,6 +55,12 @@ INDEX_TYPES: Mapping[str, tuple[str, str]] = {
 }
 """Hudi's index names, each with its key index and scope here."""
 
+_LOCK_PROVIDERS: Mapping[str, str] = {
+    "org.apache.hudi.client.transaction.lock.filesystembasedlockprovider": "file_system",
+    "org.apache.hudi.client.transaction.lock.storagebasedlockprovider": "storage",
+}
+"""Hudi's lock providers in lower case, each with its name here."""
+
 IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 """Options that replace ``key_index`` and ``scope``. A table stores the latter instead."""
 
@@ -317,6 +323,30 @@ class Options:
     )
     write_spill_dir: str = _machine(
         "", "local directory for spilled rows; empty for the system's temporary directory"
+    )
+    lock_provider: str = _table(
+        "",
+        "lock that writers hold while they commit, for tables that Hudi's writers change at the"
+        " same time; empty for none",
+        choice("", "file_system", "storage", **_LOCK_PROVIDERS),
+        "hoodie.write.lock.provider",
+    )
+    lock_path: str = _machine(
+        "",
+        "directory of the file system lock; empty for the table's .hoodie",
+        hudi="hoodie.write.lock.filesystem.path",
+    )
+    lock_expire_minutes: int = option(
+        0,
+        "age at which a file system lock is broken, as that of a dead writer; 0 for never",
+        whole(0, 10**6),
+        "hoodie.write.lock.filesystem.expire",
+    )
+    lock_wait_ms: int = option(
+        60_000,
+        "milliseconds to wait for a lock, and for services of Hudi's writers",
+        whole(0, 10**8),
+        "hoodie.write.lock.wait_time_ms",
     )
     rollback_after_seconds: int = _table(
         3600, "age at which an unfinished transaction is rolled back", whole(0, 365 * 86400)
@@ -660,41 +690,3 @@ def _changed(declared: Option, value: object, given_as: str) -> str | None:
     if value is None:
         return None
     return to_text(declared.parse(value, given_as))
-
-
-def options_list(table: OptionTable = OPTIONS) -> list[dict[str, Any]]:
-    """Return every option of ``table`` as a dict: name, aliases, default (text), allowed, scope,
-    fixed (at creation), meaning.
-    """
-    return [
-        {
-            "name": declared.name,
-            "aliases": list(declared.hudi),
-            "default": declared.default_text(),
-            "allowed": declared.kind.allowed,
-            "scope": declared.scope,
-            "fixed": declared.fixed,
-            "meaning": declared.doc,
-        }
-        for declared in table.options.values()
-    ]
-
-
-def options_table(table: OptionTable = OPTIONS) -> str:
-    """Return every option of ``table`` as a Markdown table."""
-    lines = ["| option | default | allowed | scope | meaning |", "|---|---|---|---|---|"]
-    for row in options_list(table):
-        names = "<br>".join(f"`{name}`" for name in (row["name"], *row["aliases"]))
-        default = row["default"] or "(empty)"
-        scope = row["scope"] + ", fixed" * row["fixed"]
-        lines.append(f"| {names} | `{default}` | {row['allowed']} | {scope} | {row['meaning']} |")
-    return "\n".join(lines) + "\n"
-
-
-def options_reference() -> str:
-    """Return the tables at the end of docs/options.md."""
-    return (
-        f"{options_table()}\n## Options of Spark's readers and writers\n\n"
-        f"{options_table(CALL_OPTIONS)}\n## Settings of a Spark session\n\n"
-        f"{options_table(SPARK_SETTINGS)}"
-    )

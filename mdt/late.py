@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mdt import create_table
-    from mdt.commit import claims, hudi_metadata, idempotent, recovery, snapshot_bound, transaction
+    from mdt.commit import (
+        claims,
+        hudi_locks,
+        hudi_metadata,
+        idempotent,
+        recovery,
+        snapshot_bound,
+        transaction,
+    )
     from mdt.engines import choice, conditional_tasks, index_tasks, merge_on_engine, spilling
     from mdt.engines import indexing as engine_indexing
     from mdt.engines import rewriting as engine_rewriting
@@ -55,6 +63,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "adopting": "mdt.services.adoption.adopting",
+    "hudi_locks": "mdt.commit.hudi_locks",
     "hudi_metadata": "mdt.commit.hudi_metadata",
     "altering": "mdt.services.history.altering",
     "as_of": "mdt.metadata.snapshot.as_of",

@@ -277,6 +277,28 @@ COMMIT_ATTEMPTS_MAX = 1_000
 end in success.
 """
 
+HEARTBEAT_SECONDS = 30
+"""Time between heartbeats beside Hudi's writers. They take a transaction for dead after 120 s
+without one, by default.
+"""
+
+HEARTBEAT_AGE_SECONDS_MAX = 150
+"""Age of a heartbeat after which a writer of Hudi is dead. By default it renews its heartbeat every
+60 s, and may miss two.
+"""
+
+LOCK_POLL_SECONDS = 0.05
+"""Time between attempts to take a lock that another writer holds."""
+
+LOCK_VALID_SECONDS = 300
+"""Time after which a storage-based lock expires, unless it is renewed. Hudi's default."""
+
+LOCK_CLOCK_SKEW_SECONDS = 0.5
+"""A storage-based lock is only broken this long after it has expired, as Hudi does."""
+
+LOCK_BYTES_MAX = 1 << 16
+"""Maximum size of a lock file. Hudi's contain a stack trace."""
+
 UNPUBLISHED_SECONDS_MAX = 10
 """Seconds between a writer's last look at Hudi's timeline and its commit. A slower writer looks
 again before it publishes, because another Hudi writer may have rolled it back.

@@ -288,7 +288,7 @@ class OptionTable:
         name.
         """
         if name not in self._named:
-            hint = suggestion(str(name), self) or "mdt.config.options_table() lists them all"
+            hint = suggestion(str(name), self) or "mdt.option_lists.options_table() lists them all"
             raise Invalid(f"unknown option {name!r}", hint=hint)
         return self._named[name]
 

@@ -78,7 +78,7 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"mdt\.repair(\(path\))?", "mdt repair PATH"),
     (r"mdt\.adopt\(path\)", "mdt adopt PATH"),
     (r"mdt\.release\(path\)", "mdt release PATH"),
-    (r"mdt\.config\.options_table\(\)", "mdt options"),
+    (r"mdt\.option_lists\.options_table\(\)", "mdt options"),
     (r"\w+=True \((?P<option>--[a-z-]+)\)", r"\g<option>"),
     (r"\b(?P<call>\w+\()\w+=True\) \((?P<option>--[a-z-]+)\)", r"\g<call>) \g<option>"),
     (rf"\bt\.(?P<method>{_METHOD})\b(\([^()]*\))?", _command),

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import mdt
-from mdt import config, table
+from mdt import option_lists, table
 from mdt.cli import index_commands as cli_index
 from mdt.cli import info_commands as cli_look
 from mdt.cli import overwrite_commands as cli_overwriting
@@ -223,7 +223,7 @@ def count(
 @command(app)
 def options() -> None:
     """Show every option with its default and allowed values."""
-    tell_rows(config.options_list(), lambda: print(config.options_table(), end=""))
+    tell_rows(option_lists.options_list(), lambda: print(option_lists.options_table(), end=""))
 
 
 # Writing

@@ -12,6 +12,7 @@ Only verified parts of a claim are trusted: see :mod:`mdt.commit.claims` and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from mdt import logs
@@ -19,6 +20,7 @@ from mdt.commit import claims, leftovers, markers, publish
 from mdt.commit.claims import Claims, PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
+from mdt.commit.hudi_locks import locked
 from mdt.commit.hudi_metadata import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import remove_files, require_unharmed, run
@@ -257,9 +259,24 @@ def _publish_committed(
     )
     if not committed:
         return ()
-    instants = []
     claimed = {claim.txn for _, claim in committed}
-    for record in metadata.records(committed[0][0], snapshot.seq):
+    with locked(metadata, snapshot.definition):
+        instants = _publish_claimed(metadata, snapshot, committed[0][0], claimed)
+    for _, claim in committed:
+        markers.remove(
+            metadata.storage, claim.instant, markers.marker_paths(metadata.storage, claim.instant)
+        )
+    return instants
+
+
+def _publish_claimed(
+    metadata: Metadata, snapshot: Snapshot, first: int, claimed: AbstractSet[str]
+) -> tuple[str, ...]:
+    """Publish the commits from ``first`` on that are not published, or whose transactions are
+    ``claimed``. Return the instants that are new on the timeline.
+    """
+    instants = []
+    for record in metadata.records(first, snapshot.seq):
         if record.instant in snapshot.imports.voided:
             continue
         if snapshot.is_shared and record.txn not in claimed:
@@ -273,10 +290,6 @@ def _publish_committed(
             delete_released(metadata, record)
         if is_new:
             instants.append(record.instant)
-    for _, claim in committed:
-        markers.remove(
-            metadata.storage, claim.instant, markers.marker_paths(metadata.storage, claim.instant)
-        )
     return tuple(instants)
 
 
@@ -292,7 +305,15 @@ def settle_beside_others(metadata: Metadata) -> frozenset[str]:
     for claim in claims.read_all(storage)[0]:
         if claim.txn in snapshot.transactions:
             committed.append(snapshot.transactions[claim.txn])
-    voided = set()
+    if not committed:
+        return frozenset()
+    with locked(metadata, snapshot.definition):
+        return _settle(metadata, snapshot, committed)
+
+
+def _settle(metadata: Metadata, snapshot: Snapshot, committed: Sequence[int]) -> frozenset[str]:
+    """Publish commits that Hudi has not rolled back. Return the instants of the others."""
+    storage, voided = metadata.storage, set[str]()
     for seq in sorted(committed):
         record = metadata.record(seq)
         if record is None or publish.is_published(storage, record, snapshot.definition):

@@ -19,10 +19,11 @@ from typing import Generic
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import annotation, claims, conflicts, markers, publish
+from mdt.commit import annotation, claims, conflicts, hudi_locks, markers, publish
 from mdt.commit.claims import PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
+from mdt.commit.hudi_locks import CommitLock
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
@@ -117,15 +118,17 @@ def steps(
         if plan is None:
             why = _CLEANED_REASON
         else:
-            with closing(plan):
+            lock = hudi_locks.lock_of(storage, metadata.options(snapshot.definition))
+            with closing(plan), closing(lock):
                 yield "prepared"
                 if not plan.is_needed:
                     return CommitResult(snapshot, None, plan, attempt, plan.warnings)
                 committed, archived, why = yield from _attempt(
-                    metadata, snapshot, operation, plan, txn
+                    metadata, snapshot, operation, plan, txn, lock
                 )
+                if committed is not None:
+                    warnings = plan.warnings + finish(metadata, committed, archived, lock)
         if plan is not None and committed is not None:
-            warnings = plan.warnings + finish(metadata, committed, archived)
             newest = metadata.after(committed)
             warnings += _index_warnings(newest)
             _log(metadata, newest.definition.name, committed, attempt, warnings, since)
@@ -181,19 +184,30 @@ def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bo
 
 
 def _attempt(
-    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
+    metadata: Metadata,
+    snapshot: Snapshot,
+    operation: Operation[P],
+    plan: P,
+    txn: str,
+    lock: CommitLock,
 ) -> Generator[str, None, tuple[CommitRecord | None, int, str]]:
     """Try once to claim, write and commit. Return (record or None, newest archived seq, conflict).
 
-    If the record is None, all traces of the attempt have been removed.
+    If the record is None, all traces of the attempt have been removed. Otherwise the lock is held.
     """
-    claim = claim_instant(metadata, snapshot, operation, plan, txn)
+    if lock.is_shared:
+        _require_compatible_writers(metadata, operation, snapshot.last_instant)
+    claim = claim_instant(metadata, snapshot, operation, plan, txn, lock)
     yield "claimed"
     try:
-        changes = operation.write(snapshot, plan, claim)
-        yield "written"
+        with hudi_locks.heartbeats(metadata.storage, claim.instant, lock):
+            changes = operation.write(snapshot, plan, claim)
+            yield "written"
+            lock.acquire()
         # the last check for commits of other Hudi writers
         newest = metadata.newest(watched=_is_watched(operation), to_end=False).seq
+        if lock.is_shared:
+            _require_compatible_writers(metadata, operation, claim.instant)
         looked_us = metadata.storage.now_us()
     except Exception as error:  # also errors of progress callbacks and third-party indexes
         if not isinstance(error, Unavailable):
@@ -203,7 +217,9 @@ def _attempt(
         return None, -1, _CLEANED_REASON
     # From here on an error leaves the outcome open: nothing may be deleted, recovery decides by
     # the log.
-    committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, newest)
+    committed, why = yield from _commit(
+        metadata, snapshot, operation, plan, claim, changes, newest, lock
+    )
     if committed is not None:
         yield "committed"
         archived = archive.last_archived(metadata.storage)
@@ -218,8 +234,31 @@ def _attempt(
     return None, -1, why
 
 
+def _require_compatible_writers(metadata: Metadata, operation: Operation[P], instant: str) -> None:
+    """Raise Unsupported if a Hudi writer is at work whose commit would not fit ``operation``.
+
+    A service of Hudi moves rows. A compaction or restore of ours moves the rows that a write of
+    Hudi in flight adds to: Hudi compares its write with commits, but not with compactions that
+    began earlier.
+    """
+    if operation.action in publish.NO_INSTANTS:
+        return
+    if operation.action == "compaction" or operation.name == "restore":
+        hudi_locks.require_no_writers(metadata)
+    try:
+        metadata.watch.refuse_to_write(is_locked=True)
+        hudi_locks.require_room(metadata, instant)
+    except Unsupported as error:
+        raise error.of_others() from None  # the caller waits for them, and tries again
+
+
 def claim_instant(
-    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
+    metadata: Metadata,
+    snapshot: Snapshot,
+    operation: Operation[P],
+    plan: P,
+    txn: str,
+    lock: CommitLock,
 ) -> Claim:
     """Claim an instant that is greater than all in the history, and announce it to Hudi.
 
@@ -230,7 +269,10 @@ def claim_instant(
     storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
     now = storage.now_us()
-    at = max(now, timeline.instant_us(max(snapshot.last_instant, plan.after)) + 1000)
+    last = max(snapshot.last_instant, plan.after)
+    at = max(now, timeline.instant_us(last) + 1000)
+    if lock.is_shared:
+        at = hudi_locks.time_before_writers(metadata, last, at)
     while True:
         instant = timeline.instant_text(at)
         pending = PendingClaim(
@@ -323,11 +365,13 @@ def _commit(
     claim: Claim,
     changes: Changes,
     newest: int,
+    lock: CommitLock,
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
     """Append the record after all commits since ``snapshot``, or return the conflict.
 
     Args:
         newest: Seq of the newest record when the files had been written.
+        lock: Is held.
     """
     seq = snapshot.seq + 1
     while True:
@@ -348,6 +392,8 @@ def _commit(
                 plan, changes = part
             seq += 1
         yield "checked"
+        if not lock.is_held():
+            return None, "another writer has broken the lock"
         record = _record(operation, plan, claim, snapshot, changes).at(seq)
         read = commit_log.as_read(record)
         if commit_log.append(metadata.storage, record):
@@ -389,7 +435,9 @@ def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
     return footprint
 
 
-def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str, ...]:
+def finish(
+    metadata: Metadata, record: CommitRecord, archived: int, lock: CommitLock
+) -> tuple[str, ...]:
     """Publish ``record`` after all earlier records, drop its claim, and compact the metadata if
     due.
 
@@ -398,6 +446,7 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
 
     Args:
         archived: Seq of the newest archived record.
+        lock: Is held. It is released when the record is published.
     """
     storage = metadata.storage
     is_published = False
@@ -410,6 +459,7 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
         newest = metadata.after(record)
         _publish(metadata, record, newest)
         is_published = True
+        lock.close()
         if record.action == "clean":
             delete_released(metadata, record)
         markers.remove(storage, record.instant, marker_paths())
@@ -517,7 +567,8 @@ def abandon(
 ) -> None:
     """Remove the files, the pending instant and the claim of an attempt that will not commit."""
     storage = metadata.storage
-    remove_files(metadata, claim.instant, claim.token, plan.partitions)
+    is_planned = any(instant.action == "compaction" for instant in metadata.watch.at_work)
+    remove_files(metadata, claim.instant, claim.token, plan.partitions, keeps_log_files=is_planned)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)
     markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
 
@@ -528,6 +579,8 @@ def remove_files(
     token: int,
     partitions: Sequence[str],
     referenced: Collection[str] = (),
+    *,
+    keeps_log_files: bool = False,
 ) -> int:
     """Delete the data files and summaries of a transaction that can no longer commit. Return their
     number.
@@ -541,6 +594,8 @@ def remove_files(
 
     Args:
         referenced: Paths to keep because archived records refer to them.
+        keeps_log_files: True if a compaction that Hudi has planned may name them, which would fail
+            without them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     infos = [*storage.list(paths.attachments_of(instant)), *storage.list_dir(paths.merged_dir())]
@@ -549,6 +604,8 @@ def remove_files(
     doomed = []
     for info in infos:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
+            continue
+        if keeps_log_files and parse_log(info.path.rpartition("/")[2]) is not None:
             continue
         if info.path in referenced or (
             snapshot.is_shared and not has_only_instants(storage, info.path, {instant})

@@ -139,6 +139,27 @@ class Storage(ABC):
         """
         return self.put_if_absent(path, data)
 
+    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
+        """Return a small object and its version, or None if it is absent.
+
+        Only object stores have versions: see :meth:`require_versions`.
+        """
+        raise no_versions(self.url)
+
+    def replace_version(self, path: str, data: Data, version: str) -> str | None:
+        """Replace an object if it still has ``version``. Return the new version, or None if
+        another writer has replaced it.
+        """
+        raise no_versions(self.url)
+
+    has_versions: bool = False
+    """True if objects have versions, which a replacement can require."""
+
+    def require_versions(self) -> None:
+        """Raise ``errors.Unsupported`` if objects have no versions here."""
+        if not self.has_versions:
+            raise no_versions(self.url)
+
     @abstractmethod
     def replace(self, path: str, data: Data) -> None:
         """Store an object, replacing any existing object. Readers see the old bytes or the new
@@ -430,6 +451,14 @@ def missing(path: str) -> errors.Missing:
         " objects; restore them from a backup or from older versions in the bucket"
     )
     return errors.Missing("there is no such object", path=path, hint=hint)
+
+
+def no_versions(url: str) -> errors.Unsupported:
+    """Return the error for a storage whose objects have no versions."""
+    return errors.Unsupported(
+        f"the storage {url} has no versions of objects, which Hudi's storage-based lock needs",
+        hint="use mdt.lock.provider=file_system on a file system",
+    )
 
 
 def name_taken(path: str) -> errors.Internal:

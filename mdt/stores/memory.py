@@ -95,6 +95,22 @@ class MemoryStorage(Storage):
             self._touch(path)
         return True
 
+    has_versions = True
+
+    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
+        """See :class:`Storage`."""
+        with self._lock:
+            entry = self._objects.get(check_path(path))
+            return None if entry is None else (entry[0], str(self._stamps[path]))
+
+    def replace_version(self, path: str, data: Data, version: str) -> str | None:
+        """See :class:`Storage`."""
+        with self._lock:
+            if check_path(path) not in self._objects or str(self._stamps[path]) != version:
+                return None
+            self.replace(path, data)
+            return str(self._stamps[path])
+
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
         content = to_bytes(data)

@@ -22,6 +22,7 @@ from obstore.store import from_url
 
 from mdt import errors
 from mdt.forking import this_process
+from mdt.limits import FRAME_BYTES_MAX
 from mdt.session import for_life
 from mdt.stores.concurrent_io import StorageThreads
 from mdt.stores.contract import (
@@ -150,6 +151,33 @@ class ObjectStorage(Storage):
     def put_if_absent(self, path: str, data: Data) -> bool:
         """See :class:`Storage`."""
         return self._put(path, data, mode="create")
+
+    has_versions = True
+
+    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
+        """See :class:`Storage`. The version is the ETag."""
+        try:
+            with self._translated(path):
+                response = obstore.get(self._store, check_path(path))
+                check_size(path, int(response.meta["size"]), FRAME_BYTES_MAX)
+                return response.bytes().to_bytes(), response.meta["e_tag"] or ""
+        except errors.Missing:
+            return None
+
+    def replace_version(self, path: str, data: Data, version: str) -> str | None:
+        """See :class:`Storage`. A conditional put (``If-Match``)."""
+        with self._translated(path):
+            try:
+                stored = obstore.put(
+                    self._store,
+                    check_path(path),
+                    to_bytes(data),
+                    mode={"e_tag": version},
+                    use_multipart=False,
+                )
+            except (exceptions.PreconditionError, exceptions.NotFoundError):
+                return None
+            return stored["e_tag"] or ""
 
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from mdt.services.auto_maintenance import Upkeep
 
 W = TypeVar("W", bound=WriteResult)
+_SERVICE_POLL_SECONDS = 0.2
+"""Time between looks at services of Hudi that a write waits for."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -107,8 +109,10 @@ class Handle(FamiliarNames):
 
     @property
     def schema(self) -> pa.Schema:
-        """The data columns as declared, without Hudi's meta columns."""
-        return self.definition.declared
+        """The data columns as declared, without Hudi's meta columns. Columns that another Hudi
+        writer has just added are among them.
+        """
+        return self.readable().definition.declared
 
     @property
     def options(self) -> Options:
@@ -241,6 +245,7 @@ class Handle(FamiliarNames):
                 if not error.is_of_others:
                     raise
             begun = None
+            self._wait_for_writers()
             self._catch_up()
         raise Conflict(
             f"another Hudi writer committed during all {self.options.commit_attempts} attempts",
@@ -319,11 +324,10 @@ class Handle(FamiliarNames):
         else:
             snapshot, claims = self._newest_for_write(), None
         if self._has_metadata_table(snapshot) and not self._is_dry:
-            late.hudi_metadata.remove_metadata_table(self._storage)
-            snapshot = self._metadata.newest()
+            snapshot = self._remove_metadata_table(snapshot)
         if by_key:
             self._metadata.key_index(snapshot)
-        self._metadata.watch.refuse_to_write()
+        self._wait_for_writers()
         if roll_back:
             late.recovery.recover(
                 self._metadata,
@@ -332,6 +336,25 @@ class Handle(FamiliarNames):
             )
         return snapshot
 
+    def _wait_for_writers(self) -> None:
+        """Refuse to write while another Hudi writer is at work. With a lock, only its services and
+        writers that start are waited for, and refused after some time.
+        """
+        options = self.options
+        if not options.lock_provider:
+            return self._metadata.watch.refuse_to_write()
+        until = self._storage.now_us() + 1000 * options.lock_wait_ms
+        while True:
+            try:
+                self._metadata.watch.refuse_to_write(is_locked=True)
+                newest = self._metadata.cached_snapshot().last_instant
+                return late.hudi_locks.require_room(self._metadata, newest)
+            except Unsupported:
+                if self._storage.now_us() > until:
+                    raise
+            self._storage.sleep(_SERVICE_POLL_SECONDS)
+            self._newest_for_write()
+
     def _has_metadata_table(self, snapshot: Snapshot) -> bool:
         """Return True if another writer keeps a Hudi metadata table of a table that it shares with
         us.
@@ -339,6 +362,18 @@ class Handle(FamiliarNames):
         if not snapshot.is_shared:
             return False
         return late.hudi_metadata.PARTITIONS in (self._metadata.watch.properties or {})
+
+    def _remove_metadata_table(self, snapshot: Snapshot) -> Snapshot:
+        """Remove Hudi's metadata table. Return the newest snapshot.
+
+        Raises Unsupported if it is in use: Hudi's writers in flight would continue a table that is
+        gone.
+        """
+        with late.hudi_locks.locked(self._metadata, snapshot.definition):
+            if self.options.lock_provider:
+                late.hudi_locks.require_no_writers(self._metadata)
+            late.hudi_metadata.remove_metadata_table(self._storage)
+        return self._newest_for_write()
 
     def _newest_for_write(self) -> Snapshot:
         """Return the newest snapshot, after an import of commits of other writers."""

@@ -320,6 +320,8 @@ class Writing(Handle):
         from mdt.table.merging import Merging
 
         self._require_newest()
+        if self._metadata.cached_snapshot().is_shared:
+            self._newest_for_write()  # the clauses may name columns that Hudi has just added
         rows, runner, whole = self._to_merge(source, looks=looks)
         return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, ignore=ignore)
 

@@ -70,6 +70,7 @@ class FaultyStorage(Storage):
         self.inner = inner
         self.url = inner.url
         self.conditional_put = inner.conditional_put
+        self.has_versions = inner.has_versions
         self.fail_at = fail_at
         self.mode: Mode = mode
         self.crashed = False
@@ -130,6 +131,19 @@ class FaultyStorage(Storage):
         """See :class:`Storage`."""
         self._change(
             "replace", path, lambda: self.inner.replace(path, data), lambda: self._tear(path, data)
+        )
+
+    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
+        """See :class:`Storage`."""
+        return self._look("read", path, lambda: self.inner.read_with_version(path))
+
+    def replace_version(self, path: str, data: Data, version: str) -> str | None:
+        """See :class:`Storage`."""
+        return self._change(
+            "replace",
+            path,
+            lambda: self.inner.replace_version(path, data, version),
+            lambda: self._tear(path, data),
         )
 
     def delete(self, path: str) -> None:

@@ -21,7 +21,7 @@ from texts import rows_of
 import mdt
 from mdt.__main__ import main
 from mdt.cli import terminal
-from mdt.config import options_table
+from mdt.option_lists import options_table
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from documents import ran
 from typer.main import get_command
 
 import mdt
-from mdt import config
+from mdt import option_lists
 from mdt.cli import json_text
 from mdt.cli.main import app
 
@@ -82,7 +82,7 @@ def test_rows_of_a_result_are_json_lines(path):
     assert documents("index", "list", path)[0]["index"] == table.indexes()["index"][0].as_py()
     assert [advice["action"] for advice in documents("index", "advise", path)] == ["count"]
     assert documents("index", "list", path)[0]["queries"] is None
-    assert documents("options") == config.options_list()
+    assert documents("options") == option_lists.options_list()
     found = documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id")
     assert found == [{"id": "002"}, {"id": "003"}]
     assert documents("scan", path, "--limit", "0") == []

@@ -30,7 +30,7 @@ from mdt.cli.hints import for_command_line
         ),
         ("use options={'mdt.keys.repeat': True}", "use --option mdt.keys.repeat=True"),
         ('write order_by="ts desc" or order_by=[("ts", "desc")]', "write --order-by 'ts desc'"),
-        ("mdt.config.options_table() lists them all", "mdt options lists them all"),
+        ("mdt.option_lists.options_table() lists them all", "mdt options lists them all"),
         ("did you mean the argument as_of? mdt.open(path, as_of=…)", "did you mean --as-of"),
         ("did you mean fare?", "did you mean fare?"),
         ("open it without as_of", "open it without --as-of"),

@@ -50,6 +50,8 @@ def difference(ours: pa.Table, hudis: pa.Table) -> str:
     if our_rows == hudis_rows:
         return EQUAL
     lines = [f"DIFFERENT: {len(ours)} rows, Hudi has {len(hudis)}"]
+    if ours.column_names != hudis.column_names:
+        lines.append(f"columns {ours.column_names}, Hudi's {hudis.column_names}")
     for name in ours.column_names:
         column, other = bag(ours.select([name])), bag(hudis.select([name]))
         if column != other:

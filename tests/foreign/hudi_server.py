@@ -37,7 +37,8 @@ def main(jar, folder):
             raise  # the JVM has ended
         except Exception as error:  # noqa: BLE001 - the caller decides about errors of Hudi
             traceback.print_exc()
-            reply = {"error": str(error)[:2000]}
+            causes = [line for line in str(error).splitlines() if "Caused by" in line]
+            reply = {"error": "\n".join([str(error)[:1000], *causes])[:4000]}
         print(json.dumps(reply), file=replies, flush=True)
     spark.stop()
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +44,10 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
+class _Ended(Exception):
+    """Hudi's process has ended."""
+
+
 class HudiSession:
     """A session of Spark with Hudi, which carries out methods of :class:`hudi_table.HudiTable`.
 
@@ -58,14 +65,20 @@ class HudiSession:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self._tables: dict[str, list[object]] = {}
+        self._columns: dict[str, list[tuple[object, ...]]] = {}
         self._output = (folder / "output").open("w")
+        self._start()
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
-            [*command("hudi_server.py"), str(folder)],
+            [*command("hudi_server.py"), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,
             env=environment(),
             text=True,
+            start_new_session=True,  # so that killing it kills the JVM
         )
 
     def __enter__(self) -> Self:
@@ -83,13 +96,41 @@ class HudiSession:
         self, path: Path, version: int, kind: str, options: Mapping[str, str | None]
     ) -> None:
         """Prepare to write a table, which may exist. Its first write creates it otherwise."""
-        self._request(path=str(path), create=[version, kind, dict(options)])
+        self._tables[str(path)] = [version, kind, dict(options)]
+        self._request(path=str(path), create=self._tables[str(path)])
+
+    @contextmanager
+    def killed(self, seconds: float | None) -> Iterator[None]:
+        """Context in which the process is killed after some seconds, if ever, and started again."""
+        if seconds is None:
+            yield
+            return
+        timer = threading.Timer(seconds, os.killpg, (self._process.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            yield
+        except (_Ended, BrokenPipeError):
+            pass
+        finally:
+            timer.join()
+            self._process.wait(60)
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                with suppress(BrokenPipeError):
+                    stream.close()
+            self._start()
+            for path, about in self._tables.items():
+                self._request(path=path, create=about)
+                for arguments in self._columns.get(path, ()):
+                    self._request(path=path, method="set_column", arguments=arguments, named={})
 
     def call(self, path: Path, method: str, *arguments: object, **named: object) -> Any:
         """Call a method of the table at ``path`` and return its text or number, if any.
 
         Raises Refused if Hudi raises an error.
         """
+        if method == "set_column":
+            self._columns.setdefault(str(path), []).append(arguments)
         return self._request(path=str(path), method=method, arguments=arguments, named=named)
 
     def rows(self, path: Path) -> pa.Table:
@@ -107,7 +148,7 @@ class HudiSession:
         line = self._process.stdout.readline()
         if not line:
             output = (self.folder / "output").read_text()
-            raise RuntimeError(f"Hudi's process has ended: {output[-2000:]}")
+            raise _Ended(f"Hudi's process has ended: {output[-2000:]}")
         reply = json.loads(line)
         if "error" in reply:
             raise Refused(reply["error"])

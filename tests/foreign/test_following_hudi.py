@@ -7,140 +7,19 @@ MDT_HUDI_HISTORIES is the number of histories for each version, by default 4. A 
 from __future__ import annotations
 
 import os
-import random
 import sys
-from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from compare_states import EQUAL, difference, filters
 from counting import count
-from hudi import HudiTable
+from follower import Follower
 from hudi_session import HudiSession, Refused
-from hudi_tables import instants
 from random_steps import RandomSteps
-
-import mdt
-from mdt.errors import Expired
-from mdt.hudi.avro_schema import META_FIELDS
 
 HISTORIES = int(os.environ.get("MDT_HUDI_HISTORIES", "4"))
 STEPS = 15
-HUDI_EVERY = 3
-"""Hudi itself reads the rows after so many steps, and hudi-rs after each."""
 REFUSED_MAX = 0.4
 """Part of the steps that Hudi may refuse."""
-META = ("_hoodie_commit_time", "_hoodie_commit_seqno")
-
-
-class Follower:
-    """A table that stays open while others write.
-
-    Attributes:
-        rows: The rows at the last look, with meta columns.
-    """
-
-    def __init__(self, hudi: HudiSession, path: Path, seed: str) -> None:
-        self._hudi, self._path, self._draw = hudi, path, random.Random(seed)
-        self._table = mdt.open(path)
-        self._instants = instants(path)
-        self.rows = self._scan(self._table)
-        self._looks = 0
-
-    def _scan(self, t: mdt.Table) -> pa.Table:
-        return t.scan(columns=[*META_FIELDS, *t.schema.names]).to_arrow()
-
-    def look(self, *, may_expire: bool) -> None:
-        """Assert that the table has Hudi's rows, by each way of reading.
-
-        Args:
-            may_expire: True if a step before has removed files of old states.
-        """
-        self._looks += 1
-        before, self.rows = self.rows, self._scan(self._table)
-        self._compare_with_others()
-        again = mdt.open(self._path)
-        assert difference(self._scan(again), self.rows) == EQUAL, "opened again"
-        assert again.check().ok, again.check().problems
-        for where, passing in filters(self.rows):
-            found = self._table.scan(where, self.rows.column_names).to_arrow()
-            assert difference(found, passing) == EQUAL, where
-        self._get(before)
-        self._compare_changes(before, may_expire=may_expire)
-
-    def _compare_with_others(self) -> None:
-        """Compare the rows with those of hudi-rs, and with those of Hudi every few looks or if
-        hudi-rs has others.
-        """
-        if self._looks % HUDI_EVERY == 0 or not self._equals_hudi_rs():
-            assert difference(self.rows, self._hudi.rows(self._path)) == EQUAL
-
-    def _equals_hudi_rs(self) -> bool:
-        try:
-            batches = HudiTable(str(self._path)).read()
-            rows = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
-            return difference(self.rows.select(rows.column_names), rows) == EQUAL
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException:  # noqa: BLE001 - its panics are no exceptions
-            return False
-
-    def _get(self, before: pa.Table) -> None:
-        """Look up keys that the table has, that it had before, and that it never had."""
-        t = self._table
-        names = [*t.definition.key, *t.definition.partition_by]
-        present = {_key(row, names): row for row in self.rows.to_pylist()}
-        earlier = {_key(row, names) for row in before.to_pylist()}
-        keys = self._draw.sample(sorted(present), min(3, len(present)))
-        keys += sorted(earlier - present.keys())[:2]
-        keys.append(("never", *("rome" for _ in t.definition.partition_by)))
-        for key in keys:
-            row = present.get(key)
-            if row is not None:
-                row = {name: row[name] for name in t.schema.names}
-            assert t.get(dict(zip(names, key, strict=True))) == row, key
-
-    def _compare_changes(self, before: pa.Table, *, may_expire: bool) -> None:
-        """Compare the changes since the last look with the difference of the rows.
-
-        Not after a rollback, because then the last state is not a past state of the table.
-        """
-        old, self._instants = self._instants, instants(self._path)
-        since, until = max(old), max(self._instants)
-        if since not in self._instants or since > until:
-            return
-        t = self._table
-        names = [*t.definition.key, *t.definition.partition_by]
-        try:
-            changes = t.changes(since, until).to_arrow()
-        except Expired:
-            assert may_expire
-            return
-        shared = [name for name in t.schema.names if name in before.column_names]
-        rows = changes.select(["_change", *shared]).to_pylist()
-        kinds = [row.pop("_change") for row in rows]
-        found = Counter(zip(kinds, map(repr, rows), strict=True))
-        expected = Counter(_changes(before, self.rows, names, shared))
-        assert found == expected, [*(found - expected)][:2] + [*(expected - found)][:2]
-
-
-def _key(row: dict[str, object], names: list[str]) -> tuple[object, ...]:
-    return tuple(row[name] for name in names)
-
-
-def _changes(before: pa.Table, after: pa.Table, names: list[str], shared: list[str]):
-    """Yield the changes of rows, each with a kind and the columns ``shared``."""
-    old = {_key(row, names): row for row in before.to_pylist()}
-    new = {_key(row, names): row for row in after.to_pylist()}
-    for key in old.keys() | new.keys():
-        sides = [old.get(key), new.get(key)]
-        if None not in sides and _key(sides[0], META) == _key(sides[1], META):
-            continue
-        kinds = ["delete", "insert"] if None in sides else ["update_before", "update_after"]
-        for kind, row in zip(kinds, sides, strict=True):
-            if row is not None:
-                yield kind, repr({name: row[name] for name in shared})
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ import pytest
 
 import mdt
 from mdt.commit import transaction
-from mdt.config import options_list
+from mdt.option_lists import options_list
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 

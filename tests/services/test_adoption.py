@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_writer import OtherWriter
 from refusals import refused
+from shared_tables import SCHEMA, batch, other_table, rows_of
 from texts import columns
 
 import mdt
@@ -26,30 +27,8 @@ from mdt.services.adoption.commit_import import import_commits
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
-SCHEMA = columns("id int64, city string, v int64, note string")
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 CITIES = ("Oslo", "Rome")
-
-
-def rows_of(t: mdt.Table) -> list[str]:
-    return bag(t.scan().to_arrow())
-
-
-def batch(ids, v, city="Oslo"):
-    n = len(ids)
-    return pa.table({"id": ids, "city": [city] * n, "v": [v] * n, "note": [f"n{v}"] * n})
-
-
-def other_table(storage, table_type="MERGE_ON_READ"):
-    """Return a table that another writer has created in ``storage``."""
-    return mdt.create(
-        OtherWriter(storage),
-        SCHEMA,
-        ["id"],
-        partition_by=["city"],
-        ordering="v",
-        table_type=table_type,
-    )
 
 
 def shared(table_type="MERGE_ON_READ", **named):
@@ -387,6 +366,7 @@ def test_columns_that_the_other_writer_adds_are_imported():
     theirs, ours, _ = shared()
     theirs.alter(add={"extra": pa.int64()})
     theirs.upsert([{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 7}])
+    assert ours.schema.names == theirs.schema.names
     assert rows_of(ours) == rows_of(theirs)
     ours.refresh()
     assert ours.schema.names == theirs.schema.names
@@ -403,8 +383,14 @@ def test_columns_that_the_other_writer_adds_are_imported():
         lambda t: t.once("orders", 1).upsert(
             [{"id": 1, "city": "Oslo", "v": 9, "note": "n", "extra": 8, "more": 1}], evolve=True
         ),
+        lambda t: (
+            t.merge([{"id": 1, "city": "Oslo"}], on=["id", "city"])
+            .when_matched()
+            .update({"extra": "7"})
+            .execute()
+        ),
     ],
-    ids=["create_index", "update_where", "evolve"],
+    ids=["create_index", "update_where", "evolve", "merge"],
 )
 def test_a_write_knows_the_columns_that_the_other_writer_added_just_before(write):
     theirs, ours, _ = shared()

@@ -4,6 +4,7 @@ missing.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
@@ -22,6 +23,8 @@ from mdt import Invalid, MdtError, Missing, Unavailable
 from mdt.stores.storage import open_storage
 
 SCHEMA = columns("id int64, city string, ts int64, fare double")
+LOCK = ".hoodie/.locks/table_lock.json"
+HUDIS_LOCK = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
 URL = f"s3://{s3.BUCKET}/"
 SECONDS_MAX = 20
 """Longest wait for an error, with the retries that the tests allow."""
@@ -345,3 +348,35 @@ def test_a_data_file_that_somebody_deleted_is_named_with_what_to_do(
         refused(f"{path} … hint: … mdt check", one.scan().to_arrow, kind=Missing)
         assert one.scan("city = 'Rome'").count() == 5
         assert not one.check().ok
+
+
+def test_a_version_is_replaced_once(given):
+    storage = open_storage(f"{URL}versions", storage_options=given)
+    assert storage.has_versions and storage.read_with_version("lock") is None
+    assert storage.put_if_absent("lock", b"1")
+    data, version = storage.read_with_version("lock")
+    second = storage.replace_version("lock", b"2", version)
+    assert data == b"1" and second not in (None, version)
+    assert storage.replace_version("lock", b"3", version) is None
+    assert storage.read_with_version("lock") == (b"2", second)
+    storage.delete("lock")
+    assert storage.replace_version("lock", b"4", second) is None
+
+
+def test_writers_that_share_hudis_lock_wait_for_each_other(given):
+    t = mdt.create(
+        f"{URL}locked",
+        SCHEMA,
+        ["id"],
+        storage_options=given,
+        options={"hoodie.write.lock.provider": HUDIS_LOCK},
+    )
+
+    def write(number):
+        return t.anew().upsert(trips([number], number, 1.0)).seq
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(write, range(8))) == list(range(1, 9))
+    lock = json.loads(open_storage(f"{URL}locked", storage_options=given).read(LOCK))
+    assert lock["expired"] and len(lock["owner"]) == 32
+    assert t.scan().count() == 8

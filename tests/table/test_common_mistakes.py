@@ -101,7 +101,7 @@ def test_what_sql_lacks_here_gets_a_hint(where, hint, table):
         ("mdt.compresion", "hint: did you mean mdt.compression?"),
         ("versionAsOf", "hint: did you mean the argument as_of?"),
         ("readChangeFeed", "hint: t.changes"),
-        ("nothing.like.it", "hint: mdt.config.options_table()"),
+        ("nothing.like.it", "hint: mdt.option_lists.options_table()"),
     ],
 )
 def test_an_unknown_option_names_the_one_that_was_meant(name, hint, table):

@@ -17,12 +17,10 @@ from mdt.arguments import listed, listing
 from mdt.config import (
     Options,
     changed_options,
-    options_list,
-    options_reference,
-    options_table,
     parse_options,
 )
 from mdt.option import COLUMN, Scope
+from mdt.option_lists import options_list, options_reference, options_table
 
 
 def test_nothing_given_means_the_defaults():

@@ -174,6 +174,16 @@ def heartbeat(instant: str) -> str:
     return f"{heartbeats_dir()}/{instant}"
 
 
+def hudi_lock() -> str:
+    """Return the default path of the lock of Hudi's file system lock provider."""
+    return f"{HUDI}/lock"
+
+
+def hudi_storage_lock() -> str:
+    """Return the path of the lock of Hudi's storage-based lock provider."""
+    return f"{HUDI}/.locks/table_lock.json"
+
+
 def properties() -> str:
     """Return the path of Hudi's table properties."""
     return f"{HUDI}/hoodie.properties"

@@ -82,13 +82,16 @@ class Watch:
 
     ``since`` is a lower bound of the instants that other writers can still complete, "" before the
     first look.  ``properties`` are those of the last look.  ``at_work`` has the instants that
-    another Hudi writer has begun and not completed.
+    another Hudi writer has begun and not completed.  ``pending`` has the times of all pending
+    writes, also of ours, and ``requested`` those that are not in flight yet.
     """
 
     storage: Storage
     since: str = ""
     properties: Mapping[str, str] | None = None
-    at_work: tuple[str, ...] = ()
+    at_work: tuple[Instant, ...] = ()
+    pending: tuple[str, ...] = ()
+    requested: frozenset[str] = frozenset()
     _stamps: tuple[Hashable, Hashable] | None = None
     _ours: set[str] = field(default_factory=set)
     """Paths of our own instants.  Paths before ``since`` are dropped when there are
@@ -170,7 +173,10 @@ class Watch:
             seconds = FOREIGN_ZONES_BEHIND_SECONDS
         newest = timeline.instant_us(snapshot.last_instant) - seconds * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
-        self.at_work = tuple(sorted({i.time for i in unknown if _is_at_work(i, listing.begun)}))
+        self.at_work = tuple(sorted(i for i in unknown if _is_at_work(i, listing.begun)))
+        self.pending = tuple(pending)
+        inflight = {i.time for i in listing.instants if i.state == timeline.INFLIGHT}
+        self.requested = frozenset(pending) - inflight
         ours = listing.instants.keys() - set(unknown)
         self._ours.update(listing.instants[instant].path for instant in ours)
         if len(self._ours) >= self._ours_max:
@@ -182,11 +188,12 @@ class Watch:
             listing.stamps,
         )
 
-    def refuse_to_write(self) -> None:
+    def refuse_to_write(self, *, is_locked: bool = False) -> None:
         """Raise Unsupported for conditions that forbid writing but not reading.
 
         They are a Hudi metadata table, which would hide our commits, and a writer that is still at
-        work.
+        work. ``is_locked`` allows its writes, but not its services, because both sides hold a lock
+        while they commit.
         """
         if (self.properties or {}).get("hoodie.table.metadata.partitions"):
             raise Unsupported(
@@ -197,14 +204,19 @@ class Watch:
                     " hoodie.table.metadata.partitions"
                 ),
             )
-        if self.at_work:
+        at_work = [i for i in self.at_work if not (is_locked and i.action in _COMMITS)]
+        times = sorted({instant.time for instant in at_work})
+        if times:
+            hint = (
+                "without a lock, only one kind of writer may write to a table at a time"
+                " (mdt.lock.provider); reads work until that writer commits"
+            )
+            if is_locked:
+                hint = "try again when its compaction, clustering or clean has ended"
             raise Unsupported(
                 "another Hudi writer is running here, or has died: it has pending instants"
-                f" {', '.join(self.at_work[:3])}",
-                hint=(
-                    "only one kind of writer may write to a table at a time; reads work until"
-                    " that writer commits"
-                ),
+                f" {', '.join(times[:3])}",
+                hint=hint,
             )
 
     def _listed(self, layout: Layout) -> list[ObjectInfo]:

@@ -30,6 +30,7 @@ from mdt.hudi.read.service_metadata import GroupId
 from mdt.hudi.read.table_properties import refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
+from mdt.hudi.timeline import COMPLETED
 from mdt.importing.imported_definition import (
     data_columns,
     known_columns,
@@ -250,6 +251,7 @@ def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
 
 
 def _newest(active: Timeline) -> str:
-    """Return the newest instant of any action as 17 digits, "" if there is none."""
-    newest = max((file.time for file in active.files), default="")
+    """Return the newest completed instant of any action as 17 digits, "" if there is none."""
+    completed = (file.time for file in active.files if file.state == COMPLETED)
+    newest = max(completed, default="")
     return newest[: timeline.INSTANT_DIGITS].ljust(timeline.INSTANT_DIGITS, "0") if newest else ""

@@ -1,0 +1,403 @@
+"""Locks that transactions share with Hudi's writers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+from refusals import refused
+from shared_tables import SCHEMA, batch, other_table, rows_of
+
+import mdt
+from mdt import Conflict, Invalid, Unsupported
+from mdt.commit import hudi_locks
+from mdt.config import parse_options
+from mdt.hudi import timeline
+from mdt.limits import LOCK_VALID_SECONDS
+from mdt.metadata.files import paths
+from mdt.stores.storage import LocalStorage, MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+FILE, OBJECT = "file_system", "storage"
+LOCKS = {FILE: paths.hudi_lock(), OBJECT: paths.hudi_storage_lock()}
+"""The path of the lock of each provider, and what Hudi 1.2 reads and writes there."""
+
+
+def lock(storage, provider, **options):
+    named = {f"mdt.lock.{name}": value for name, value in options.items()}
+    return hudi_locks.lock_of(storage, parse_options({"mdt.lock.provider": provider, **named}))
+
+
+def is_locked(storage, provider):
+    data = storage.read_if_exists(LOCKS[provider])
+    if data is None or provider == FILE:
+        return data is not None
+    return not json.loads(data)["expired"]
+
+
+@pytest.mark.parametrize("provider", LOCKS)
+def test_a_lock_is_held_by_one_writer(provider):
+    storage = MemoryStorage()
+    first, second = lock(storage, provider), lock(storage, provider, **{"wait.ms": 200})
+    assert not first.is_held()
+    first.acquire()
+    assert first.is_held() and not second.is_held() and is_locked(storage, provider)
+    since = storage.now_us()
+    refused("another writer holds the lock", lambda: second.acquire(), kind=Conflict)
+    assert storage.now_us() - since > 200_000
+    second.close()
+    assert first.is_held()
+    first.close()
+    assert not is_locked(storage, provider)
+    second.acquire()
+    assert second.is_held() and not first.is_held()
+
+
+def test_the_object_of_a_lock_is_hudis():
+    storage = MemoryStorage()
+    ours = lock(storage, OBJECT)
+    ours.acquire()
+    stored = json.loads(storage.read(LOCKS[OBJECT]))
+    assert stored.keys() == {"expired", "validUntil", "owner"} and stored["expired"] is False
+    assert 0 < stored["validUntil"] - storage.now_us() // 1000 <= LOCK_VALID_SECONDS * 1000
+    ours.close()
+    assert json.loads(storage.read(LOCKS[OBJECT])) == {**stored, "expired": True}
+
+
+def test_an_object_lock_is_taken_when_its_time_is_over_and_not_before():
+    storage = MemoryStorage()
+    until = storage.now_us() // 1000 + 5_000
+    theirs = {"expired": False, "validUntil": until, "owner": "hudi"}
+    storage.replace(LOCKS[OBJECT], json.dumps(theirs).encode())
+    refused(
+        "another writer holds the lock",
+        lambda: lock(storage, OBJECT, **{"wait.ms": 4_000}).acquire(),
+        kind=Conflict,
+    )
+    ours = lock(storage, OBJECT, **{"wait.ms": 4_000})
+    ours.acquire()
+    assert storage.now_us() // 1000 > until + 500  # Hudi's margin for clocks
+    assert ours.is_held()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"expired": 0}', b"{}" * 9, b"[" * 9000])
+def test_a_malformed_lock_is_locked(data):
+    storage = MemoryStorage()
+    storage.replace(LOCKS[OBJECT], data)
+    refused(
+        "another writer holds the lock",
+        lambda: lock(storage, OBJECT, **{"wait.ms": 100}).acquire(),
+        kind=Conflict,
+    )
+
+
+def test_an_object_lock_is_renewed_and_lost_to_another_writer():
+    storage = MemoryStorage()
+    ours = lock(storage, OBJECT)
+    ours.acquire()
+    before = json.loads(storage.read(LOCKS[OBJECT]))["validUntil"]
+    storage.sleep(LOCK_VALID_SECONDS * 0.7)
+    assert ours.is_held()
+    assert json.loads(storage.read(LOCKS[OBJECT]))["validUntil"] > before
+    storage.sleep(LOCK_VALID_SECONDS + 1)
+    theirs = lock(storage, OBJECT)
+    theirs.acquire()
+    assert not ours.is_held() and theirs.is_held()
+    ours.close()
+    assert theirs.is_held()
+
+
+def test_an_old_file_lock_is_broken_if_that_is_configured():
+    storage = MemoryStorage()
+    dead = lock(storage, FILE)
+    dead.acquire()
+    storage.sleep(60 * 61)
+    refused(
+        "another writer holds the lock",
+        lambda: lock(storage, FILE, **{"wait.ms": 100}).acquire(),
+        kind=Conflict,
+    )
+    ours = lock(storage, FILE, **{"wait.ms": 100, "expire.minutes": 60})
+    ours.acquire()
+    assert ours.is_held() and not dead.is_held()
+    dead.close()
+    assert ours.is_held()
+
+
+def test_a_file_lock_may_be_elsewhere(tmp_path):
+    storage = LocalStorage(tmp_path / "table")
+    with closing(lock(storage, FILE, path=str(tmp_path / "locks"))) as ours:
+        ours.acquire()
+        assert (tmp_path / "locks" / "lock").exists() and ours.is_held()
+    assert not (tmp_path / "locks" / "lock").exists()
+
+
+def test_a_disk_has_no_object_locks_and_an_object_store_no_file_locks(tmp_path):
+    refused(
+        "no versions of objects", lambda: lock(LocalStorage(tmp_path), OBJECT), kind=Unsupported
+    )
+    remote = MemoryStorage()
+    remote.is_remote = True
+    refused("no file system lock", lambda: lock(remote, FILE), kind=Unsupported)
+
+
+def test_hudis_names_of_locks_and_their_options():
+    package = "org.apache.hudi.client.transaction.lock"
+    options = parse_options(
+        {
+            "hoodie.write.lock.provider": f"{package}.FileSystemBasedLockProvider",
+            "hoodie.write.lock.filesystem.path": "/locks",
+            "hoodie.write.lock.filesystem.expire": "5",
+            "hoodie.write.lock.wait_time_ms": "100",
+        }
+    )
+    assert (options.lock_provider, options.lock_path) == (FILE, "/locks")
+    assert (options.lock_expire_minutes, options.lock_wait_ms) == (5, 100)
+    name = {"hoodie.write.lock.provider": f"{package}.StorageBasedLockProvider"}
+    assert parse_options(name).lock_provider == OBJECT
+    refused(
+        "hoodie.write.lock.provider",
+        lambda: parse_options(
+            {"hoodie.write.lock.provider": f"{package}.ZookeeperBasedLockProvider"}
+        ),
+        kind=Invalid,
+    )
+
+
+class Observed(FaultyStorage):
+    """A storage that notes which changes are made while a lock is held."""
+
+    def __init__(self, inner, provider):
+        super().__init__(inner)
+        self.provider = provider
+        self.puts = []
+
+    def put_if_absent(self, path, data):
+        self.puts.append((path, is_locked(self.inner, self.provider)))
+        return super().put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("provider", LOCKS)
+def test_the_record_and_the_completed_instant_are_written_under_the_lock(provider):
+    storage = Observed(MemoryStorage(), provider)
+    t = mdt.create(storage, SCHEMA, ["id"], ordering="v", options={"mdt.lock.provider": provider})
+    storage.puts.clear()
+    result = t.upsert(batch([1, 2], 1))
+    held = dict(storage.puts)
+    assert held[paths.commit(result.seq)] is True
+    assert held[f".hoodie/{result.instant}.deltacommit"] is True
+    assert held[paths.pending(result.instant)] is False
+    assert not is_locked(storage, provider)
+    assert t.check().ok
+
+
+def locked_tables(table_type="MERGE_ON_READ", wait_ms=500):
+    """Return the table of another writer, the same table adopted with a lock, and the storage."""
+    storage = MemoryStorage()
+    theirs = other_table(storage, table_type)
+    theirs.upsert(batch(list(range(10)), 1))
+    options = {"mdt.lock.provider": FILE, "mdt.services.auto": False}
+    mdt.adopt(storage, options=options)
+    return theirs, mdt.open(storage, {"mdt.lock.wait.ms": wait_ms}), storage
+
+
+def begun(storage, action, instant="20990101000000000", content=b"{}"):
+    """Begin a write or service as a Hudi writer does. Return the paths of its instants."""
+    inflight = f".hoodie/{instant}.{action}.inflight"
+    if action == "commit":
+        inflight = f".hoodie/{instant}.inflight"
+    storage.put_if_absent(f".hoodie/{instant}.{action}.requested", b"")
+    storage.put_if_absent(inflight, content)
+    return [f".hoodie/{instant}.{action}.requested", inflight]
+
+
+def test_a_commit_that_another_writer_makes_during_ours_is_kept():
+    theirs, ours, storage = locked_tables()
+    calls = []
+
+    class Hooked(FaultyStorage):
+        def put_passing(self, path, data):
+            if path == paths.hudi_lock() and not calls:
+                calls.append(path)
+                theirs.upsert(batch([3, 30], 7))  # just before we lock
+            return super().put_passing(path, data)
+
+    ours = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500})
+    ours.upsert(batch([3, 31], 8))
+    assert calls
+    rows = {row["id"]: row["v"] for row in ours.scan().to_arrow().to_pylist()}
+    assert (rows[3], rows[30], rows[31]) == (8, 7, 8)
+    assert rows_of(theirs.anew()) == rows_of(ours)
+    assert ours.check().ok
+
+
+def test_a_write_of_hudi_in_flight_does_not_stop_ours_with_a_lock():
+    _, ours, storage = locked_tables()
+    begun(storage, "deltacommit")
+    assert ours.upsert(batch([1], 5)).updated == 1
+    unlocked = mdt.open(storage, {"mdt.lock.provider": ""})
+    refused(
+        "another Hudi writer is running", lambda: unlocked.upsert(batch([1], 6)), kind=Unsupported
+    )
+
+
+@pytest.mark.parametrize("action", ["compaction", "replacecommit", "clean", "rollback"])
+def test_services_of_hudi_are_waited_for(action):
+    _, ours, storage = locked_tables()
+    instants = begun(storage, action)
+    since = storage.now_us()
+    refused("compaction, clustering or clean", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
+    assert storage.now_us() - since > 500_000
+    storage.delete_many(instants)
+    assert ours.upsert(batch([1], 5)).updated == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{}"])
+def test_our_compaction_waits_for_writes_of_hudi_in_flight(content):
+    _, ours, storage = locked_tables()
+    ours.upsert(batch([1], 5))
+    instants = begun(storage, "deltacommit", content=content)
+    refused("another Hudi writer is running", lambda: ours.compact(), kind=Unsupported)
+    storage.delete_many(instants)
+    assert ours.compact().seq
+
+
+def test_log_files_that_hudis_compaction_may_name_stay():
+    _, ours, storage = locked_tables()
+    lock_path, instants = paths.hudi_lock(), []
+
+    class Hooked(FaultyStorage):
+        def put_passing(self, path, data):
+            if path == lock_path and not instants:
+                instants.extend(begun(storage, "compaction"))
+            return super().put_passing(path, data)
+
+    def log_files():
+        return {i.path for i in storage.list("") if ".log." in i.path}
+
+    before = log_files()
+    refused(
+        "compaction, clustering or clean",
+        lambda: mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5)),
+        kind=Unsupported,
+    )
+    assert log_files() - before
+    storage.delete_many(instants)
+    assert ours.upsert(batch([1], 6)).updated == 1
+    ours.abort()
+    assert ours.check().ok
+    assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {6}
+
+
+def test_the_metadata_table_stays_while_hudi_writes():
+    _, ours, storage = locked_tables()
+    text = storage.read(paths.properties()) + b"hoodie.table.metadata.partitions=files\n"
+    storage.replace(paths.properties(), text)
+    instants = begun(storage, "deltacommit", content=b"")
+    refused("another Hudi writer is running", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
+    assert storage.read(paths.properties()) == text
+    storage.delete_many(instants)
+    ours.upsert(batch([1], 5))
+    assert b"metadata.partitions" not in storage.read(paths.properties())
+
+
+def test_a_long_write_renews_its_heartbeat(monkeypatch):
+    monkeypatch.setattr(hudi_locks, "HEARTBEAT_SECONDS", 0.01)
+    storage, instant = MemoryStorage(), "20260101000000000"
+    with hudi_locks.heartbeats(storage, instant, lock(storage, FILE)):
+        for _ in range(1000):
+            if storage.size(paths.heartbeat(instant)) is not None:
+                break
+            hudi_locks.threading.Event().wait(0.01)
+        assert storage.size(paths.heartbeat(instant)) == 0
+    storage.delete(paths.heartbeat(instant))
+    with hudi_locks.heartbeats(storage, instant, hudi_locks.NoLock()):
+        pass
+    assert storage.size(paths.heartbeat(instant)) is None
+
+
+@pytest.mark.parametrize("provider", LOCKS)
+@pytest.mark.parametrize("mode", ["before", "after", "torn"])
+def test_a_crash_under_the_lock_loses_nothing(provider, mode):
+    options = {"mdt.lock.provider": provider, "mdt.services.auto": False}
+    start = MemoryStorage()
+    mdt.create(start, SCHEMA, ["id"], ordering="v", options=options).upsert(batch([1, 2], 1))
+    counted = FaultyStorage(start.copy())
+    mdt.open(counted).upsert(batch([2, 3], 2))
+    outcomes = set()
+    for number in range(1, len(counted.operations) + 1):
+        storage = start.copy()
+        try:
+            mdt.open(FaultyStorage(storage, number, mode)).upsert(batch([2, 3], 2))
+        except Crash:
+            pass
+        was_locked = is_locked(storage, provider)
+        storage.sleep(3600)
+        t = mdt.open(storage, {"mdt.lock.expire.minutes": 10, "mdt.rollback.after.seconds": 1})
+        t.upsert(batch([4], 4))
+        rows = {row["id"]: row["v"] for row in t.scan().to_arrow().to_pylist()}
+        assert rows in ({1: 1, 2: 1, 4: 4}, {1: 1, 2: 2, 3: 2, 4: 4})
+        assert t.check().ok and not is_locked(storage, provider)
+        outcomes.add((was_locked, 3 in rows))
+    assert {was_locked for was_locked, _ in outcomes} == {False, True}
+    assert {is_committed for _, is_committed in outcomes} == {False, True}
+
+
+def starting(storage, us, *, beats=True):
+    """Begin a write as a Hudi writer does that has not read the timeline yet. Return its instant
+    and paths.
+    """
+    instant = timeline.instant_text(us)
+    requested = f".hoodie/{instant}.deltacommit.requested"
+    if beats:
+        storage.replace(paths.heartbeat(instant), b"")
+    storage.put_if_absent(requested, b"")
+    return instant, [requested, paths.heartbeat(instant)]
+
+
+def test_our_instants_precede_those_of_writers_that_start():
+    _, ours, storage = locked_tables()
+    theirs, files = starting(storage, storage.now_us() - 1000)
+    instants = [
+        ours.upsert(batch([1], 5)).instant,
+        ours.delete([{"id": 2, "city": "Oslo"}]).instant,
+    ]
+    assert instants[0] < instants[1] < theirs
+    storage.put_if_absent(f".hoodie/{theirs}.deltacommit.inflight", b"")
+    assert ours.upsert(batch([1], 6)).instant > theirs
+    storage.delete_many([*files, f".hoodie/{theirs}.deltacommit.inflight"])
+    assert ours.check().ok
+
+
+def test_without_room_before_a_starting_writer_ours_waits():
+    _, ours, storage = locked_tables()
+    newest = timeline.instant_us(ours.snapshot().last_instant)
+    theirs, files = starting(storage, newest - 1000)
+    refused("another Hudi writer is starting", lambda: ours.upsert(batch([1], 5)), kind=Unsupported)
+    assert theirs < ours.snapshot().last_instant
+    storage.delete_many(files)
+    assert ours.upsert(batch([1], 5)).updated == 1
+
+
+@pytest.mark.parametrize("age", [None, 3600])
+def test_dead_writers_are_not_waited_for(age):
+    _, ours, storage = locked_tables()
+    theirs, _ = starting(storage, storage.now_us() - 1000, beats=age is not None)
+    storage.sleep(age or 0)
+    assert ours.upsert(batch([1], 5)).instant > theirs
+
+
+def test_a_writer_that_starts_during_ours_is_noticed():
+    _, ours, storage = locked_tables()
+    begun_writers = []
+
+    class Hooked(FaultyStorage):
+        def put_passing(self, path, data):
+            if path == paths.hudi_lock() and not begun_writers:
+                us = timeline.instant_us(ours.snapshot().last_instant) + 2000  # a clock behind ours
+                begun_writers.append(starting(self.inner, us)[0])
+            return super().put_passing(path, data)
+
+    result = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5))
+    assert ours.snapshot().last_instant == result.instant < begun_writers[0]

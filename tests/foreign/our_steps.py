@@ -1,0 +1,144 @@
+"""Random steps of ours on a table that Hudi writes, too, and the rows that must be there then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import mdt
+from mdt.errors import Unsupported
+from mdt.stores.storage import LocalStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+Key = tuple[Any, ...]
+Rows = dict[Key, dict[str, Any]]
+CRASHES_AT_MAX = 40
+"""A writer dies at one of so many changes of storage, or not at all."""
+CITIES = ("paris", "rome", "oslo")
+
+
+class HudiIsAtWork(Exception):
+    """A step of ours is refused because Hudi has a service or a write in flight."""
+
+
+class OurSteps:
+    """Steps of ours, all from a seed. Rows are dictionaries without meta columns.
+
+    A step returns the rows that the table may have then: one state, or two after a crash.
+    """
+
+    def __init__(self, seed: str, path: Path) -> None:
+        self._draw = random.Random(seed)
+        self._path = path
+        self._table = mdt.open(path)
+        self._new_keys = 0
+        self._clock = 1_000_000
+
+    def key_of(self, row: dict[str, Any]) -> Key:
+        """Return partition and record key of a row."""
+        definition = self._table.definition
+        return tuple(row[name] for name in (*definition.partition_by, *definition.key))
+
+    def next(self, rows: Rows) -> tuple[str, list[Rows]]:
+        """Carry out a step. Return its name, and the states that the table may have.
+
+        Raises HudiIsAtWork if the step is refused because of Hudi.
+        """
+        steps: dict[Callable[[Rows], tuple[str, list[Rows]]], float] = {
+            self._upsert: 6,
+            self._delete: 2,
+            self._crash: 3,
+            self._compact: 1.5,
+            self._cluster: 1.5,
+            self._clean: 1,
+            self._refresh: 1,
+            self._reopen: 1,
+        }
+        [step] = self._draw.choices(list(steps), list(steps.values()))
+        try:
+            return step(rows)
+        except Unsupported as error:
+            if "another Hudi writer" not in str(error):
+                raise
+            raise HudiIsAtWork(f"{step.__name__}: {error.message}") from error
+
+    def _changed(self, rows: Rows) -> list[dict[str, Any]]:
+        """Return new versions of some rows, some of them late, and new rows."""
+        changed = []
+        for key in self._draw.sample(sorted(rows), min(len(rows), self._draw.randrange(1, 9))):
+            self._clock += 1
+            ts = self._clock
+            if self._draw.random() < 0.2:
+                ts = self._draw.randrange(self._clock)
+            changed.append({**rows[key], "ts": ts, "v": self._draw.randrange(1000, 9999)})
+        for _ in range(self._draw.randrange(4) if rows else 0):
+            template = rows[self._draw.choice(sorted(rows))]
+            self._new_keys += 1
+            self._clock += 1
+            new = {"id": f"m{self._new_keys:03}", "city": self._draw.choice(CITIES)}
+            changed.append({**template, **new, "ts": self._clock, "v": self._new_keys})
+        return changed
+
+    def _after(self, rows: Rows, changed: list[dict[str, Any]]) -> Rows:
+        """Return the rows after an upsert."""
+        after = dict(rows)
+        by_event = self._table.definition.ordering is not None
+        for row in changed:
+            old = after.get(self.key_of(row))
+            if old is None or not by_event or row["ts"] >= old["ts"]:
+                after[self.key_of(row)] = row
+        return after
+
+    def _as_table(self, changed: list[dict[str, Any]]) -> pa.Table:
+        return pa.Table.from_pylist(changed, schema=self._table.readable().schema)
+
+    def _upsert(self, rows: Rows) -> tuple[str, list[Rows]]:
+        changed = self._changed(rows)
+        self._table.upsert(self._as_table(changed))
+        return f"our upsert of {[*map(self.key_of, changed)]}", [self._after(rows, changed)]
+
+    def _delete(self, rows: Rows) -> tuple[str, list[Rows]]:
+        keys = self._draw.sample(sorted(rows), min(len(rows), 3))
+        definition = self._table.definition
+        names = (*definition.partition_by, *definition.key)
+        self._table.delete([dict(zip(names, key, strict=True)) for key in keys])
+        return f"our delete of {keys}", [{k: row for k, row in rows.items() if k not in keys}]
+
+    def _crash(self, rows: Rows) -> tuple[str, list[Rows]]:
+        """Upsert rows with a writer that dies at a change of storage."""
+        changed = self._changed(rows)
+        number, mode = self._draw.randrange(CRASHES_AT_MAX), self._draw.choice(MODES)
+        storage = FaultyStorage(LocalStorage(self._path, durable=False), number + 1, mode)
+        try:
+            mdt.open(storage, {"mdt.services.auto": False}).upsert(self._as_table(changed))
+        except Crash:
+            pass
+        name = f"our upsert of {[*map(self.key_of, changed)]} that dies {mode} {number + 1}"
+        return name, [rows, self._after(rows, changed)]
+
+    def _compact(self, rows: Rows) -> tuple[str, list[Rows]]:
+        self._table.compact()
+        return "our compaction", [rows]
+
+    def _cluster(self, rows: Rows) -> tuple[str, list[Rows]]:
+        self._table.cluster(by=["v"])
+        return "our clustering", [rows]
+
+    def _clean(self, rows: Rows) -> tuple[str, list[Rows]]:
+        self._table.clean(retain_commits=self._draw.choice([1, 3]))
+        return "our clean", [rows]
+
+    def _refresh(self, rows: Rows) -> tuple[str, list[Rows]]:
+        self._table.refresh()
+        return "our refresh", [rows]
+
+    def _reopen(self, rows: Rows) -> tuple[str, list[Rows]]:
+        self._table = mdt.open(self._path)
+        return "opened again", [rows]
+
+
+MODES = ("before", "after", "torn")

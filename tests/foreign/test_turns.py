@@ -1,0 +1,120 @@
+"""Hudi and mdt write to a table in turns, at random, and die at random: after each step all readers
+have the same rows.
+
+MDT_HUDI_TURNS is the number of histories, by default 3. A longer campaign has 40 of 15 steps.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from compare_states import EQUAL, difference
+from counting import count
+from follower import Follower
+from hudi_session import HudiSession, Refused
+from our_steps import HudiIsAtWork, OurSteps
+from random_steps import RandomSteps
+
+import mdt
+from mdt.errors import Expired
+from mdt.hudi.avro_schema import META_FIELDS
+
+HISTORIES = int(os.environ.get("MDT_HUDI_TURNS", "3"))
+STEPS = 15
+REFUSED_MAX = 0.6
+"""Part of the steps that Hudi refuses, or that we refuse while Hudi is at work."""
+KILLED = 0.08
+"""Part of Hudi's steps whose process is killed."""
+KILLED_AFTER_SECONDS_MAX = 2.5
+
+
+class TurnSteps(RandomSteps):
+    """Random steps of Hudi that leave a table of version 6."""
+
+    def _weights(self):
+        return {step: n for step, n in super()._weights().items() if step != self._upgrade}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_all_readers_have_the_same_rows_after_each_turn(seed, tmp_path, request):
+    done: list[str] = []
+    try:
+        with HudiSession(tmp_path / "session") as hudi:
+            take_turns(hudi, tmp_path / "shared", seed, done)
+    except Exception as error:
+        replay = f"MDT_HUDI_TURNS={seed + 1} {sys.executable} -m pytest -m nightly"
+        error.add_note("\n".join([*done, f"replay: {replay} '{request.node.nodeid}'"]))
+        raise
+
+
+def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> None:
+    """Let Hudi and mdt carry out random steps in turns, and look at the table after each.
+
+    Args:
+        done: Gets the names of the steps, also if a look fails.
+    """
+    draw = random.Random(seed)
+    steps = TurnSteps(seed, 6)
+    hudi.create(path, steps.version, steps.kind, steps.options)
+    name, step = steps.first()
+    done += [f"{steps.kind} {steps.options}", name]
+    step(hudi, path)
+    adopt(path, draw)
+    ours, follower = OurSteps(str(seed), path), Follower(hudi, path, name)
+    refused, killed = 0, 0
+    for _ in range(STEPS):
+        before = data_rows(follower, ours)
+        states = None
+        if draw.random() < 0.5:
+            try:
+                name, states = ours.next(before)
+            except HudiIsAtWork as error:
+                refused += 1
+                name, states = f"refused {error}", [before]
+        else:
+            name, step = steps.next()
+            killed_after = None
+            if draw.random() < KILLED:
+                killed += 1
+                killed_after = draw.uniform(0, KILLED_AFTER_SECONDS_MAX)
+                name += f", killed after {killed_after:.2f} s"
+            try:
+                with hudi.killed(killed_after):
+                    step(hudi, path)
+            except Refused as error:
+                refused += 1
+                name += f" -- refused: {str(error)[:300]}"
+        done.append(name)
+        try:
+            follower.look(may_expire=True)
+        except Expired:
+            raise AssertionError("the newest state has expired") from None
+        rows = hudi.rows(path)
+        assert difference(follower.rows, rows) == EQUAL
+        if states is not None:
+            assert data_rows(follower, ours) in states
+    count("turns of two writers", STEPS)
+    count("turns that were refused", refused)
+    count("writers of Hudi that were killed", killed)
+    assert refused <= REFUSED_MAX * STEPS
+
+
+def adopt(path: Path, draw: random.Random) -> None:
+    """Adopt the table with a key index that suits it."""
+    key_index = draw.choice(["record", "bloom", "simple"])
+    if (path / ".hoodie" / ".hashing_meta").exists():
+        key_index = "bucket"
+    mdt.adopt(path, key_index=key_index, options={"mdt.rollback.after.seconds": 1})
+
+
+def data_rows(follower: Follower, ours: OurSteps) -> dict:
+    """Return the rows of the table by key, without meta columns."""
+    rows: pa.Table = follower.rows.drop_columns(list(META_FIELDS))
+    return {ours.key_of(row): row for row in rows.to_pylist()}

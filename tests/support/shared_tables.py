@@ -1,0 +1,33 @@
+"""Tables that two writers write: mdt, and another in the place of Hudi's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hudi_tables import bag
+from other_writer import OtherWriter
+from texts import columns
+
+import mdt
+
+SCHEMA = columns("id int64, city string, v int64, note string")
+
+
+def rows_of(t: mdt.Table) -> list[str]:
+    return bag(t.scan().to_arrow())
+
+
+def batch(ids, v, city="Oslo"):
+    n = len(ids)
+    return pa.table({"id": ids, "city": [city] * n, "v": [v] * n, "note": [f"n{v}"] * n})
+
+
+def other_table(storage, table_type="MERGE_ON_READ"):
+    """Return a table that another writer has created in ``storage``."""
+    return mdt.create(
+        OtherWriter(storage),
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="v",
+        table_type=table_type,
+    )
