@@ -11,7 +11,7 @@ service.
                           questions of Spark's optimizer that failed; WARNING, once: damaged or
                           missing indexes
 ``mdt.metadata``          INFO: each checkpoint; WARNING: damaged checkpoints that were rebuilt
-                          from the log
+                          from the log; options without effect
 ========================  ==========================================================================
 
 A line is ``table: operation name=value …``. The attribute ``mdt`` of the log record has the same

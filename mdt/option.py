@@ -283,12 +283,15 @@ class OptionTable:
         """Yield all names, including Hudi's."""
         return iter(self._named)
 
-    def find(self, name: str) -> Option:
-        """Return the option called ``name``. Raises Invalid, with the nearest names, for an unknown
-        name.
+    def find(self, name: str, others: Iterable[str] = ()) -> Option:
+        """Return the option called ``name``. Raises Invalid, with the nearest names of this table
+        and of ``others``, for an unknown name.
         """
         if name not in self._named:
-            hint = suggestion(str(name), self) or "mdt.option_lists.options_table() lists them all"
+            hint = (
+                suggestion(str(name), [*self, *others])
+                or "mdt.option_lists.options_table() lists them all"
+            )
             raise Invalid(f"unknown option {name!r}", hint=hint)
         return self._named[name]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mdt import given_options
 from mdt import table as tables
 from mdt.config import changed_options, declaration
 from mdt.errors import Invalid
@@ -114,7 +115,7 @@ def alter_options(
     that are fixed at creation.
     """
     write_frame.require_newest(options)
-    changed = changed_options(changes)
+    changed = changed_options(given_options.read(changes).own)
     table = write_frame.open_for_writing(options)
     table.alter(options=changes)
     names: list[str] = []

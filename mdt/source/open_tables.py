@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from mdt import late
+from mdt import given_options, late
 from mdt import table as tables
 from mdt.config import canonical
 from mdt.errors import MdtError
@@ -60,13 +60,16 @@ def open_shared(
     _forget_stopped()
     if not isinstance(path, (str, PurePath)):
         return tables.open(path, options, storage_options=storage_options)
+    given = given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
-    key = storage.url, _texts(canonical(options)), _texts(storage_options or {})
+    key = storage.url, _texts(canonical(given.own)), _texts(storage_options or {})
     with open_table_cache() as open_tables:
         cached = open_tables.get(key)
         if cached is not None:
             open_tables.move_to_end(key)
     if cached is not None and _is_current(cached.table, storage):
+        is_written = not cached.table.storage.is_imported
+        given_options.require(cached.table.definition, given.described, is_written=is_written)
         return cached.table
     table = tables.open(path, options, storage_options=storage_options)
     if cached is not None and _is_continuation(cached.table, table):

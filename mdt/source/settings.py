@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mdt import late
+from mdt import given_options, late
 from mdt.arguments import nearest
 from mdt.config import CALL_OPTIONS, IN_KEY_INDEX, OPTIONS, SPARK_SETTINGS, SparkSettings, canonical
 from mdt.errors import Invalid
@@ -65,7 +65,8 @@ class Settings:
         """Return options for an existing table, with the session's options as defaults."""
         if not self.options:
             return options
-        return {**self.options, **canonical(options)}
+        given = given_options.read(options)
+        return {**self.options, **canonical(given.own), **given.described}
 
 
 def _drop(settings: dict[str, Any], names: tuple[str, ...]) -> None:

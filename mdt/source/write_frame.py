@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import late
+from mdt import given_options, late
 from mdt import table as tables
-from mdt.arguments import named_column, nearest, one_of, own_spelling
+from mdt.arguments import named_column, nearest, one_of
 from mdt.create_table import discard
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.avro_schema import META_FIELDS
@@ -208,6 +208,7 @@ def _create(options: SourceOptions, rows: DataFrame) -> tables.Table:
     required = [named_column(name, columns.names) for name in options.required]
     columns = pa.schema([field.with_nullable(field.name not in required) for field in columns])
     arguments, table_options = dict(options.create_arguments), dict(options.create_options)
+    table_options |= options.described
     if "name" in arguments:
         table_options["mdt.table.name"] = arguments.pop("name")
     return tables.create(
@@ -222,18 +223,12 @@ def _create(options: SourceOptions, rows: DataFrame) -> tables.Table:
 def _require_columns(arguments: Mapping[str, Any], columns: Sequence[str]) -> None:
     """Raise Invalid for options whose column names differ in case, in a case-sensitive session."""
     for word in ("key", "partition_by", "ordering"):
-        for name in _names(arguments.get(word)):
+        for name in given_options.column_names(arguments.get(word)):
             if name not in columns:
                 raise Invalid(
                     f"{word}: there is no column {name!r}, and spark.sql.caseSensitive is true",
                     hint=nearest(name, columns) or f"columns: {', '.join(columns)}",
                 )
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value or ())
 
 
 def _write(
@@ -260,6 +255,7 @@ def _require_agreement(definition: TableDefinition, options: SourceOptions) -> N
     """Raise Invalid if options contradict the table. Hudi users repeat all options with every
     write.
     """
+    given_options.require(definition, options.described)
     for name, value in options.table.items():
         has = getattr(definition, name)
         if not _is_equal(name, value, has, definition):
@@ -276,10 +272,9 @@ def _require_agreement(definition: TableDefinition, options: SourceOptions) -> N
 def _is_equal(name: str, value: Any, has: Any, definition: TableDefinition) -> bool:
     if name == "indexes":
         return {named_spec(text, definition.schema) for text in value} <= set(has)
-    if name in ("key", "partition_by", "ordering"):
-        columns = definition.schema.names
-        return tuple(own_spelling(one, columns) for one in _names(value)) == _names(has)
-    return bool((key_indexes.stored_spec(value) if name == "key_index" else value) == has)
+    if name == "key_index":
+        value = key_indexes.stored_spec(value)
+    return given_options.has_value(definition, name, value)
 
 
 def _display(value: object) -> str:

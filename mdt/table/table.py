@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mdt import late, logs
+from mdt import given_options, late, logs
 from mdt.arguments import flag
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
@@ -21,6 +21,7 @@ from mdt.table.writing import Writing
 
 if TYPE_CHECKING:
     from mdt.metadata.snapshot.as_of import Point
+    from mdt.schema.definition import TableDefinition
     from mdt.services.adoption.adopting import AdoptionPlan
     from mdt.services.checking.problems import RepairReport
     from mdt.stores.storage import Storage
@@ -97,7 +98,7 @@ def create(
         ``hoodie.index.type`` sets both ``key_index`` and ``scope``.
     indexes: Skipping indexes such as ``"bitmap(status)"``.
     options: See :mod:`mdt.config`. Options of the scopes session and machine apply to the returned
-        object and are not stored.
+        object and are not stored. Options of Hudi are accepted: :mod:`mdt.hudi_options`.
     metadata: As for :meth:`Table.upsert`.
 
     Raises Invalid if the arguments contradict each other or the table exists, Unsupported for
@@ -107,7 +108,8 @@ def create(
     >>> mdt.create("rides", schema, key=["id"], partition_by=["city"], ordering="ts")
     <mdt table rides MERGE_ON_READ key=id at ...rides>
     """
-    storage = late.create_table.storage_for(path, options, storage_options)
+    given = given_options.read(options)
+    storage = late.create_table.storage_for(path, given.own, storage_options)
     definition = late.create_table.define(
         storage,
         to_schema(late.choice.arrow_schema(schema)),
@@ -118,12 +120,13 @@ def create(
         key_index=key_index,
         scope=scope,
         indexes=indexes,
-        options=options,
+        options=given.own,
     )
+    given_options.require(definition, given.described)
     late.create_table.create(storage, definition)
     overrides = {
         name: text
-        for name, text in canonical(options).items()
+        for name, text in canonical(given.own).items()
         if declaration(name).scope != "table"
     }
     return Table(storage, overrides)
@@ -160,10 +163,11 @@ def open(
     >>> mdt.open("fares").scan().count(), mdt.open("fares", as_of=0).scan().count()
     (1, 0)
     """
+    given = given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     table: Table | None = None
     try:
-        table = Table(storage, options, as_of=as_of)
+        table = Table(storage, given.own, as_of=as_of)
     except MdtError as error:
         if not error.is_of_others:
             raise
@@ -172,19 +176,30 @@ def open(
     if table is None:
         instants = () if as_of is None else (late.as_of.instant_of(as_of),)
         storage = late.imported_storage.ImportedStorage(storage, instants)
-        table = Table(storage, options)
+        table = Table(storage, given.own)
     if storage is not path:
         storage.is_durable = table.options.durable
     definition = table.definition
     key_indexes.check(table.options, definition.key_index, definition.scope)
+    _require_fixed(definition, given.own)
+    given_options.require(definition, given.described, is_written=not storage.is_imported)
+    return table
+
+
+def _require_fixed(definition: TableDefinition, options: Mapping[str, Any]) -> None:
+    """Raise Invalid for options that are fixed at creation and differ from the table's."""
     stored = definition.parsed.to_mapping("table")
     for name, text in canonical(options).items():
-        if declaration(name).fixed and name not in key_indexes.OPTIONS and text != stored[name]:
+        if not declaration(name).fixed or name in key_indexes.OPTIONS:
+            continue
+        current = stored[name]
+        if name == "mdt.table.name" and text:
+            current = definition.name
+        if text != current:
             raise Invalid(
-                f"{name} is fixed at creation; this table has {stored[name]!r}",
+                f"{name} is fixed at creation; this table has {current!r}",
                 hint="leave the option out",
             )
-    return table
 
 
 def adopt(
@@ -226,14 +241,17 @@ def adopt(
     >>> mdt.adopt("theirs").get("a")
     {'id': 'a'}
     """
+    given = given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     definition, plan = late.adopting.plan_adoption(
-        storage, key_index=key_index, scope=scope, indexes=indexes, options=options
+        storage, key_index=key_index, scope=scope, indexes=indexes, options=given.own
     )
+    _require_fixed(definition, given.own)
+    given_options.require(definition, given.described)
     if flag("dry_run", dry_run):
         return plan
     late.adopting.adopt(storage, definition)
-    table = open(storage, options)
+    table = open(storage, given.own)
     table.refresh(progress)
     if definition.indexes:
         table.build_indexes(progress=progress)
@@ -276,6 +294,8 @@ def repair(
     >>> print(mdt.repair("damaged"))
     nothing is damaged
     """
+    given = given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     with progress_callback(progress, "repair") as callback:
-        return late.repair_service.repair(late.metadata_table.Metadata(storage, options), callback)
+        metadata = late.metadata_table.Metadata(storage, given.own)
+        return late.repair_service.repair(metadata, callback)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import late, logs
+from mdt import given_options, late, logs
 from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import changed_options
@@ -511,11 +511,13 @@ class Writing(Handle):
         >>> t.alter(options={"mdt.clean.retain.commits": 20}).seq
         2
         """
-        changes = changed_options(options)
+        given = given_options.read(options)
+        given_options.require(self.definition, given.described)
+        changes = changed_options(given.own)
         columns = (add, drop, rename, widen, reorder, nullable, defaults)
         alteration = (
             late.schema_alter.Alteration()
-            if changes and not any(columns)
+            if options and not any(columns)
             else late.schema_alter.alteration(
                 add=mapping("add", add),
                 drop=drop,
