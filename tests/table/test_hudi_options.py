@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from documents import ROOT
 from hudi_tables import fixture
 from refusals import refused
 from shared_tables import batch, other_table
@@ -15,6 +16,7 @@ from texts import columns
 import mdt
 from mdt import Unsupported, hudi_options
 from mdt.config import CALL_OPTIONS, OPTIONS
+from mdt.option_lists import hudi_options_reference
 from mdt.session import session
 from mdt.source.option_keywords import parse_options
 from mdt.stores.storage import MemoryStorage
@@ -438,3 +440,19 @@ def test_an_exact_name_wins_over_a_prefix():
     assert keygen.accepted == ()
     assert hudi_options.find("hoodie.deltastreamer.source.dfs.root").accepted is None
     assert hudi_options.find("hoodie.") is hudi_options.find(5) is None
+
+
+def test_the_page_of_hudis_options_has_the_table_of_all_of_them():
+    page = (ROOT / "docs/hudi-options.md").read_text()
+    assert page.endswith(hudi_options_reference()), (
+        "write hudi_options_reference() to the end of docs/hudi-options.md"
+    )
+
+
+def test_the_tables_have_every_name_once():
+    text = hudi_options_reference()
+    aliases = [name for table in (OPTIONS, CALL_OPTIONS) for name in table]
+    hudis = {name for name in aliases if name.startswith("hoodie.")}
+    listed = hudis | set(hudi_options.names())
+    several = {"hoodie.table.name"}  # of the session and of a call
+    assert {name for name in listed if text.count(f"`{name}`") != 1} == several
