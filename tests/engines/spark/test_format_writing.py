@@ -30,6 +30,8 @@ HUDIS = {
     "hoodie.datasource.write.hive_style_partitioning": "true",
     "hoodie.index.type": "BLOOM",
     "hoodie.upsert.shuffle.parallelism": "2",
+    "hoodie.datasource.write.payload.class": "DefaultHoodieRecordPayload",
+    "hoodie.datasource.hive_sync.enable": "false",
 }
 OURS = {
     "key": "id",
@@ -163,6 +165,7 @@ def test_a_first_write_that_failed_can_be_run_again(
         ("append", {"as_of": "1"}, "not allowed in a write: as_of"),
         ("append", {"hoodie.table.cdc.enabled": "true"}, "CDC files are not written or read"),
         ("append", {"hoodie.datasource.write.keygenerator.class": "my.Generator"}, "remove it"),
+        ("append", {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "has ordering = ts"),
         ("overwrite", {"operation": "insert_overwrite"}, "append.* for this operation"),
         ("overwrite", {"operation": "delete"}, "append.* for this operation"),
     ],
