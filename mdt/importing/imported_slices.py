@@ -176,6 +176,8 @@ class Importer:
             rows = slice_rows(self.source, self.state, file_slice, self.schema)
             parts.append(self._merged_part(file_slice, rows))
             return ImportedSlice(file_slice, tuple(parts), BitMap(), not file_slice.logs)
+        if not file_slice.logs:
+            return ImportedSlice(file_slice, tuple(parts), BitMap())
         changes = slice_changes(self.source, self.state, file_slice, self.schema)
         if len(changes.rows):
             parts.append(self._merged_part(file_slice, changes.rows))

@@ -9,7 +9,7 @@ from mdt import given_options, late, logs
 from mdt.arguments import flag
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
-from mdt.errors import Invalid, MdtError
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
@@ -217,7 +217,7 @@ def adopt(
 
     Afterwards it is read and written like a table that mdt created, and other Hudi writers can go
     on to write to it: reads see their commits, and writes import them (:meth:`Table.refresh`).
-    Writers of both kinds must take turns, because they do not share a lock.
+    Writers of both kinds take turns, unless they share a lock (``mdt.lock.provider``).
 
     It reads footers, key columns and log files. The live rows of log files are copied into files
     below ``.hoodie/.mdt/``. Record keys and partitions are compared with those that mdt would
@@ -226,7 +226,8 @@ def adopt(
 
     path, options, storage_options: As for :func:`open`.
     key_index, scope, indexes: As for :func:`create`. Key columns, partition columns and the
-        ordering field are those of the table.
+        ordering field are those of the table. A table with Hudi's bucket index gets the key index
+        ``bucket``.
     dry_run: Return an :class:`AdoptionPlan`, and change nothing.
 
     Raises Invalid if there is no Hudi table or if it is one of mdt, Unsupported if mdt cannot write
@@ -252,7 +253,11 @@ def adopt(
         return plan
     late.adopting.adopt(storage, definition)
     table = open(storage, given.own)
-    table.refresh(progress)
+    try:
+        table.refresh(progress)
+    except Unsupported:
+        late.adopting.release(storage)
+        raise
     if definition.indexes:
         table.build_indexes(progress=progress)
     return table

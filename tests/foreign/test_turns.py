@@ -66,7 +66,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
     name, step = steps.first()
     done += [f"{steps.kind} {steps.options}", name]
     step(hudi, path)
-    adopt(path, draw)
+    adopt(path, draw, has_buckets="BUCKET" in steps.options.values())
     ours, follower = OurSteps(str(seed), path), Follower(hudi, path, name)
     refused, killed = 0, 0
     for _ in range(STEPS):
@@ -90,7 +90,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
                     step(hudi, path)
             except Refused as error:
                 refused += 1
-                name += f" -- refused: {str(error)[:300]}"
+                name += f" -- refused: {str(error)[:200]} … {str(error)[-600:]}"
         done.append(name)
         try:
             follower.look(may_expire=True)
@@ -106,11 +106,9 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
     assert refused <= REFUSED_MAX * STEPS
 
 
-def adopt(path: Path, draw: random.Random) -> None:
+def adopt(path: Path, draw: random.Random, *, has_buckets: bool) -> None:
     """Adopt the table with a key index that suits it."""
-    key_index = draw.choice(["record", "bloom", "simple"])
-    if (path / ".hoodie" / ".hashing_meta").exists():
-        key_index = "bucket"
+    key_index = None if has_buckets else draw.choice(["record", "bloom", "simple"])
     mdt.adopt(path, key_index=key_index, options={"mdt.rollback.after.seconds": 1})
 
 

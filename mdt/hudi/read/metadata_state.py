@@ -73,6 +73,13 @@ class MetadataTable:
                     missing.append(file.time)
         return missing
 
+    def has_unknown_start(self) -> bool:
+        """Return True if nobody can tell which writes its initialization contains. Layout 1 does
+        not store when that was, and no write has followed.
+        """
+        writes = [time for time in self._completed() if not time.startswith(_INITIAL)]
+        return self.table.layout == 1 and not writes
+
     def _initial_time(self) -> str:
         """Return the time until which writes are contained because of the initialization.
 

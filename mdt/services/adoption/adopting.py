@@ -7,6 +7,7 @@ import continues it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,17 +15,18 @@ from typing import Any
 from mdt import create_table
 from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS
-from mdt.config import Options
+from mdt.config import Options, parse_options
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
-from mdt.hudi.read.loading import load_properties
+from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TableProperties, refuse
 from mdt.hudi.read.table_schema import load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import data_columns
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -91,6 +93,11 @@ def plan_adoption(
     ordering = None
     if table.merge_mode == EVENT_TIME:
         [ordering] = table.ordering_fields
+    buckets = _buckets(state)
+    if key_index is None and buckets:
+        given = parse_options(options)
+        if not given.index_type:
+            key_index = "bucket" if given.bucket_count else f"bucket(buckets='{buckets}')"
     definition = create_table.define(
         storage,
         columns,
@@ -103,6 +110,8 @@ def plan_adoption(
         indexes=indexes,
         options={**_SHARED, **(options or {}), "mdt.hive.style": str(table.hive_style).lower()},
     )
+    if has_buckets(definition.key_index) != bool(buckets) and state.slices:
+        raise _other_buckets(definition.key_index)
     definition = replace(definition, name=table.name, adopted=True, hudi_version=table.version)
     bases = [one.base.size for one in state.slices if one.base is not None]
     logs = [log.size for one in state.slices for log in one.logs]
@@ -146,6 +155,34 @@ def _reason(table: TableProperties) -> str:
     if table.partial_update or table.delete_mark != ("", ""):
         return "it has partial updates or rows that mark deletes"
     return ""
+
+
+def _buckets(state: TableState) -> int:
+    """Return the number of buckets of a table with Hudi's bucket index, 0 for any other table.
+
+    The ids of its file groups begin with the number of their bucket in eight digits. This is at
+    least the number of buckets that have rows. The keys are compared later.
+    """
+    numbers = [_BUCKET.match(one.file_id) for one in state.slices]
+    return max((int(number[1]) + 1 for number in numbers if number), default=0) * all(numbers)
+
+
+_BUCKET = re.compile(r"(0000[0-9]{4})-")
+"""Begin of the id of a bucket's file group. A random id begins so once in 100,000 times."""
+
+
+def _other_buckets(key_index: str) -> Unsupported:
+    if has_buckets(key_index):
+        return Unsupported(
+            f"the table cannot be adopted with the key index {key_index}: its file groups are not"
+            " buckets of Hudi's bucket index",
+            hint="use another key index, such as record",
+        )
+    return Unsupported(
+        f"the table cannot be adopted with the key index {key_index}: its file groups are buckets,"
+        " and Hudi's bucket index cannot read other file groups",
+        hint="leave key_index out, or give the number of buckets, e.g. bucket(buckets='8')",
+    )
 
 
 _KEY_GENERATORS = ("", "SIMPLE", "COMPLEX", "NON_PARTITION")

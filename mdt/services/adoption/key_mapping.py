@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.arrays import flags
+from indexes.base import KeyIndex
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
@@ -83,13 +84,14 @@ class KeyMapping(Operation[KeyMappingPlan]):
         path = paths.attachment(claim.instant, str(claim.token))
         objects = AttachmentWriter(path, lambda path, parts: storage.create(path, parts))
         files = frozenset(snapshot.without_key_map.tolist())
+        key_index = self.metadata.key_index(snapshot)
         read = partial(
             keys_of_group,
             self.metadata,
             snapshot,
             definition.key_hash,
             files,
-            check=partial(_check_rows, definition),
+            check=partial(_check_rows, definition, key_index),
         )
         rows, finished = list[dict[str, object]](), []
         with ThreadPoolExecutor(self.options.threads("writer")) as pool:
@@ -99,7 +101,7 @@ class KeyMapping(Operation[KeyMappingPlan]):
                 objects.settle()
                 if self.progress is not None:
                     self.progress(number, len(plan.groups))
-        parts = merge_key_parts(self.metadata.key_index(snapshot), objects, finished)
+        parts = merge_key_parts(key_index, objects, finished)
         objects.write(storage)
         return Changes(maps=pa.Table.from_pylist(rows, schema=MAPS), key_parts=parts)
 
@@ -116,7 +118,9 @@ def map_keys(metadata: Metadata, options: Options, progress: Progress | None = N
             return
 
 
-def _check_rows(definition: TableDefinition, segment: Segment, table: pa.Table) -> None:
+def _check_rows(
+    definition: TableDefinition, key_index: KeyIndex, segment: Segment, table: pa.Table
+) -> None:
     stored = table[RECORD_KEY].combine_chunks()
     try:
         computed = record_keys(table, definition.key)
@@ -131,6 +135,7 @@ def _check_rows(definition: TableDefinition, segment: Segment, table: pa.Table) 
             f"{segment.path} has the record key {str(stored[row])[:100]!r}, and mdt would write"
             f" {str(computed[row])[:100]!r}"
         )
+    _check_buckets(key_index, segment, stored)
     if not definition.partition_by:
         return
     codes, names = definition_paths(table, definition)
@@ -141,8 +146,24 @@ def _check_rows(definition: TableDefinition, segment: Segment, table: pa.Table) 
         )
 
 
+def _check_buckets(key_index: KeyIndex, segment: Segment, keys: pa.Array) -> None:
+    """Raise Unsupported for keys that mdt would write into another bucket."""
+    partition = np.full(len(keys), segment.partition, object)
+    buckets = key_index.buckets(keys, partition)
+    if buckets is None:
+        return
+    prefix = segment.file_id[:8]
+    differing = buckets != (int(prefix) if prefix.isdecimal() else -1)
+    if differing.any():
+        row = int(np.argmax(differing))
+        raise _refused(
+            f"{segment.path} has the record key {str(keys[row])[:100]!r}, and mdt would write it"
+            f" into bucket {buckets[row]}: hoodie.bucket.index.num.buckets or hash.field differ"
+        )
+
+
 def _refused(text: str) -> Unsupported:
     return Unsupported(
         f"{text}; mdt can read the table and not write to it",
-        hint="mdt.release(path) ends an adoption, and mdt.open(path) then reads the table",
+        hint="mdt.open(path) reads a table that is not adopted; mdt.release(path) ends an adoption",
     )

@@ -230,10 +230,11 @@ _CHECKS: Sequence[Callable[[DataFile], Iterator[str]]] = (
 
 def _checks(segment: Segment) -> Sequence[Callable[[DataFile], Iterator[str]]]:
     """Return the checks of a file. Another writer chose the blocks and statistics of an imported
-    file.
+    file. It gets its key map with the next write.
     """
     if not segment.crc:
-        return (_check_rows, check_key_map) if segment.rows else ()
+        checks = (_check_rows, check_key_map) if segment.key_map is not None else (_check_rows,)
+        return checks if segment.rows else ()
     return _CHECKS if segment.rows else (_check_blocks,)
 
 
