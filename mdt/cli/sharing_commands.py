@@ -31,6 +31,9 @@ def adopt(
     index: Annotated[
         list[str], typer.Option(help="A skipping index, such as bitmap(status).")
     ] = [],  # noqa: B006 - typer copies it
+    compact: Annotated[
+        bool, typer.Option(help="Compact file groups with log files at the end.")
+    ] = False,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006
 ) -> None:
@@ -43,6 +46,7 @@ def adopt(
             indexes=index,
             options=settings(option),
             storage_options=storage_options(),
+            compact=compact,
             dry_run=dry_run,
             progress=callback,
         )
@@ -52,7 +56,7 @@ def adopt(
     text = (
         f"{result.file_groups} file groups: {result.base_bytes:,} bytes of base files, whose"
         f" footers and keys are read, and {result.log_files} log files with"
-        f" {result.log_bytes:,} bytes, whose live rows are copied"
+        f" {result.log_bytes:,} bytes, whose live rows are copied; about {result.seconds:.0f} s"
     )
     tell(asdict(result), text)
 

@@ -47,7 +47,7 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "tag": {"name": str, "at": _point, **_DRY},
     "savepoint": {"name": str, "at": _point, "comment": str, **_DRY},
     "untag": {"name": str, **_DRY},
-    "adopt": {"key_index": str, "scope": str, "indexes": _specs, **_DRY},
+    "adopt": {"key_index": str, "scope": str, "indexes": _specs, "compact": _flag, **_DRY},
     "refresh": {},
     "check": {},
     "delete_partition": {

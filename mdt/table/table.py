@@ -210,6 +210,7 @@ def adopt(
     indexes: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
+    compact: bool = False,
     dry_run: bool = False,
     progress: ProgressOption = None,
 ) -> Table | AdoptionPlan:
@@ -228,7 +229,8 @@ def adopt(
     key_index, scope, indexes: As for :func:`create`. Key columns, partition columns and the
         ordering field are those of the table. A table with Hudi's bucket index gets the key index
         ``bucket``.
-    dry_run: Return an :class:`AdoptionPlan`, and change nothing.
+    compact: Compact file groups with log files at the end, so that no copies of their rows remain.
+    dry_run: Return an :class:`AdoptionPlan`, with an estimate of the time, and change nothing.
 
     Raises Invalid if there is no Hudi table or if it is one of mdt, Unsupported if mdt cannot write
     to it, with the reason. After a crash, the next write or refresh continues.
@@ -245,11 +247,17 @@ def adopt(
     given = given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     definition, plan = late.adopting.plan_adoption(
-        storage, key_index=key_index, scope=scope, indexes=indexes, options=given.own
+        storage,
+        key_index=key_index,
+        scope=scope,
+        indexes=indexes,
+        options=given.own,
+        compact=flag("compact", compact),
+        is_dry=flag("dry_run", dry_run),
     )
     _require_fixed(definition, given.own)
     given_options.require(definition, given.described)
-    if flag("dry_run", dry_run):
+    if dry_run:
         return plan
     late.adopting.adopt(storage, definition)
     table = open(storage, given.own)
@@ -260,6 +268,8 @@ def adopt(
         raise
     if definition.indexes:
         table.build_indexes(progress=progress)
+    if compact:
+        table.compact(progress=progress)
     return table
 
 

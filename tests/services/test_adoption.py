@@ -22,7 +22,7 @@ from mdt.commit.transaction import remove_files
 from mdt.errors import Unsupported
 from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.metadata.files import paths
-from mdt.metadata.files.file_group import LOG
+from mdt.metadata.files.file_group import BASE, LOG
 from mdt.services.adoption.commit_import import import_commits
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -52,6 +52,19 @@ def test_an_adopted_table_has_the_rows_the_keys_and_indexes(table_type):
     assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
 
 
+def test_an_adoption_may_compact_log_files():
+    storage = MemoryStorage()
+    theirs = other_table(storage)
+    theirs.upsert(batch(list(range(10)), 1))
+    theirs.upsert(batch([1, 2, 20], 2))
+    assert mdt.adopt(storage, compact=True, dry_run=True).compacts
+    ours = mdt.adopt(storage, compact=True)
+    kinds = {file["kind"] for file in ours.files().to_pylist()}
+    assert kinds == {BASE}
+    assert rows_of(ours) == rows_of(theirs) and ours.check().ok
+    assert rows_of(mdt.open(HiddenMetadata(storage))) == rows_of(ours)
+
+
 def test_an_adoption_writes_below_its_own_folder_only():
     storage = MemoryStorage()
     theirs = other_table(storage)
@@ -60,6 +73,7 @@ def test_an_adoption_writes_below_its_own_folder_only():
     before = {info.path: storage.read(info.path) for info in storage.list("")}
     plan = mdt.adopt(storage, dry_run=True)
     assert (plan.file_groups, plan.log_files) == (1, 1) and plan.base_bytes and plan.log_bytes
+    assert 0 < plan.seconds < 60 and not plan.compacts
     assert {info.path for info in storage.list("")} == before.keys()
     mdt.adopt(storage)
     after = {i.path: storage.read(i.path) for i in storage.list("") if not is_private(i.path)}

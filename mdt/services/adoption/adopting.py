@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from mdt import create_table
 from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS
@@ -19,12 +21,15 @@ from mdt.config import Options, parse_options
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TableProperties, refuse
-from mdt.hudi.read.table_schema import load_schema
+from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_definition import data_columns
+from mdt.importing.imported_slices import Importer
 from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.log import commit_log
@@ -50,6 +55,8 @@ class AdoptionPlan:
         key_index: The key index.
         indexes: The skipping indexes.
         removes_metadata_table: True if Hudi's metadata table is removed before the first write.
+        compacts: True if file groups with log files are compacted at the end.
+        seconds: Estimated time, from a trial with a few file groups.
     """
 
     file_groups: int
@@ -59,6 +66,8 @@ class AdoptionPlan:
     key_index: str
     indexes: tuple[str, ...]
     removes_metadata_table: bool
+    compacts: bool
+    seconds: float
 
 
 def plan_adoption(
@@ -68,8 +77,13 @@ def plan_adoption(
     scope: str | None,
     indexes: Sequence[str],
     options: Mapping[str, Any] | None,
+    compact: bool = False,
+    is_dry: bool = False,
 ) -> tuple[TableDefinition, AdoptionPlan]:
     """Return the definition of the table to adopt, and the plan. Writes nothing.
+
+    Args:
+        is_dry: Estimate the time.
 
     Raises Invalid if there is no Hudi table or if it is one of mdt, and Unsupported if mdt cannot
     write it.
@@ -85,7 +99,8 @@ def plan_adoption(
     refuse(table)
     _require_writable(table)
     state = load_state(storage, table)
-    columns = data_columns(load_schema(storage, state).columns)
+    schema = load_schema(storage, state)
+    columns = data_columns(schema.columns)
     missing = {*table.key_fields, *table.partition_fields, *table.ordering_fields}
     missing -= set(columns.names)
     if missing:
@@ -123,8 +138,44 @@ def plan_adoption(
         definition.key_index,
         definition.indexes,
         PARTITIONS in table.stored,
+        compact,
+        _trial_seconds(storage, state, schema, definition.schema) if is_dry else 0.0,
     )
     return definition, plan
+
+
+def _trial_seconds(
+    storage: Storage, state: TableState, schema: TableSchema, stored: pa.Schema
+) -> float:
+    """Return the time to import a table, from the import of file slices of medium size. Their
+    merged files are discarded.
+    """
+    slices = sorted(state.slices, key=_weight)
+    middle = len(slices) // 2
+    chosen = slices[max(0, middle - _TRIALS // 2) :][:_TRIALS]
+    importer = Importer(storage, lambda *_: None, state, schema, stored, _NO_INSTANT)
+    start = storage.now_us()
+    for file_slice in chosen:
+        imported = importer.import_slice(file_slice)
+        for part in imported.parts:
+            if part.kind == BASE and part.rows:
+                imported.row_ids(part, storage, storage)  # as long as to read the keys
+    seconds = (storage.now_us() - start) / 1e6
+    return seconds * sum(map(_weight, slices)) / max(1, sum(map(_weight, chosen)))
+
+
+def _weight(file_slice: FileSlice) -> int:
+    """Return the approximate cost of a slice in bytes."""
+    base = 0 if file_slice.base is None else file_slice.base.size
+    return _FILE_BYTES + base + _LOG_FACTOR * sum(log.size for log in file_slice.logs)
+
+
+_TRIALS = 5
+_FILE_BYTES = 100_000
+"""Reading the footer and the keys of a file costs as much as so many of its bytes."""
+_LOG_FACTOR = 10
+"""Log files are decoded in full, base files only in their keys."""
+_NO_INSTANT = "19700101000000000"
 
 
 _READ = "mdt.open(path) reads the table"
