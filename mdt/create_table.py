@@ -11,7 +11,7 @@ import pyarrow as pa
 from indexes import registry
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, nearest, one_of, own_spelling, texts
-from mdt.commit import annotation, leftovers, publish
+from mdt.commit import annotation, hudi_locks, leftovers, publish
 from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import partitions, record_keys, timeline
@@ -77,6 +77,7 @@ def define(
         )
     table_type = _table_type(table_type)
     parsed = parse_options(options)
+    hudi_locks.lock_of(storage, parsed)  # raises for a lock that this storage does not have
     index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
     scope = one_of("scope", scope_name, ("partition", "table"))
     stored = declared.stored_schema(columns)

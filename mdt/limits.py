@@ -288,7 +288,8 @@ HEARTBEAT_AGE_SECONDS_MAX = 150
 """
 
 LOCK_POLL_SECONDS = 0.05
-"""Time between attempts to take a lock that another writer holds."""
+LOCK_POLL_SECONDS_MAX = 1.0
+"""First and longest time between attempts to take a lock that another writer holds."""
 
 LOCK_VALID_SECONDS = 300
 """Time after which a storage-based lock expires, unless it is renewed. Hudi's default."""

@@ -14,12 +14,13 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 
 from mdt import logs
 from mdt.commit import claims
 from mdt.config import Options
-from mdt.errors import Conflict, MdtError, Unavailable, Unsupported
+from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
 from mdt.limits import (
     HEARTBEAT_AGE_SECONDS_MAX,
@@ -27,6 +28,7 @@ from mdt.limits import (
     LOCK_BYTES_MAX,
     LOCK_CLOCK_SKEW_SECONDS,
     LOCK_POLL_SECONDS,
+    LOCK_POLL_SECONDS_MAX,
     LOCK_VALID_SECONDS,
 )
 from mdt.metadata.files import paths
@@ -36,7 +38,7 @@ from mdt.stores.storage import Storage, open_storage
 
 
 class CommitLock(ABC):
-    """A lock that one transaction holds while it commits. Not reentrant."""
+    """A lock that one transaction holds while it commits, and its heartbeat. Not reentrant."""
 
     is_shared: bool = True
     """False if no lock provider is configured, so that nothing is locked."""
@@ -50,8 +52,20 @@ class CommitLock(ABC):
         """Return True if no other writer has broken the lock."""
 
     @abstractmethod
+    def begin_heartbeat(self, instant: str) -> None:
+        """Renew the heartbeat of a transaction in a thread, because Hudi's writers roll back
+        transactions without one.
+        """
+
+    @abstractmethod
+    def end_heartbeat(self) -> None:
+        """Stop renewing the heartbeat, before its file is removed."""
+
+    @abstractmethod
     def close(self) -> None:
-        """Release the lock if it is held. Errors are logged, because the commit is final."""
+        """Release the lock if it is held, and stop the heartbeat. Errors are logged, because the
+        commit is final.
+        """
 
 
 class NoLock(CommitLock):
@@ -66,6 +80,12 @@ class NoLock(CommitLock):
         """Return True."""
         return True
 
+    def begin_heartbeat(self, instant: str) -> None:
+        """Do nothing."""
+
+    def end_heartbeat(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -77,16 +97,26 @@ class _FileLock(CommitLock):
         owner: Random text that only this lock has.
     """
 
-    def __init__(self, storage: Storage, path: str, wait_ms: int) -> None:
+    def __init__(self, storage: Storage, path: str, wait_ms: int, table: Storage) -> None:
+        """Prepare a lock.
+
+        Args:
+            storage: The storage of the lock.
+            table: The storage of the table, for heartbeats.
+        """
         self.owner = storage.random_hex(16)
         self._storage = storage
         self._path = path
         self._wait_us = wait_ms * 1000
+        self._was_tried = False
+        self._table = table
+        self._heartbeat: Heartbeat | None = None
 
     def acquire(self) -> None:
         """See :class:`CommitLock`."""
-        storage = self._storage
+        storage, pause = self._storage, LOCK_POLL_SECONDS
         until = storage.now_us() + self._wait_us
+        self._was_tried = True  # a try whose reply is lost may have locked
         while not self._try():
             if storage.now_us() > until:
                 raise Conflict(
@@ -94,7 +124,8 @@ class _FileLock(CommitLock):
                     f" {self._wait_us // 1000} ms",
                     hint=self._hint,
                 )
-            storage.sleep(LOCK_POLL_SECONDS)
+            storage.sleep(pause)
+            pause = min(2 * pause, LOCK_POLL_SECONDS_MAX)
 
     _hint: str
     """Hint for a lock that stays locked."""
@@ -107,13 +138,49 @@ class _FileLock(CommitLock):
     def _release(self) -> None:
         """Release the lock if it is held."""
 
+    def begin_heartbeat(self, instant: str) -> None:
+        """See :class:`CommitLock`."""
+        self._heartbeat = Heartbeat(self._table, instant)
+
+    def end_heartbeat(self) -> None:
+        """See :class:`CommitLock`."""
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+            self._heartbeat = None
+
     def close(self) -> None:
         """See :class:`CommitLock`."""
+        self.end_heartbeat()
         try:
-            self._release()
+            if self._was_tried:
+                self._release()
+            self._was_tried = False
         except MdtError as error:
             text = "the lock %s/%s could not be released: %s"
             logs.COMMIT.warning(text, self._storage.url, self._path, error)
+
+
+class Heartbeat:
+    """A thread that renews the heartbeat of a transaction."""
+
+    def __init__(self, storage: Storage, instant: str) -> None:
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._beat, args=(storage, instant), name="mdt-heartbeat", daemon=True
+        )
+        self._thread.start()
+
+    def _beat(self, storage: Storage, instant: str) -> None:
+        while not self._has_ended.wait(HEARTBEAT_SECONDS):
+            try:
+                storage.replace(paths.heartbeat(instant), b"")
+            except Exception as error:  # noqa: BLE001 - the next one may succeed
+                logs.COMMIT.warning("%s: no heartbeat of %s: %s", storage.url, instant, error)
+
+    def close(self) -> None:
+        """End the thread, after a beat that is under way."""
+        self._has_ended.set()
+        self._thread.join()
 
 
 class FileSystemLock(_FileLock):
@@ -124,35 +191,49 @@ class FileSystemLock(_FileLock):
         " locks"
     )
 
-    def __init__(self, storage: Storage, path: str, wait_ms: int, expire_minutes: int) -> None:
-        super().__init__(storage, path, wait_ms)
+    def __init__(
+        self, storage: Storage, path: str, wait_ms: int, expire_minutes: int, table: Storage
+    ) -> None:
+        super().__init__(storage, path, wait_ms, table)
         self._content = json.dumps({"lockThreadName": f"mdt {self.owner}"}).encode()
         self._expire_us = expire_minutes * 60_000_000
-        self._is_taken = False
 
     def _try(self) -> bool:
-        if self._is_expired():
-            logs.COMMIT.warning("%s/%s: broke an old lock", self._storage.url, self._path)
-            self._storage.delete(self._path)
-        self._is_taken = self._storage.put_passing(self._path, self._content)
-        return self._is_taken
+        if self._storage.put_passing(self._path, self._content) or self.is_held():
+            return True
+        if self._expire_us:
+            self._break_if_expired()
+        return False
 
-    def _is_expired(self) -> bool:
-        if not self._expire_us:
-            return False
-        folder = self._path.rpartition("/")[0]
-        created = [i.modified_us for i in self._storage.list_dir(folder) if i.path == self._path]
-        return bool(created) and self._storage.now_us() - created[0] > self._expire_us
+    def _break_if_expired(self) -> None:
+        """Delete the lock of a dead writer.
+
+        Another writer may do so, too, and lock anew. Therefore the right to delete this lock is a
+        file of its own. Its time also tells the age of the lock by the clock of the file server.
+        """
+        created_us = self._modified_us(self._path)
+        if created_us is None or self._storage.now_us() - created_us <= self._expire_us:
+            return
+        right = f"{self._path}.{created_us}"
+        if self._storage.put_passing(right, b""):
+            now_us = self._modified_us(right) or 0
+            if self._modified_us(self._path) == created_us < now_us - self._expire_us:
+                logs.COMMIT.warning("%s/%s: broke an old lock", self._storage.url, self._path)
+                self._storage.delete(self._path)
+            self._storage.delete(right)
+
+    def _modified_us(self, path: str) -> int | None:
+        folder = path.rpartition("/")[0]
+        listed = self._storage.list_dir(folder)
+        return next((info.modified_us for info in listed if info.path == path), None)
 
     def is_held(self) -> bool:
         """See :class:`CommitLock`."""
-        content = self._storage.read_if_exists(self._path, LOCK_BYTES_MAX)
-        return self._is_taken and content == self._content
+        return self._storage.read_if_exists(self._path, LOCK_BYTES_MAX) == self._content
 
     def _release(self) -> None:
         if self.is_held():
             self._storage.delete(self._path)
-        self._is_taken = False
 
 
 class ObjectStoreLock(_FileLock):
@@ -163,39 +244,50 @@ class ObjectStoreLock(_FileLock):
     _hint = f"a lock of a dead writer expires, by default after {LOCK_VALID_SECONDS} s"
 
     def __init__(self, storage: Storage, wait_ms: int) -> None:
-        super().__init__(storage, paths.hudi_storage_lock(), wait_ms)
+        super().__init__(storage, paths.hudi_storage_lock(), wait_ms, storage)
         self._version: str | None = None
         self._valid_until_ms = 0
 
     def _try(self) -> bool:
         stored = self._storage.read_with_version(self._path)
         if stored is None:
-            content = self._content(is_expired=False)
-            if not self._storage.put_if_absent(self._path, content):
-                return False
+            self._storage.put_if_absent(self._path, self._content(is_expired=False))
             stored = self._storage.read_with_version(self._path)
-            if stored is None or stored[0] != content:
-                return False
-            self._version = stored[1]
-            return True
-        if self._is_locked(stored[0]):
-            return False
-        return self._replace(stored[1])
+            return stored is not None and self._recognize(*stored)
+        return self._recognize(*stored) or self._take(*stored)
 
-    def _is_locked(self, content: bytes) -> bool:
-        """Return True if another writer holds the lock. A malformed lock is locked."""
+    def _recognize(self, content: bytes, version: str) -> bool:
+        """Return True if the object is our lock, perhaps from a put whose reply was lost."""
+        try:
+            lock = json.loads(content)
+            is_ours = lock["owner"] == self.owner and not lock["expired"]
+            until_ms = int(lock["validUntil"]) if is_ours else 0
+        except _MALFORMED:
+            return False
+        if is_ours:
+            self._version, self._valid_until_ms = version, until_ms
+        return is_ours
+
+    def _take(self, content: bytes, version: str) -> bool:
+        """Take the lock from a writer that has released it, or is dead. A malformed lock is
+        locked.
+        """
         try:
             lock = json.loads(content)
             now_ms = self._storage.now_us() // 1000 - int(LOCK_CLOCK_SKEW_SECONDS * 1000)
-            return not lock["expired"] and int(lock["validUntil"]) >= now_ms
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return True
+            is_free = lock["expired"] or int(lock["validUntil"]) < now_ms
+        except _MALFORMED:
+            return False
+        return is_free and self._replace(version)
 
     def _replace(self, version: str) -> bool:
         """Take or renew the lock whose object has ``version``."""
         content = self._content(is_expired=False)
         self._version = self._storage.replace_version(self._path, content, version)
-        return self._version is not None
+        if self._version is not None:
+            return True
+        stored = self._storage.read_with_version(self._path)
+        return stored is not None and self._recognize(*stored)
 
     def _content(self, *, is_expired: bool) -> bytes:
         if not is_expired:
@@ -211,16 +303,20 @@ class ObjectStoreLock(_FileLock):
         return left_ms > LOCK_VALID_SECONDS * 500 or self._replace(self._version)
 
     def _release(self) -> None:
-        version, self._version = self._version, None
-        if version is not None:
-            content = self._content(is_expired=True)
-            self._storage.replace_version(self._path, content, version)
+        stored = self._storage.read_with_version(self._path)
+        if stored is not None and self._recognize(*stored):
+            self._storage.replace_version(self._path, self._content(is_expired=True), stored[1])
+        self._version = None
+
+
+_MALFORMED = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""Errors of reading a lock that is no JSON object with Hudi's fields."""
 
 
 def lock_of(storage: Storage, options: Options) -> CommitLock:
     """Return the lock that the options name. It is not acquired yet.
 
-    Raises Unsupported if Hudi has no such lock on this storage.
+    Raises Unsupported if Hudi has no such lock on this storage, and Invalid for a relative path.
     """
     provider, wait_ms = options.lock_provider, options.lock_wait_ms
     if not provider:
@@ -235,8 +331,10 @@ def lock_of(storage: Storage, options: Options) -> CommitLock:
         )
     place, path = storage, paths.hudi_lock()
     if options.lock_path:
+        if not options.lock_path.startswith(("/", "file:/")):
+            raise Invalid(f"mdt.lock.path must be an absolute path, not {options.lock_path!r}")
         place, path = open_storage(options.lock_path, durable=False), "lock"
-    return FileSystemLock(place, path, wait_ms, options.lock_expire_minutes)
+    return FileSystemLock(place, path, wait_ms, options.lock_expire_minutes, storage)
 
 
 @contextmanager
@@ -251,24 +349,22 @@ def locked(metadata: Metadata, definition: TableDefinition) -> Iterator[None]:
 
 
 def require_no_writers(metadata: Metadata) -> None:
-    """Raise Unsupported if a Hudi writer has begun or committed a write. It is only certain while
-    the caller holds the lock.
+    """Raise Unsupported if a living Hudi writer has begun a write, or has committed one. It is only
+    certain while the caller holds the lock.
 
     Unlike the usual check, this sees writes whose pending instants have no content yet.
     """
+    claimed = _claimed(metadata)  # before the timeline, because a claim outlives its instants
     metadata.newest()
-    pending = set(metadata.watch.pending)
-    if pending:
-        pending -= {claim.instant for claim in claims.read_all(metadata.storage)[0]}
+    pending = _living(metadata, set(metadata.watch.pending) - claimed)
     if pending:
         raise Unsupported(
-            f"another Hudi writer is running, or has died: it has the pending instant"
-            f" {min(pending)}",
+            f"another Hudi writer is running, or has died: it has the pending instant {pending[0]}",
             hint="try again when it has ended",
         )
 
 
-def starting_writers(metadata: Metadata) -> list[str]:
+def starting_writers(metadata: Metadata, instant: str = "") -> list[str]:
     """Return the instants of Hudi writers that may not have looked at the timeline yet, ascending.
 
     Such a writer has an instant, and reads the timeline a little later. If it then sees a commit of
@@ -277,59 +373,71 @@ def starting_writers(metadata: Metadata) -> list[str]:
     ours for the newer one. Therefore no commit of ours may have a later instant.
 
     A writer is in flight when it has read the timeline, and dead without a young heartbeat.
+
+    Args:
+        instant: An instant of ours that has a heartbeat, if there is one yet.
     """
     requested = metadata.watch.requested
     if not requested:
         return []
-    storage = metadata.storage
-    claimed = {claim.instant for claim in claims.read_all(storage)[0]}
-    limit = storage.now_us() - HEARTBEAT_AGE_SECONDS_MAX * 1_000_000
-    beats = storage.list_dir(paths.heartbeats_dir())
-    alive = {info.path.rpartition("/")[2] for info in beats if info.modified_us > limit}
-    return sorted((requested - claimed) & alive)
+    return _living(metadata, requested - _claimed(metadata), instant)
+
+
+def _claimed(metadata: Metadata) -> set[str]:
+    """Return the instants of our own writers."""
+    return {claim.instant for claim in claims.read_all(metadata.storage)[0]}
+
+
+def _living(metadata: Metadata, instants: AbstractSet[str], ours: str = "") -> list[str]:
+    """Return the instants with a young heartbeat, ascending.
+
+    Args:
+        ours: Our own instant. The time of its heartbeat is that of the storage's clock.
+    """
+    if not instants:
+        return []
+    beats = {
+        info.path.rpartition("/")[2]: info.modified_us
+        for info in metadata.storage.list_dir(paths.heartbeats_dir())
+    }
+    limit = beats.get(ours, metadata.storage.now_us()) - HEARTBEAT_AGE_SECONDS_MAX * 1_000_000
+    return sorted(instant for instant in instants if beats.get(instant, 0) > limit)
 
 
 def time_before_writers(metadata: Metadata, last: str, at_us: int) -> int:
     """Return the time of an instant after ``last``, which is the newest one, and before those of
-    all :func:`starting_writers`. ``at_us`` if there are none, or no such time.
+    all :func:`starting_writers`, at most ``at_us``.
+
+    It is shortly before them, so that there is room for other commits.
+
+    Raises Unsupported if there is no such time.
     """
     starting, next_us = starting_writers(metadata), timeline.instant_us(last) + 1000
-    if starting and next_us < timeline.instant_us(starting[0]):
-        return min(at_us, next_us)
-    return at_us
+    if not starting:
+        return at_us
+    first_us = timeline.instant_us(starting[0])
+    if next_us >= first_us:
+        raise _no_room(starting[0])
+    return min(at_us, max(next_us, first_us - _ROOM_US))
+
+
+_ROOM_US = 1_000_000
+"""Time between our first instant and that of a writer that starts."""
 
 
 def require_room(metadata: Metadata, instant: str) -> None:
-    """Raise Unsupported if one of :func:`starting_writers` has an instant before ``instant``."""
-    starting = starting_writers(metadata)
-    if starting and starting[0] < instant:
-        raise Unsupported(
-            f"another Hudi writer is starting: it has requested the instant {starting[0]}",
-            hint="try again in a moment",
-        )
+    """Raise Unsupported if one of :func:`starting_writers` has an instant up to ``instant``.
 
-
-@contextmanager
-def heartbeats(storage: Storage, instant: str, lock: CommitLock) -> Iterator[None]:
-    """Context that renews the heartbeat of a transaction if it shares a lock with Hudi's writers,
-    which roll back transactions without one.
+    Args:
+        instant: An instant of ours that has a heartbeat.
     """
-    if not lock.is_shared:
-        yield
-        return
-    has_ended = threading.Event()
+    starting = starting_writers(metadata, instant)
+    if starting and starting[0] <= instant:
+        raise _no_room(starting[0])
 
-    def beat() -> None:
-        while not has_ended.wait(HEARTBEAT_SECONDS):
-            try:
-                storage.replace(paths.heartbeat(instant), b"")
-            except Unavailable as error:
-                logs.COMMIT.warning("%s: no heartbeat of %s: %s", storage.url, instant, error)
 
-    thread = threading.Thread(target=beat, name="mdt-heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-        thread.join()
+def _no_room(instant: str) -> Unsupported:
+    return Unsupported(
+        f"another Hudi writer is starting: it has requested the instant {instant}",
+        hint="try again in a moment",
+    )

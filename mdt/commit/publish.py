@@ -46,6 +46,15 @@ def announce(storage: Storage, instant: str, action: str, definition: TableDefin
     return [path for (path, _), is_new in zip(instants, created, strict=True) if is_new]
 
 
+def is_announced_by(
+    created: Sequence[str], instant: str, action: str, definition: TableDefinition
+) -> bool:
+    """Return True if :func:`announce` has created all pending instants. Otherwise another writer
+    has the same instant, or an earlier try of the call has created them.
+    """
+    return len(created) == len(_pending_files(instant, action, definition))
+
+
 def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
     """Put the files that must exist before :func:`announce`. They are the same for all writers of
     the instant.

@@ -24,8 +24,9 @@ from mdt.commit.hudi_locks import locked
 from mdt.commit.hudi_metadata import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import remove_files, require_unharmed, run
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.layout import layout_of
+from mdt.hudi.read.loading import load_commit, load_properties, load_timeline
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import CommitRecord
@@ -320,6 +321,9 @@ def _settle(metadata: Metadata, snapshot: Snapshot, committed: Sequence[int]) ->
             continue
         if _is_rolled_back(storage, record, snapshot):
             voided.add(record.instant)
+        elif _is_overtaken(storage, record, snapshot):
+            _roll_back_overtaken(metadata, record, snapshot)
+            voided.add(record.instant)
         else:
             remove_metadata_table(storage)
             publish.publish(storage, record, snapshot.definition)
@@ -334,6 +338,46 @@ def _is_rolled_back(storage: Storage, record: CommitRecord, snapshot: Snapshot) 
     files = record.table("files")
     names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
     return any(storage.size(paths.data_file(*name)) is None for name in names)
+
+
+def _is_overtaken(storage: Storage, record: CommitRecord, snapshot: Snapshot) -> bool:
+    """Return True if another writer has written to a file group of a commit that is not on the
+    timeline yet. It did not know the rows of this commit.
+    """
+    timeline, groups = load_timeline(storage, load_properties(storage)), record.changed_groups
+    for file in timeline.completed.values():
+        is_ours = file.time in snapshot.instants
+        if is_ours or f"{file.time}.{file.action}" in snapshot.imports.instants:
+            continue
+        content = load_commit(storage, file)
+        touched = {written.file_id for written in content.files}.union(*content.replaced.values())
+        if touched & groups:
+            return True
+    return False
+
+
+def _roll_back_overtaken(metadata: Metadata, record: CommitRecord, snapshot: Snapshot) -> None:
+    """Remove the data files and the pending instants of a commit that another writer has overtaken.
+
+    Raises Unsupported while a compaction may name its log files.
+    """
+    if metadata.watch.has_planned_compaction(snapshot):
+        raise Unsupported(
+            f"commit {record.seq} at {record.instant} cannot be rolled back while another Hudi"
+            " writer has planned a compaction",
+            hint="try again when the compaction has ended; reads work until then",
+        )
+    logs.RECOVERY.warning(
+        "%s: rolled back commit %d at %s: it was not on Hudi's timeline when another writer wrote"
+        " to the same file groups",
+        snapshot.definition.name,
+        record.seq,
+        record.instant,
+    )
+    files = record.table("files")
+    names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
+    metadata.storage.delete_many([paths.data_file(*name) for name in names])
+    publish.retract(metadata.storage, record.instant, record.action, snapshot.definition)
 
 
 def remove(metadata: Metadata, claim: PendingClaim) -> int:

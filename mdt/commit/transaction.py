@@ -114,11 +114,11 @@ def steps(
         begun = None
         yield "begun"
         txn = storage.random_hex(16)
+        lock = hudi_locks.lock_of(storage, metadata.options(snapshot.definition))
         committed, archived, plan = None, -1, _prepare(metadata, operation, snapshot, txn)
         if plan is None:
             why = _CLEANED_REASON
         else:
-            lock = hudi_locks.lock_of(storage, metadata.options(snapshot.definition))
             with closing(plan), closing(lock):
                 yield "prepared"
                 if not plan.is_needed:
@@ -195,23 +195,25 @@ def _attempt(
 
     If the record is None, all traces of the attempt have been removed. Otherwise the lock is held.
     """
-    if lock.is_shared:
-        _require_compatible_writers(metadata, operation, snapshot.last_instant)
+    has_instant = operation.action not in publish.NO_INSTANTS
+    if lock.is_shared and has_instant:
+        _require_compatible_writers(metadata, operation)
     claim = claim_instant(metadata, snapshot, operation, plan, txn, lock)
     yield "claimed"
     try:
-        with hudi_locks.heartbeats(metadata.storage, claim.instant, lock):
-            changes = operation.write(snapshot, plan, claim)
-            yield "written"
-            lock.acquire()
+        if has_instant:
+            lock.begin_heartbeat(claim.instant)
+        changes = operation.write(snapshot, plan, claim)
+        yield "written"
+        lock.acquire()
         # the last check for commits of other Hudi writers
         newest = metadata.newest(watched=_is_watched(operation), to_end=False).seq
-        if lock.is_shared:
+        if lock.is_shared and has_instant:
             _require_compatible_writers(metadata, operation, claim.instant)
         looked_us = metadata.storage.now_us()
     except Exception as error:  # also errors of progress callbacks and third-party indexes
         if not isinstance(error, Unavailable):
-            abandon(metadata, snapshot, claim, operation, plan)
+            abandon(metadata, snapshot, claim, operation, plan, lock)
         if not _was_cleaned(metadata, snapshot, error):
             raise
         return None, -1, _CLEANED_REASON
@@ -230,24 +232,25 @@ def _attempt(
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
         why = _ARCHIVED_REASON
-    abandon(metadata, snapshot, claim, operation, plan)
+    abandon(metadata, snapshot, claim, operation, plan, lock)
     return None, -1, why
 
 
-def _require_compatible_writers(metadata: Metadata, operation: Operation[P], instant: str) -> None:
+def _require_compatible_writers(
+    metadata: Metadata, operation: Operation[P], instant: str = ""
+) -> None:
     """Raise Unsupported if a Hudi writer is at work whose commit would not fit ``operation``.
 
     A service of Hudi moves rows. A compaction or restore of ours moves the rows that a write of
     Hudi in flight adds to: Hudi compares its write with commits, but not with compactions that
     began earlier.
     """
-    if operation.action in publish.NO_INSTANTS:
-        return
     if operation.action == "compaction" or operation.name == "restore":
         hudi_locks.require_no_writers(metadata)
     try:
         metadata.watch.refuse_to_write(is_locked=True)
-        hudi_locks.require_room(metadata, instant)
+        if instant:
+            hudi_locks.require_room(metadata, instant)
     except Unsupported as error:
         raise error.of_others() from None  # the caller waits for them, and tries again
 
@@ -272,7 +275,11 @@ def claim_instant(
     last = max(snapshot.last_instant, plan.after)
     at = max(now, timeline.instant_us(last) + 1000)
     if lock.is_shared:
-        at = hudi_locks.time_before_writers(metadata, last, at)
+        try:
+            at = hudi_locks.time_before_writers(metadata, last, at)
+        except Unsupported as error:
+            if operation.action not in publish.NO_INSTANTS:
+                raise error.of_others() from None
     while True:
         instant = timeline.instant_text(at)
         pending = PendingClaim(
@@ -293,10 +300,11 @@ def claim_instant(
             newest, announced = storage.together(
                 partial(metadata.newest, watched=False), partial(publish.announce, *announcement)
             )
-            if newest.last_instant < instant:
+            is_taken = lock.is_shared and not publish.is_announced_by(announced, *announcement[1:])
+            if newest.last_instant < instant and not is_taken:
                 break
             storage.delete_many([*announced, paths.pending(instant)])
-            at = timeline.instant_us(newest.last_instant)
+            at = max(at, timeline.instant_us(newest.last_instant))
         at += 1000
     return Claim(txn, instant, token)
 
@@ -563,12 +571,24 @@ def _log(
 
 
 def abandon(
-    metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Operation[P], plan: P
+    metadata: Metadata,
+    snapshot: Snapshot,
+    claim: Claim,
+    operation: Operation[P],
+    plan: P,
+    lock: CommitLock,
 ) -> None:
-    """Remove the files, the pending instant and the claim of an attempt that will not commit."""
+    """Remove the files, the pending instant and the claim of an attempt that will not commit.
+
+    If Hudi has planned a compaction, the plan may name log files of this attempt, and would fail
+    without them. They are then left to recovery, as those of a crashed writer.
+    """
+    lock.end_heartbeat()
     storage = metadata.storage
-    is_planned = any(instant.action == "compaction" for instant in metadata.watch.at_work)
-    remove_files(metadata, claim.instant, claim.token, plan.partitions, keeps_log_files=is_planned)
+    is_merge_on_read = snapshot.definition.is_mor
+    if lock.is_shared and is_merge_on_read and metadata.watch.has_planned_compaction(snapshot):
+        return
+    remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)
     markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
 
@@ -579,8 +599,6 @@ def remove_files(
     token: int,
     partitions: Sequence[str],
     referenced: Collection[str] = (),
-    *,
-    keeps_log_files: bool = False,
 ) -> int:
     """Delete the data files and summaries of a transaction that can no longer commit. Return their
     number.
@@ -594,8 +612,6 @@ def remove_files(
 
     Args:
         referenced: Paths to keep because archived records refer to them.
-        keeps_log_files: True if a compaction that Hudi has planned may name them, which would fail
-            without them.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     infos = [*storage.list(paths.attachments_of(instant)), *storage.list_dir(paths.merged_dir())]
@@ -604,8 +620,6 @@ def remove_files(
     doomed = []
     for info in infos:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
-            continue
-        if keeps_log_files and parse_log(info.path.rpartition("/")[2]) is not None:
             continue
         if info.path in referenced or (
             snapshot.is_shared and not has_only_instants(storage, info.path, {instant})

@@ -109,10 +109,12 @@ class Handle(FamiliarNames):
 
     @property
     def schema(self) -> pa.Schema:
-        """The data columns as declared, without Hudi's meta columns. Columns that another Hudi
-        writer has just added are among them.
+        """The data columns as declared, without Hudi's meta columns. In a table that Hudi's writers
+        share, columns that they have just added are among them.
         """
-        return self.readable().definition.declared
+        if self._pinned is None and self._metadata.cached_snapshot().is_shared:
+            return self.readable().definition.declared
+        return self.definition.declared
 
     @property
     def options(self) -> Options:
@@ -341,6 +343,8 @@ class Handle(FamiliarNames):
         writers that start are waited for, and refused after some time.
         """
         options = self.options
+        if self._is_dry:
+            return None
         if not options.lock_provider:
             return self._metadata.watch.refuse_to_write()
         until = self._storage.now_us() + 1000 * options.lock_wait_ms
@@ -348,7 +352,8 @@ class Handle(FamiliarNames):
             try:
                 self._metadata.watch.refuse_to_write(is_locked=True)
                 newest = self._metadata.cached_snapshot().last_instant
-                return late.hudi_locks.require_room(self._metadata, newest)
+                late.hudi_locks.time_before_writers(self._metadata, newest, 0)
+                return None
             except Unsupported:
                 if self._storage.now_us() > until:
                     raise

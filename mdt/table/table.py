@@ -9,7 +9,7 @@ from mdt import given_options, late, logs
 from mdt.arguments import flag
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
-from mdt.errors import Invalid, MdtError, Unsupported
+from mdt.errors import Invalid, MdtError
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
@@ -227,8 +227,8 @@ def adopt(
 
     path, options, storage_options: As for :func:`open`.
     key_index, scope, indexes: As for :func:`create`. Key columns, partition columns and the
-        ordering field are those of the table. A table with Hudi's bucket index gets the key index
-        ``bucket``.
+        ordering field are those of the table. A table with Hudi's bucket index needs the key index
+        ``bucket`` with the same number of buckets.
     compact: Compact file groups with log files at the end, so that no copies of their rows remain.
     dry_run: Return an :class:`AdoptionPlan`, with an estimate of the time, and change nothing.
 
@@ -261,11 +261,8 @@ def adopt(
         return plan
     late.adopting.adopt(storage, definition)
     table = open(storage, given.own)
-    try:
-        table.refresh(progress)
-    except Unsupported:
-        late.adopting.release(storage)
-        raise
+    with progress_callback(progress, "adopt") as callback:
+        late.adopting.import_first(table.metadata, table.options, callback)
     if definition.indexes:
         table.build_indexes(progress=progress)
     if compact:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from mdt import given_options, late, logs
 from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.config import changed_options
+from mdt.config import changed_options, parse_options
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.input import pieces, to_table
@@ -514,6 +514,8 @@ class Writing(Handle):
         given = given_options.read(options)
         given_options.require(self.definition, given.described)
         changes = changed_options(given.own)
+        if given.own:
+            late.hudi_locks.lock_of(self._storage, parse_options(given.own))
         columns = (add, drop, rename, widen, reorder, nullable, defaults)
         alteration = (
             late.schema_alter.Alteration()

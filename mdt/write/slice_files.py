@@ -129,10 +129,13 @@ def _threads(shared: WriteJob, read: Sequence[int]) -> int:
 def new_partitions(
     metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]
 ) -> None:
-    """Put Hudi's partition metadata where missing. Harmless if the transaction fails."""
-    missing = [
-        partition for partition in partitions if not snapshot.file_groups.has_partition(partition)
-    ]
+    """Put Hudi's partition metadata where missing. Harmless if the transaction fails.
+
+    Hudi's cleaner removes that of a partition without live files. Then only the storage knows.
+    """
+    missing = list(partitions)
+    if not snapshot.is_shared:
+        missing = [one for one in partitions if not snapshot.file_groups.has_partition(one)]
 
     def put(partition: str) -> None:
         content = properties.partition_metadata(claim.instant, partition_depth(partition))

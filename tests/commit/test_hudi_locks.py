@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import closing
+from functools import partial
 
 import pytest
 from refusals import refused
 from shared_tables import SCHEMA, batch, other_table, rows_of
 
 import mdt
-from mdt import Conflict, Invalid, Unsupported
+from mdt import Conflict, Invalid, Unavailable, Unsupported
 from mdt.commit import hudi_locks
 from mdt.config import parse_options
 from mdt.hudi import timeline
@@ -137,6 +139,12 @@ def test_a_disk_has_no_object_locks_and_an_object_store_no_file_locks(tmp_path):
     refused(
         "no versions of objects", lambda: lock(LocalStorage(tmp_path), OBJECT), kind=Unsupported
     )
+    wrong = {"mdt.lock.provider": OBJECT}
+    create = partial(mdt.create, tmp_path / "t", SCHEMA, ["id"])
+    refused("no versions of objects", create, options=wrong, kind=Unsupported)
+    refused("no versions of objects", create().alter, options=wrong, kind=Unsupported)
+    relative = {"mdt.lock.provider": FILE, "mdt.lock.path": "locks"}
+    refused("must be an absolute path", mdt.open(tmp_path / "t", relative).upsert, batch([1], 1))
     remote = MemoryStorage()
     remote.is_remote = True
     refused("no file system lock", lambda: lock(remote, FILE), kind=Unsupported)
@@ -202,14 +210,16 @@ def locked_tables(table_type="MERGE_ON_READ", wait_ms=500):
     return theirs, mdt.open(storage, {"mdt.lock.wait.ms": wait_ms}), storage
 
 
-def begun(storage, action, instant="20990101000000000", content=b"{}"):
-    """Begin a write or service as a Hudi writer does. Return the paths of its instants."""
+def begun(storage, action, instant="20990101000000000", content=b"{}", *, beats=True):
+    """Begin a write or service as a Hudi writer does. Return the paths of its files."""
     inflight = f".hoodie/{instant}.{action}.inflight"
     if action == "commit":
         inflight = f".hoodie/{instant}.inflight"
     storage.put_if_absent(f".hoodie/{instant}.{action}.requested", b"")
     storage.put_if_absent(inflight, content)
-    return [f".hoodie/{instant}.{action}.requested", inflight]
+    if beats:
+        storage.replace(paths.heartbeat(instant), b"")
+    return [f".hoodie/{instant}.{action}.requested", inflight, paths.heartbeat(instant)]
 
 
 def test_a_commit_that_another_writer_makes_during_ours_is_kept():
@@ -263,6 +273,13 @@ def test_our_compaction_waits_for_writes_of_hudi_in_flight(content):
     assert ours.compact().seq
 
 
+def test_a_dead_writer_of_hudi_does_not_stop_our_compaction():
+    _, ours, storage = locked_tables()
+    ours.upsert(batch([1], 5))
+    begun(storage, "deltacommit", beats=False)
+    assert ours.compact().seq
+
+
 def test_log_files_that_hudis_compaction_may_name_stay():
     _, ours, storage = locked_tables()
     lock_path, instants = paths.hudi_lock(), []
@@ -285,8 +302,9 @@ def test_log_files_that_hudis_compaction_may_name_stay():
     assert log_files() - before
     storage.delete_many(instants)
     assert ours.upsert(batch([1], 6)).updated == 1
-    ours.abort()
-    assert ours.check().ok
+    kept = log_files()
+    assert ours.abort().files_removed
+    assert kept - log_files() and ours.check().ok
     assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {6}
 
 
@@ -305,16 +323,18 @@ def test_the_metadata_table_stays_while_hudi_writes():
 def test_a_long_write_renews_its_heartbeat(monkeypatch):
     monkeypatch.setattr(hudi_locks, "HEARTBEAT_SECONDS", 0.01)
     storage, instant = MemoryStorage(), "20260101000000000"
-    with hudi_locks.heartbeats(storage, instant, lock(storage, FILE)):
-        for _ in range(1000):
-            if storage.size(paths.heartbeat(instant)) is not None:
-                break
-            hudi_locks.threading.Event().wait(0.01)
-        assert storage.size(paths.heartbeat(instant)) == 0
+    beating = lock(storage, FILE)
+    beating.begin_heartbeat(instant)
+    for _ in range(1000):
+        if storage.size(paths.heartbeat(instant)) is not None:
+            break
+        threading.Event().wait(0.01)
+    assert storage.size(paths.heartbeat(instant)) == 0
+    beating.close()
     storage.delete(paths.heartbeat(instant))
-    with hudi_locks.heartbeats(storage, instant, hudi_locks.NoLock()):
-        pass
+    threading.Event().wait(0.05)
     assert storage.size(paths.heartbeat(instant)) is None
+    assert not [t for t in threading.enumerate() if t.name == "mdt-heartbeat"]
 
 
 @pytest.mark.parametrize("provider", LOCKS)
@@ -401,3 +421,120 @@ def test_a_writer_that_starts_during_ours_is_noticed():
 
     result = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5))
     assert ours.snapshot().last_instant == result.instant < begun_writers[0]
+
+
+class LostReplies(FaultyStorage):
+    """A storage that makes conditional changes of a lock, and answers the first with a refusal, as
+    a store does to its client's second try.
+    """
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.lost = []
+
+    def put_if_absent(self, path, data):
+        is_put = super().put_if_absent(path, data)
+        return is_put and not self._is_lost(path)
+
+    def put_passing(self, path, data):
+        is_put = super().put_passing(path, data)
+        return is_put and not self._is_lost(path)
+
+    def replace_version(self, path, data, version):
+        new = super().replace_version(path, data, version)
+        return None if self._is_lost(path) else new
+
+    def _is_lost(self, path):
+        if path not in LOCKS.values() or self.lost:
+            return False
+        self.lost.append(path)
+        return True
+
+
+@pytest.mark.parametrize("provider", LOCKS)
+@pytest.mark.parametrize("is_renewed", [False, True])
+def test_a_lock_whose_reply_was_lost_is_ours(provider, is_renewed):
+    inner = MemoryStorage()
+    if is_renewed:
+        with closing(lock(inner, provider)) as earlier:
+            earlier.acquire()
+    storage = LostReplies(inner)
+    since = storage.now_us()
+    ours = lock(storage, provider)
+    ours.acquire()
+    assert storage.lost and storage.now_us() - since < 1_000_000 and ours.is_held()
+    ours.close()
+    assert not is_locked(inner, provider)
+
+
+@pytest.mark.parametrize("provider", LOCKS)
+def test_a_lock_is_released_after_an_error_of_unknown_outcome(provider):
+    inner = MemoryStorage()
+    ours = lock(FaultyStorage(inner, 1, "lost_reply"), provider)
+    refused("", ours.acquire, kind=Unavailable)
+    ours.close()
+    assert not is_locked(inner, provider)
+
+
+def test_without_room_nothing_is_written():
+    _, ours, storage = locked_tables()
+    newest = timeline.instant_us(ours.snapshot().last_instant)
+    starting(storage, newest + 1000)
+    observed = FaultyStorage(storage)
+    t = mdt.open(observed, {"mdt.lock.wait.ms": 500})
+    before = {info.path for info in storage.list("")}
+    refused("another Hudi writer is starting", lambda: t.upsert(batch([1], 5)), kind=Unsupported)
+    assert {info.path for info in storage.list("")} == before
+    assert len(observed.operations) == 0
+
+
+def test_an_instant_that_hudi_has_is_not_taken():
+    _, _, storage = locked_tables()
+    theirs = []
+
+    class Hooked(FaultyStorage):
+        def put_if_absent(self, path, data):
+            if path.startswith(f"{paths.pending_dir()}/") and not theirs:
+                instant = path.rpartition("/")[2][:17]
+                theirs.extend(begun(self.inner, "deltacommit", instant))
+            return super().put_if_absent(path, data)
+
+    result = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5))
+    assert theirs and result.instant not in theirs[0]
+    assert all(storage.size(path) is not None for path in theirs)
+    assert storage.size(theirs[0].replace(".requested", "")) is None
+
+
+def test_a_commit_that_hudi_has_overtaken_is_rolled_back():
+    theirs, ours, storage = locked_tables("COPY_ON_WRITE")
+
+    class Dying(FaultyStorage):
+        def put_if_absent(self, path, data):
+            if path.endswith(".commit"):
+                self.crashed = True
+                raise Crash
+            return super().put_if_absent(path, data)
+
+    with pytest.raises(Crash):
+        mdt.open(Dying(storage)).upsert(batch([1], 5))
+    assert {row["v"] for row in ours.scan("id = 1").to_arrow().to_pylist()} == {5}
+    storage.delete(paths.hudi_lock())
+    overtaking = theirs.anew()
+    overtaking.metadata.watch.at_work = ()
+    overtaking.upsert(batch([2], 7))
+    ours = mdt.open(storage)
+    ours.refresh()
+    values = {row["id"]: row["v"] for row in ours.scan().to_arrow().to_pylist()}
+    assert values == {**dict.fromkeys(range(10), 1), 2: 7}
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+    ours.upsert(batch([1], 9))
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+def test_partitions_that_hudi_has_removed_are_marked_again():
+    _, ours, storage = locked_tables()
+    ours.insert_overwrite(batch([50], 1, "Rome"))
+    ours.delete_partition("city=Rome")
+    storage.delete(paths.partition_metadata("city=Rome"))  # as Hudi's cleaner does
+    ours.upsert(batch([51], 1, "Rome"))
+    assert storage.size(paths.partition_metadata("city=Rome"))

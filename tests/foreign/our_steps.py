@@ -37,6 +37,7 @@ class OurSteps:
         self._table = mdt.open(path)
         self._new_keys = 0
         self._clock = 1_000_000
+        self._has_buckets = self._table.definition.key_index.startswith("bucket")
 
     def key_of(self, row: dict[str, Any]) -> Key:
         """Return partition and record key of a row."""
@@ -53,7 +54,7 @@ class OurSteps:
             self._delete: 2,
             self._crash: 3,
             self._compact: 1.5,
-            self._cluster: 1.5,
+            self._cluster: 0 if self._has_buckets else 1.5,
             self._clean: 1,
             self._refresh: 1,
             self._reopen: 1,

@@ -108,7 +108,9 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
 
 def adopt(path: Path, draw: random.Random, *, has_buckets: bool) -> None:
     """Adopt the table with a key index that suits it."""
-    key_index = None if has_buckets else draw.choice(["record", "bloom", "simple"])
+    key_index = draw.choice(["record", "bloom", "simple"])
+    if has_buckets:
+        key_index = "bucket(buckets='2')"
     mdt.adopt(path, key_index=key_index, options={"mdt.rollback.after.seconds": 1})
 
 

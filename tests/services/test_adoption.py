@@ -526,11 +526,14 @@ def bucketed(storage, buckets=3, **options):
     return t
 
 
-@pytest.mark.parametrize("key_index", [None, "bucket(buckets='3')"])
-def test_a_table_with_buckets_keeps_them(key_index):
+@pytest.mark.parametrize(
+    "named",
+    [{"options": {"hoodie.bucket.index.num.buckets": 3}}, {"key_index": "bucket(buckets='3')"}],
+)
+def test_a_table_with_buckets_keeps_them(named):
     storage = MemoryStorage()
     theirs = bucketed(storage)
-    ours = mdt.adopt(storage, key_index=key_index)
+    ours = mdt.adopt(storage, **named)
     assert ours.definition.key_index == "bucket(buckets='3')"
     ours.upsert(batch(list(range(20, 60)), 2))
     theirs = theirs.anew()
@@ -543,9 +546,10 @@ def test_a_table_with_buckets_keeps_them(key_index):
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ({"key_index": "record"}, "its file groups are buckets … leave key_index out"),
-        ({"key_index": "bucket(buckets='7')"}, "would write it into bucket"),
-        ({"options": {"hoodie.bucket.index.num.buckets": 7}}, "would write it into bucket"),
+        ({}, "how many buckets there are: at least 3 … bucket(buckets='3')"),
+        ({"key_index": "record"}, "its file groups are buckets … give the key index"),
+        ({"key_index": "bucket(buckets='7')"}, "into bucket"),
+        ({"options": {"hoodie.bucket.index.num.buckets": 7}}, "into bucket"),
     ],
 )
 def test_a_table_with_buckets_is_not_adopted_with_others(named, said):

@@ -40,6 +40,7 @@ _OURS_MIN = 1_024
 """Number of instant paths always kept in memory.  Forgetting paths walks through all."""
 _DATA_STAYS = frozenset(("savepoint", "indexing"))
 """Actions of other writers that change no rows and delete no files."""
+_COMPACTION = "compaction"
 _COMMITS = frozenset(("commit", "deltacommit"))
 _WRITES = _COMMITS | {"replacecommit"}
 _TAKE_ROWS_ALONG = (
@@ -187,6 +188,17 @@ class Watch:
             listing.print,
             listing.stamps,
         )
+
+    def has_planned_compaction(self, snapshot: Snapshot) -> bool:
+        """Return True if another writer has planned a compaction that the log does not contain.
+
+        It lists the directory if it has changed, and remembers nothing.
+        """
+        listing = self.look(layout_of(snapshot.definition))
+        instants: Iterable[Instant] = self.at_work
+        if listing is not None:
+            instants = listing.foreign_instants(snapshot)
+        return any(instant.action == _COMPACTION for instant in instants)
 
     def refuse_to_write(self, *, is_locked: bool = False) -> None:
         """Raise Unsupported for conditions that forbid writing but not reading.

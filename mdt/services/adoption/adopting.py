@@ -18,7 +18,7 @@ from mdt import create_table
 from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.config import Options, parse_options
-from mdt.errors import Invalid, MdtError, Unsupported
+from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
@@ -38,7 +38,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.services.adoption.commit_import import import_commits
-from mdt.services.adoption.key_mapping import map_keys
+from mdt.services.adoption.key_mapping import OtherKeys, map_keys
 from mdt.stores.storage import Storage
 
 
@@ -112,7 +112,13 @@ def plan_adoption(
     if key_index is None and buckets:
         given = parse_options(options)
         if not given.index_type:
-            key_index = "bucket" if given.bucket_count else f"bucket(buckets='{buckets}')"
+            if not given.bucket_count:
+                raise Unsupported(
+                    "the table has Hudi's bucket index, and it does not say how many buckets there"
+                    f" are: at least {buckets}",
+                    hint=f"give their number, e.g. key_index=\"bucket(buckets='{buckets}')\"",
+                )
+            key_index = "bucket"
     definition = create_table.define(
         storage,
         columns,
@@ -209,10 +215,10 @@ def _reason(table: TableProperties) -> str:
 
 
 def _buckets(state: TableState) -> int:
-    """Return the number of buckets of a table with Hudi's bucket index, 0 for any other table.
+    """Return the least number of buckets of a table with Hudi's bucket index, 0 for other tables.
 
-    The ids of its file groups begin with the number of their bucket in eight digits. This is at
-    least the number of buckets that have rows. The keys are compared later.
+    The ids of its file groups begin with the number of their bucket in eight digits. There may be
+    more buckets without rows.
     """
     numbers = [_BUCKET.match(one.file_id) for one in state.slices]
     return max((int(number[1]) + 1 for number in numbers if number), default=0) * all(numbers)
@@ -232,7 +238,7 @@ def _other_buckets(key_index: str) -> Unsupported:
     return Unsupported(
         f"the table cannot be adopted with the key index {key_index}: its file groups are buckets,"
         " and Hudi's bucket index cannot read other file groups",
-        hint="leave key_index out, or give the number of buckets, e.g. bucket(buckets='8')",
+        hint="give the key index of its writer, e.g. key_index=\"bucket(buckets='8')\"",
     )
 
 
@@ -267,14 +273,32 @@ def catch_up(metadata: Metadata, options: Options, progress: Progress | None = N
     :func:`mdt.services.adoption.key_mapping.map_keys`.
     """
     imports = 0
+    for _ in range(options.commit_attempts):
+        try:
+            metadata.newest()
+            map_keys(metadata, options, progress)
+            return imports
+        except MdtError as error:
+            if not error.is_of_others:
+                raise
+        imports += import_commits(metadata, progress)
+    raise Conflict(
+        f"another Hudi writer committed during all {options.commit_attempts} attempts to import its"
+        " commits",
+        hint="retry when fewer writers are active",
+    )
+
+
+def import_first(metadata: Metadata, options: Options, progress: Progress | None = None) -> None:
+    """Import a table that was just adopted. The adoption is undone if mdt would write other keys.
+
+    Raises as :func:`catch_up`.
+    """
     try:
-        metadata.newest()
-    except MdtError as error:
-        if not error.is_of_others:
-            raise
-        imports = import_commits(metadata, progress)
-    map_keys(metadata, options, progress)
-    return imports
+        catch_up(metadata, options, progress)
+    except OtherKeys as error:
+        release(metadata.storage)
+        raise Unsupported(error.message, hint=error.hint) from None
 
 
 def release(storage: Storage) -> None:

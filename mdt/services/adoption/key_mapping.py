@@ -162,8 +162,20 @@ def _check_buckets(key_index: KeyIndex, segment: Segment, keys: pa.Array) -> Non
         )
 
 
-def _refused(text: str) -> Unsupported:
-    return Unsupported(
+class OtherKeys(Unsupported):
+    """A row has another record key, partition or bucket than mdt would give it.
+
+    >>> OtherKeys("another key").getCondition()
+    'MDT_UNSUPPORTED'
+    """
+
+    def getCondition(self) -> str:
+        """Return the condition of :class:`mdt.errors.Unsupported`."""
+        return "MDT_UNSUPPORTED"
+
+
+def _refused(text: str) -> OtherKeys:
+    return OtherKeys(
         f"{text}; mdt can read the table and not write to it",
         hint="mdt.open(path) reads a table that is not adopted; mdt.release(path) ends an adoption",
     )
