@@ -514,8 +514,10 @@ class Writing(Handle):
         given = given_options.read(options)
         given_options.require(self.definition, given.described)
         changes = changed_options(given.own)
-        if given.own:
-            late.hudi_locks.lock_of(self._storage, parse_options(given.own))
+        provider = changes.get("mdt.lock.provider")
+        if provider:  # raises for a lock that this storage does not have
+            options_of_lock = parse_options({"mdt.lock.provider": provider})
+            late.hudi_locks.lock_of(self._storage, options_of_lock)
         columns = (add, drop, rename, widen, reorder, nullable, defaults)
         alteration = (
             late.schema_alter.Alteration()

@@ -93,7 +93,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
                 name += f" -- refused: {str(error)[:200]} … {str(error)[-600:]}"
         done.append(name)
         try:
-            follower.look(may_expire=True)
+            follower.look(may_expire=True, was_killed=killed > 0)
         except Expired:
             raise AssertionError("the newest state has expired") from None
         rows = hudi.rows(path)
