@@ -1,8 +1,8 @@
 """Hudi's lock providers, which let writers of Hudi and of mdt work on a table at the same time.
 
-A Hudi writer holds a lock while it checks for conflicts and completes its instant. With the option
-``mdt.lock.provider``, so does a transaction of mdt, from its last look at Hudi's timeline until its
-own instant is completed.
+A Hudi writer holds a lock while it takes its instant, and while it checks for conflicts and
+completes the instant. With the option ``mdt.lock.provider``, so does a transaction of mdt: while it
+claims its instant, and from its last look at Hudi's timeline until its own instant is completed.
 
 The two providers whose locks are files are supported. Their formats are those of
 ``FileSystemBasedLockProvider`` and ``StorageBasedLockProvider`` in Hudi 1.2.
@@ -52,6 +52,10 @@ class CommitLock(ABC):
         """Return True if no other writer has broken the lock."""
 
     @abstractmethod
+    def release(self) -> None:
+        """Release the lock if it is held. Errors are logged, because a commit is final."""
+
+    @abstractmethod
     def begin_heartbeat(self, instant: str) -> None:
         """Renew the heartbeat of a transaction in a thread, because Hudi's writers roll back
         transactions without one.
@@ -61,11 +65,10 @@ class CommitLock(ABC):
     def end_heartbeat(self) -> None:
         """Stop renewing the heartbeat, before its file is removed."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Release the lock if it is held, and stop the heartbeat. Errors are logged, because the
-        commit is final.
-        """
+        """Stop the heartbeat, and release the lock if it is held."""
+        self.end_heartbeat()
+        self.release()
 
 
 class NoLock(CommitLock):
@@ -86,7 +89,7 @@ class NoLock(CommitLock):
     def end_heartbeat(self) -> None:
         """Do nothing."""
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Do nothing."""
 
 
@@ -148,9 +151,8 @@ class _FileLock(CommitLock):
             self._heartbeat.close()
             self._heartbeat = None
 
-    def close(self) -> None:
+    def release(self) -> None:
         """See :class:`CommitLock`."""
-        self.end_heartbeat()
         try:
             if self._was_tried:
                 self._release()

@@ -185,6 +185,10 @@ class Observed(FaultyStorage):
         self.puts.append((path, is_locked(self.inner, self.provider)))
         return super().put_if_absent(path, data)
 
+    def create(self, path, data):
+        self.puts.append((path, is_locked(self.inner, self.provider)))
+        super().create(path, data)
+
 
 @pytest.mark.parametrize("provider", LOCKS)
 def test_the_record_and_the_completed_instant_are_written_under_the_lock(provider):
@@ -195,9 +199,26 @@ def test_the_record_and_the_completed_instant_are_written_under_the_lock(provide
     held = dict(storage.puts)
     assert held[paths.commit(result.seq)] is True
     assert held[f".hoodie/{result.instant}.deltacommit"] is True
-    assert held[paths.pending(result.instant)] is False
+    assert held[paths.pending(result.instant)] is True
+    assert held[next(path for path in held if path.endswith(".parquet"))] is False
     assert not is_locked(storage, provider)
     assert t.check().ok
+
+
+class BeforeCommit(FaultyStorage):
+    """A storage that calls a function once, just before a transaction locks to commit."""
+
+    def __init__(self, inner, act):
+        super().__init__(inner)
+        self.act = act
+        self.locks = 0
+
+    def put_passing(self, path, data):
+        if path == paths.hudi_lock():
+            self.locks += 1
+            if self.locks == 2:  # the first one is for the claim
+                self.act()
+        return super().put_passing(path, data)
 
 
 def locked_tables(table_type="MERGE_ON_READ", wait_ms=500):
@@ -223,19 +244,11 @@ def begun(storage, action, instant="20990101000000000", content=b"{}", *, beats=
 
 
 def test_a_commit_that_another_writer_makes_during_ours_is_kept():
-    theirs, ours, storage = locked_tables()
-    calls = []
-
-    class Hooked(FaultyStorage):
-        def put_passing(self, path, data):
-            if path == paths.hudi_lock() and not calls:
-                calls.append(path)
-                theirs.upsert(batch([3, 30], 7))  # just before we lock
-            return super().put_passing(path, data)
-
-    ours = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500})
+    theirs, _, storage = locked_tables()
+    hooked = BeforeCommit(storage, lambda: theirs.upsert(batch([3, 30], 7)))
+    ours = mdt.open(hooked, {"mdt.lock.wait.ms": 500})
     ours.upsert(batch([3, 31], 8))
-    assert calls
+    assert hooked.locks > 2
     rows = {row["id"]: row["v"] for row in ours.scan().to_arrow().to_pylist()}
     assert (rows[3], rows[30], rows[31]) == (8, 7, 8)
     assert rows_of(theirs.anew()) == rows_of(ours)
@@ -282,13 +295,8 @@ def test_a_dead_writer_of_hudi_does_not_stop_our_compaction():
 
 def test_log_files_that_hudis_compaction_may_name_stay():
     _, ours, storage = locked_tables()
-    lock_path, instants = paths.hudi_lock(), []
-
-    class Hooked(FaultyStorage):
-        def put_passing(self, path, data):
-            if path == lock_path and not instants:
-                instants.extend(begun(storage, "compaction"))
-            return super().put_passing(path, data)
+    instants = []
+    hooked = BeforeCommit(storage, lambda: instants.extend(begun(storage, "compaction")))
 
     def log_files():
         return {i.path for i in storage.list("") if ".log." in i.path}
@@ -296,7 +304,7 @@ def test_log_files_that_hudis_compaction_may_name_stay():
     before = log_files()
     refused(
         "compaction, clustering or clean",
-        lambda: mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5)),
+        lambda: mdt.open(hooked, {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5)),
         kind=Unsupported,
     )
     assert log_files() - before
@@ -412,14 +420,12 @@ def test_a_writer_that_starts_during_ours_is_noticed():
     _, ours, storage = locked_tables()
     begun_writers = []
 
-    class Hooked(FaultyStorage):
-        def put_passing(self, path, data):
-            if path == paths.hudi_lock() and not begun_writers:
-                us = timeline.instant_us(ours.snapshot().last_instant) + 2000  # a clock behind ours
-                begun_writers.append(starting(self.inner, us)[0])
-            return super().put_passing(path, data)
+    def start():
+        us = timeline.instant_us(ours.snapshot().last_instant) + 2000  # a clock behind ours
+        begun_writers.append(starting(storage, us)[0])
 
-    result = mdt.open(Hooked(storage), {"mdt.lock.wait.ms": 500}).upsert(batch([1], 5))
+    t = mdt.open(BeforeCommit(storage, start), {"mdt.lock.wait.ms": 500})
+    result = t.upsert(batch([1], 5))
     assert ours.snapshot().last_instant == result.instant < begun_writers[0]
 
 
