@@ -100,11 +100,11 @@ def column_statistics(
 
     Raises Corrupt, Missing, and Unsupported.
     """
-    wanted = pa.array(sorted(names), pa.string())
+    chosen_names = pa.array(sorted(names), pa.string())
 
     def decode(keys: pa.Array, values: pa.StructArray) -> pa.Table:
-        is_wanted = pc.is_in(pc.struct_field(values, "fileName"), wanted)
-        return pa.table({"key": keys.filter(is_wanted), "value": values.filter(is_wanted)})
+        is_chosen = pc.is_in(pc.struct_field(values, "fileName"), chosen_names)
+        return pa.table({"key": keys.filter(is_chosen), "value": values.filter(is_chosen)})
 
     def read(group: IndexGroup) -> dict[str, dict[str, Any]]:
         records: dict[str, dict[str, Any]] = {}

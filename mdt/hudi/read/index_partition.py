@@ -118,11 +118,11 @@ class IndexGroup:
         changed = self.records(HFile.all, decode, base=False)
         changed = changed.take(newest_rows(changed))
         keys = [key.encode() for key in changed["key"].to_pylist()]
-        known = pa.array([], pa.large_binary())
+        replaced = pa.array([], pa.large_binary())
         if self.base is not None and keys:
-            known = self.base.lookup(keys)["key"]
+            replaced = self.base.lookup(keys)["key"]
         is_live = pc.invert(changed[_IS_DELETED])
-        return in_base - len(known.unique()) + int(pc.sum(is_live, min_count=0).as_py())
+        return in_base - len(replaced.unique()) + int(pc.sum(is_live, min_count=0).as_py())
 
 
 class IndexPartition:
