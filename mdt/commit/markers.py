@@ -68,7 +68,10 @@ def remove(storage: Storage, instant: str, files: Sequence[str]) -> None:
 
 
 def drop_folders(storage: Storage, deleted: Sequence[str]) -> None:
-    """Remove the marker directories of the ``deleted`` objects if they are empty."""
+    """Remove the marker directories of the ``deleted`` objects if they are empty.
+
+    An empty directory of another instant may be one that a Hudi writer has just made.
+    """
     top, folders = paths.markers_dir(), set[str]()
     for path in deleted:
         folder = path.rpartition("/")[0]
@@ -77,4 +80,4 @@ def drop_folders(storage: Storage, deleted: Sequence[str]) -> None:
             folder = folder.rpartition("/")[0]
     for folder in sorted(folders, reverse=True):  # children first
         parent, _, name = folder.rpartition("/")
-        storage.drop_directories(parent, name + _AFTER)
+        storage.drop_directories(parent, name + _AFTER, start=name)

@@ -305,8 +305,9 @@ class Storage(ABC):
         for path in paths:
             self.delete(path)
 
-    def drop_directories(self, prefix: str, before: str) -> None:
-        """Remove the empty directories directly in ``prefix`` whose names sort before ``before``.
+    def drop_directories(self, prefix: str, before: str, *, start: str = "") -> None:
+        """Remove the empty directories directly in ``prefix`` whose names sort before ``before``,
+        and not before ``start``.
 
         Has no effect on storages without directories. No writer may still use these directories.
         """

@@ -235,7 +235,7 @@ class LocalStorage(Storage):
             finally:
                 os.close(descriptor)
 
-    def drop_directories(self, prefix: str, before: str) -> None:
+    def drop_directories(self, prefix: str, before: str, *, start: str = "") -> None:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
         with _translated(prefix):
@@ -243,7 +243,7 @@ class LocalStorage(Storage):
             if descriptor is None:
                 return
             try:
-                old = [name for name in os.listdir(descriptor) if name < before]
+                old = [name for name in os.listdir(descriptor) if start <= name < before]
                 for name in old:
                     with suppress(OSError):  # not empty, or not a directory
                         os.rmdir(name, dir_fd=descriptor)

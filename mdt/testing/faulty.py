@@ -176,10 +176,10 @@ class FaultyStorage(Storage):
         """See :class:`Storage`."""
         return self._look("size", path, lambda: self.inner.size(path))
 
-    def drop_directories(self, prefix: str, before: str) -> None:
+    def drop_directories(self, prefix: str, before: str, *, start: str = "") -> None:
         """See :class:`Storage`. Not counted, because no object changes."""
         self._check_alive()
-        self.inner.drop_directories(prefix, before)
+        self.inner.drop_directories(prefix, before, start=start)
 
     def now_us(self) -> int:
         """See :class:`Storage`. Not counted."""

@@ -261,3 +261,11 @@ def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_b
         < kinds.index(".mdt")
         < min(n for n, kind in enumerate(kinds) if kind[0] == "2")
     )
+
+
+def test_marker_directories_of_other_writers_stay(tmp_path):
+    t = mdt.create(tmp_path / "t", columns("id int64"), key=["id"])
+    theirs = tmp_path / "t" / ".hoodie" / ".temp" / "20200101000000000"
+    theirs.mkdir(parents=True)
+    t.upsert({"id": [1]})
+    assert [folder.name for folder in theirs.parent.iterdir()] == [theirs.name]

@@ -74,8 +74,8 @@ class OtherWriter(FaultyStorage):
         names = super().children(_swapped_path(prefix))
         return sorted(_swapped_path(f"{prefix}/{name}").rpartition("/")[2] for name in names)
 
-    def drop_directories(self, prefix: str, before: str) -> None:
-        super().drop_directories(_swapped_path(prefix), before)
+    def drop_directories(self, prefix: str, before: str, *, start: str = "") -> None:
+        super().drop_directories(_swapped_path(prefix), before, start=start)
 
     def local_path(self, path: str) -> None:
         return None
