@@ -225,6 +225,7 @@ def test_log_files_of_another_writer_with_our_token_are_not_removed():
         assert remove_files(ours.metadata, "20990101000000000", dead, ["city=Oslo"]) == 0
         ours.abort()
         assert storage.size(copy) is not None
+        storage.delete(copy)
         assert ours.check().ok
     assert remove_files(ours.metadata, instant, 77_777, ["city=Oslo"]) == 1
 
@@ -569,3 +570,18 @@ def test_a_table_without_buckets_is_not_adopted_with_some():
         partial(mdt.adopt, storage, key_index="bucket(buckets='2')"),
         kind=Unsupported,
     )
+
+
+def test_check_compares_the_log_with_hudis_timeline():
+    theirs, ours, storage = shared()
+    assert ours.check().ok
+    [base] = [i for i in storage.list("city=Oslo") if i.path.endswith(".parquet")][:1]
+    name = base.path.rpartition("/")[2]
+    _, _, rest = name.partition("_")
+    forged = f"11111111-2222-4333-8444-555555555555-0_{rest}"
+    storage.create(f"city=Oslo/{forged}", storage.read(base.path))
+    problems = ours.check().problems
+    text = "file group 11111111-2222-4333-8444-555555555555-0 has other files in the log"
+    assert [str(one) for one in problems] == [f"city=Oslo: {text} than on Hudi's timeline"]
+    storage.delete(f"city=Oslo/{forged}")
+    assert ours.check().ok and rows_of(ours) == rows_of(theirs)

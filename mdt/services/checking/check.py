@@ -18,7 +18,16 @@ from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, report_each
-from mdt.services.checking import data_files, imported, keys, log, summaries, timeline, unfinished
+from mdt.services.checking import (
+    data_files,
+    imported,
+    keys,
+    log,
+    shared,
+    summaries,
+    timeline,
+    unfinished,
+)
 from mdt.services.checking.problems import CheckReport, Kind, Problem
 from mdt.services.checking.state import TableState
 
@@ -38,6 +47,7 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
     yield from log.check(state)
     yield from timeline.check(state)
     yield from unfinished.check(state)
+    yield from shared.check(state)
     live_keys = list[keys.LiveKeys]()
     records = {record.seq: record for record in state.records}
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
