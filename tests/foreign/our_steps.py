@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import mdt
+from mdt.commit import publish
 from mdt.errors import Unsupported
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -43,6 +44,28 @@ class OurSteps:
         """Return partition and record key of a row."""
         definition = self._table.definition
         return tuple(row[name] for name in (*definition.partition_by, *definition.key))
+
+    def has_unpublished_commit(self) -> bool:
+        """Return True if a dead writer of ours has committed, and its instant is not completed.
+
+        Our readers see such a commit, and those of Hudi do not, until the next writer decides.
+        """
+        metadata = mdt.open(self._path).metadata
+        snapshot = metadata.newest(watched=False)
+        record = metadata.record(snapshot.seq)
+        return record is not None and not publish.is_published(
+            metadata.storage, record, snapshot.definition
+        )
+
+    def settle(self) -> bool:
+        """Finish the work of dead writers of ours. Return False if Hudi is at work."""
+        try:
+            mdt.open(self._path).abort()
+        except Unsupported as error:
+            if "another Hudi writer" not in str(error):
+                raise
+            return False
+        return True
 
     def next(self, rows: Rows) -> tuple[str, list[Rows]]:
         """Carry out a step. Return its name, and the states that the table may have.

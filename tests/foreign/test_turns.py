@@ -68,11 +68,11 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
     step(hudi, path)
     adopt(path, draw, has_buckets="BUCKET" in steps.options.values())
     ours, follower = OurSteps(str(seed), path), Follower(hudi, path, name)
-    refused, killed = 0, 0
+    refused, killed, is_open = 0, 0, False
     for _ in range(STEPS):
         before = data_rows(follower, ours)
         states = None
-        if draw.random() < 0.5:
+        if draw.random() < 0.5 and not is_open:
             try:
                 name, states = ours.next(before)
             except HudiIsAtWork as error:
@@ -92,6 +92,13 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
                 refused += 1
                 name += f" -- refused: {str(error)[:200]} … {str(error)[-600:]}"
         done.append(name)
+        is_open = not is_open and ours.has_unpublished_commit()
+        if is_open and draw.random() < 0.5:
+            continue  # Hudi's next step meets the commit of a dead writer
+        if ours.has_unpublished_commit() and not ours.settle():
+            is_open = True
+            continue
+        is_open = False
         try:
             follower.look(may_expire=True, was_killed=killed > 0)
         except Expired:
