@@ -230,6 +230,7 @@ def _attempt(
         archived = archive.last_archived(metadata.storage)
         if not _is_unreachable(metadata, committed, archived):
             is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
+            is_late |= not lock.is_held()
             if is_late and archived < committed.seq:  # archived records are published
                 _require_unharmed_or_published(metadata, snapshot, committed)
             return committed, archived, ""

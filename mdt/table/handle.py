@@ -14,7 +14,7 @@ from mdt import late, logs
 from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
-from mdt.errors import Conflict, Invalid, MdtError, Missing, Unsupported
+from mdt.errors import Invalid, MdtError, Missing, Unsupported
 from mdt.familiar_names import TABLE_NAMES, FamiliarNames
 from mdt.forking import cached_property
 from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
@@ -249,10 +249,7 @@ class Handle(FamiliarNames):
             begun = None
             self._wait_for_writers()
             self._catch_up()
-        raise Conflict(
-            f"another Hudi writer committed during all {self.options.commit_attempts} attempts",
-            hint="retry when fewer writers are active",
-        )
+        raise late.adopting.too_many_commits(self.options)
 
     def _commit_rows(
         self, operation: Operation[Any], begun: Snapshot | None = None
@@ -383,20 +380,21 @@ class Handle(FamiliarNames):
     def _newest_for_write(self) -> Snapshot:
         """Return the newest snapshot, after an import of commits of other writers."""
         self._require_newest()
-        try:
-            snapshot = self._metadata.newest()
-            if not len(snapshot.without_key_map):
-                return snapshot
-        except MdtError as error:
-            if not error.is_of_others:
-                raise
-        if self._is_dry:
-            raise Unsupported(
-                "a dry run needs a log with all commits of other Hudi writers",
-                hint="t.refresh() imports them",
-            )
-        self._catch_up()
-        return self._metadata.newest()
+        for _ in range(self.options.commit_attempts):
+            try:
+                snapshot = self._metadata.newest()
+                if not len(snapshot.without_key_map):
+                    return snapshot
+            except MdtError as error:
+                if not error.is_of_others:
+                    raise
+            if self._is_dry:
+                raise Unsupported(
+                    "a dry run needs a log with all commits of other Hudi writers",
+                    hint="t.refresh() imports them",
+                )
+            self._catch_up()
+        raise late.adopting.too_many_commits(self.options)
 
     def _imported(self) -> Self:
         """Return this table with the commits of other writers that its log does not contain, in

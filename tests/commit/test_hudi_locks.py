@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 from functools import partial
 
+import pyarrow as pa
 import pytest
 from refusals import refused
 from shared_tables import SCHEMA, batch, other_table, rows_of
@@ -544,3 +545,46 @@ def test_partitions_that_hudi_has_removed_are_marked_again():
     storage.delete(paths.partition_metadata("city=Rome"))  # as Hudi's cleaner does
     ours.upsert(batch([51], 1, "Rome"))
     assert storage.size(paths.partition_metadata("city=Rome"))
+
+
+def test_a_commit_of_hudi_just_after_the_import_is_imported_too():
+    theirs, _, storage = locked_tables()
+    drops = []
+
+    class Hooked(FaultyStorage):
+        def delete_many(self, paths_):
+            named = list(paths_)
+            super().delete_many(named)
+            if any(path.startswith(paths.pending_dir()) for path in named) and len(drops) < 2:
+                drops.append(named)
+                if len(drops) == 2:  # the claims of the import and of the key maps are dropped
+                    theirs.upsert(batch([3, 30], 7))
+
+    theirs.upsert(batch([4], 7))
+    ours = mdt.open(Hooked(storage))
+    assert ours.upsert(batch([1], 5)).updated == 1 and len(drops) == 2
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+def test_a_commit_whose_lock_was_removed_is_all_or_nothing():
+    theirs, _, storage = locked_tables("COPY_ON_WRITE")
+
+    class Hooked(FaultyStorage):
+        def put_if_absent(self, path, data):
+            if path.startswith(paths.log_dir()) and self.inner.size(paths.hudi_lock()) is not None:
+                self.inner.delete(paths.hudi_lock())  # by hand
+                theirs.upsert(batch([2], 7))
+            return super().put_if_absent(path, data)
+
+    both = pa.concat_tables([batch([1], 5), batch([60], 5, "Rome")])
+    refused(
+        "write the rows of this commit again",
+        mdt.open(Hooked(storage)).upsert,
+        both,
+        kind=Unsupported,
+    )
+    ours = mdt.open(storage)
+    ours.refresh()
+    values = {row["id"]: row["v"] for row in ours.scan().to_arrow().to_pylist()}
+    assert values == {**dict.fromkeys(range(10), 1), 2: 7}
+    assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok

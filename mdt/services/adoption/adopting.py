@@ -282,9 +282,14 @@ def catch_up(metadata: Metadata, options: Options, progress: Progress | None = N
             if not error.is_of_others:
                 raise
         imports += import_commits(metadata, progress)
-    raise Conflict(
-        f"another Hudi writer committed during all {options.commit_attempts} attempts to import its"
-        " commits",
+    raise too_many_commits(options)
+
+
+def too_many_commits(options: Options) -> Conflict:
+    """Return the error for a write during which Hudi's writers always commit."""
+    return Conflict(
+        f"another Hudi writer committed or began a write during all {options.commit_attempts}"
+        " attempts",
         hint="retry when fewer writers are active",
     )
 
