@@ -247,7 +247,6 @@ class ObjectStoreLock(_FileLock):
 
     def __init__(self, storage: Storage, wait_ms: int) -> None:
         super().__init__(storage, paths.hudi_storage_lock(), wait_ms, storage)
-        self._version: str | None = None
         self._valid_until_ms = 0
 
     def _try(self) -> bool:
@@ -255,10 +254,10 @@ class ObjectStoreLock(_FileLock):
         if stored is None:
             self._storage.put_if_absent(self._path, self._content(is_expired=False))
             stored = self._storage.read_with_version(self._path)
-            return stored is not None and self._recognize(*stored)
-        return self._recognize(*stored) or self._take(*stored)
+            return stored is not None and self._recognize(stored[0])
+        return self._recognize(stored[0]) or self._take(*stored)
 
-    def _recognize(self, content: bytes, version: str) -> bool:
+    def _recognize(self, content: bytes) -> bool:
         """Return True if the object is our lock, perhaps from a put whose reply was lost."""
         try:
             lock = json.loads(content)
@@ -267,7 +266,7 @@ class ObjectStoreLock(_FileLock):
         except _MALFORMED:
             return False
         if is_ours:
-            self._version, self._valid_until_ms = version, until_ms
+            self._valid_until_ms = until_ms
         return is_ours
 
     def _take(self, content: bytes, version: str) -> bool:
@@ -285,11 +284,10 @@ class ObjectStoreLock(_FileLock):
     def _replace(self, version: str) -> bool:
         """Take or renew the lock whose object has ``version``."""
         content = self._content(is_expired=False)
-        self._version = self._storage.replace_version(self._path, content, version)
-        if self._version is not None:
+        if self._storage.replace_version(self._path, content, version) is not None:
             return True
         stored = self._storage.read_with_version(self._path)
-        return stored is not None and self._recognize(*stored)
+        return stored is not None and self._recognize(stored[0])
 
     def _content(self, *, is_expired: bool) -> bytes:
         if not is_expired:
@@ -299,16 +297,16 @@ class ObjectStoreLock(_FileLock):
 
     def is_held(self) -> bool:
         """See :class:`CommitLock`. A lock that expires soon is renewed."""
-        if self._version is None:
+        stored = self._storage.read_with_version(self._path)
+        if stored is None or not self._recognize(stored[0]):
             return False
         left_ms = self._valid_until_ms - self._storage.now_us() // 1000
-        return left_ms > LOCK_VALID_SECONDS * 500 or self._replace(self._version)
+        return left_ms > LOCK_VALID_SECONDS * 500 or self._replace(stored[1])
 
     def _release(self) -> None:
         stored = self._storage.read_with_version(self._path)
-        if stored is not None and self._recognize(*stored):
+        if stored is not None and self._recognize(stored[0]):
             self._storage.replace_version(self._path, self._content(is_expired=True), stored[1])
-        self._version = None
 
 
 _MALFORMED = (ValueError, KeyError, TypeError, OverflowError, RecursionError)

@@ -566,13 +566,17 @@ def test_a_commit_of_hudi_just_after_the_import_is_imported_too():
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
 
 
-def test_a_commit_whose_lock_was_removed_is_all_or_nothing():
-    theirs, _, storage = locked_tables("COPY_ON_WRITE")
+@pytest.mark.parametrize("provider", LOCKS)
+def test_a_commit_whose_lock_was_removed_is_all_or_nothing(provider):
+    theirs, ours, storage = locked_tables("COPY_ON_WRITE")
+    ours.alter(options={"mdt.lock.provider": provider})
+    removed = []
 
     class Hooked(FaultyStorage):
         def put_if_absent(self, path, data):
-            if path.startswith(paths.log_dir()) and self.inner.size(paths.hudi_lock()) is not None:
-                self.inner.delete(paths.hudi_lock())  # by hand
+            if path.startswith(paths.log_dir()) and not removed:
+                removed.append(LOCKS[provider])
+                self.inner.delete(LOCKS[provider])  # by hand
                 theirs.upsert(batch([2], 7))
             return super().put_if_absent(path, data)
 
