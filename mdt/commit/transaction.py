@@ -230,7 +230,9 @@ def _attempt(
         archived = archive.last_archived(metadata.storage)
         if not _is_unreachable(metadata, committed, archived):
             is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
-            is_late |= not lock.is_held()
+            if not lock.is_held():
+                lock.acquire()  # closing Hudi's file lock provider removes the lock of others
+                is_late = True
             if is_late and archived < committed.seq:  # archived records are published
                 _require_unharmed_or_published(metadata, snapshot, committed)
             return committed, archived, ""
