@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mdt import create_table
+    from mdt import create_table, given_options
     from mdt.commit import (
         claims,
         hudi_locks,
@@ -79,6 +79,7 @@ _MODULES = {
     "commit_times": "mdt.plan.commit_times",
     "compaction": "mdt.services.layout.compaction",
     "create_table": "mdt.create_table",
+    "given_options": "mdt.given_options",
     "engine_indexing": "mdt.engines.indexing",
     "engine_rewriting": "mdt.engines.rewriting",
     "engine_write": "mdt.engines.write",

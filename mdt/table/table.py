@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mdt import given_options, late, logs
+from mdt import late, logs
 from mdt.arguments import flag
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
@@ -108,7 +108,7 @@ def create(
     >>> mdt.create("rides", schema, key=["id"], partition_by=["city"], ordering="ts")
     <mdt table rides MERGE_ON_READ key=id at ...rides>
     """
-    given = given_options.read(options)
+    given = late.given_options.read(options)
     storage = late.create_table.storage_for(path, given.own, storage_options)
     definition = late.create_table.define(
         storage,
@@ -122,7 +122,7 @@ def create(
         indexes=indexes,
         options=given.own,
     )
-    given_options.require(definition, given.described)
+    late.given_options.require(definition, given.described)
     late.create_table.create(storage, definition)
     overrides = {
         name: text
@@ -163,7 +163,7 @@ def open(
     >>> mdt.open("fares").scan().count(), mdt.open("fares", as_of=0).scan().count()
     (1, 0)
     """
-    given = given_options.read(options)
+    given = late.given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     table: Table | None = None
     try:
@@ -182,7 +182,7 @@ def open(
     definition = table.definition
     key_indexes.check(table.options, definition.key_index, definition.scope)
     _require_fixed(definition, given.own)
-    given_options.require(definition, given.described, is_written=not storage.is_imported)
+    late.given_options.require(definition, given.described, is_written=not storage.is_imported)
     return table
 
 
@@ -244,7 +244,7 @@ def adopt(
     >>> mdt.adopt("theirs").get("a")
     {'id': 'a'}
     """
-    given = given_options.read(options)
+    given = late.given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     definition, plan = late.adopting.plan_adoption(
         storage,
@@ -256,7 +256,7 @@ def adopt(
         is_dry=flag("dry_run", dry_run),
     )
     _require_fixed(definition, given.own)
-    given_options.require(definition, given.described)
+    late.given_options.require(definition, given.described)
     if dry_run:
         return plan
     late.adopting.adopt(storage, definition)
@@ -306,7 +306,7 @@ def repair(
     >>> print(mdt.repair("damaged"))
     nothing is damaged
     """
-    given = given_options.read(options)
+    given = late.given_options.read(options)
     storage = open_storage(path, storage_options=storage_options)
     with progress_callback(progress, "repair") as callback:
         metadata = late.metadata_table.Metadata(storage, given.own)

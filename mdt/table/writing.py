@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import given_options, late, logs
+from mdt import late, logs
 from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import changed_options, parse_options
@@ -511,8 +511,8 @@ class Writing(Handle):
         >>> t.alter(options={"mdt.clean.retain.commits": 20}).seq
         2
         """
-        given = given_options.read(options)
-        given_options.require(self.definition, given.described)
+        given = late.given_options.read(options)
+        late.given_options.require(self.definition, given.described)
         changes = changed_options(given.own)
         provider = changes.get("mdt.lock.provider")
         if provider:  # raises for a lock that this storage does not have
