@@ -43,8 +43,8 @@ class Follower:
 
         Args:
             may_expire: True if a step before has removed files of old states.
-            was_killed: True if a process of Hudi was killed. Its next writer may make the metadata
-                table anew, in which case nobody can tell which instants that contains.
+            was_killed: True if a process of Hudi was killed, which may leave the metadata table out
+                of step.
         """
         self._looks += 1
         before, self.rows = self.rows, self._scan(self._table)

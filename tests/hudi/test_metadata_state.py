@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from foreign_tables import ForeignTable, block, time
 from metadata_tables import FILE_ID, MetadataTable, listing, records_block, records_file
@@ -153,3 +155,20 @@ def test_damaged_definitions_of_indexes_are_not_used(text):
     assert load_key_indexes(table.storage) is not None, "definitions may be absent"
     table.storage.create(".hoodie/.index_defs/index.json", text)
     assert load_key_indexes(table.storage) is None
+
+
+def test_version_6_tells_by_digits_until_when_files_are_contained():
+    table = MetadataTable(MemoryStorage(), 6)
+    stat = {"path": "files/f", "fileId": "f", "fileSizeInBytes": 1, "numWrites": 1}
+    for number, digits, partition in (
+        (3, "010", "files"),
+        (5, "011", "column_stats"),
+        (7, "001", "files"),
+    ):
+        content = json.dumps({"partitionToWriteStats": {partition: [stat]}}).encode()
+        table.create(f".hoodie/{time(number)}{digits}.deltacommit", content)
+    metadata = load_metadata_table(table.storage)
+    assert metadata.initialized_until(table.storage) == time(3)
+    assert load_metadata_table(table.storage).missing_instants(
+        timeline(6, f"{time(9)}.commit")
+    ) == [time(9)]

@@ -19,7 +19,7 @@ from mdt.hudi.log_file import COMMAND, TARGET_INSTANT_TIME
 from mdt.hudi.read import table_properties
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import COMMITS, COMPACTION, InstantFile, Timeline
-from mdt.hudi.read.loading import TableState, load_timeline, state_of
+from mdt.hudi.read.loading import TableState, load_commit, load_timeline, state_of
 from mdt.hudi.read.log_blocks import LogBlock, live_blocks, load_blocks
 from mdt.hudi.read.objects import TableObjects
 from mdt.hudi.read.table_properties import TableProperties
@@ -38,6 +38,10 @@ _INITIAL = "0" * 14
 """The first digits of the instants that initialize partitions."""
 _INSTANT_DIGITS = 17
 """In version 6, services of the metadata table append digits to the instant of a write."""
+_FIRST_INITIALIZATION = "010"
+"""The digits that the initialization of the first partition appends. Services append smaller ones.
+"""
+_FILES = "files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,24 @@ class MetadataTable:
                     missing.append(file.time)
         return missing
 
-    def has_unknown_start(self) -> bool:
-        """Return True if nobody can tell which writes its initialization contains. Layout 1 does
-        not store when that was, and no write has followed.
+    def initialized_until(self, objects: TableObjects) -> str:
+        """Return the newest instant of the data table that was completed when the names of all
+        files were listed last, "" if that is unknown.
+
+        In layout 1 the instant of that write is this one, with three more digits. Readers do not
+        rely on it: a write that was pending then may have been completed without the metadata
+        table.
+
+        Raises Corrupt and Missing.
         """
-        writes = [time for time in self._completed() if not time.startswith(_INITIAL)]
-        return self.table.layout == 1 and not writes
+        newest = ""
+        for time, file in self._completed().items():
+            instant, offset = time[:_INSTANT_DIGITS], time[_INSTANT_DIGITS:]
+            if offset >= _FIRST_INITIALIZATION and instant > newest:
+                partitions = {written.partition for written in load_commit(objects, file).files}
+                if _FILES in partitions:
+                    newest = instant
+        return newest
 
     def _initial_time(self) -> str:
         """Return the time until which writes are contained because of the initialization.

@@ -70,9 +70,11 @@ class IndexCheck:
         if metadata is None:
             return
         missing = metadata.missing_instants(data)
-        if missing and metadata.has_unknown_start():
-            return  # readers do not use it either
         if missing:
+            until = metadata.initialized_until(storage.source)
+            missing = [instant for instant in missing if instant > until]
+            if not missing:
+                return  # it may contain them, but readers do not use it
             text = f"Hudi's metadata table lacks instants of the timeline: {_examples(missing)}"
             self._problems.append(Problem(FOLDER, -1, f"{text}; {HINT}"))
             return
