@@ -186,7 +186,7 @@ class Heartbeat:
 
 
 class FileSystemLock(_FileLock):
-    """The lock of Hudi's ``FileSystemBasedLockProvider``: whoever creates the file has the lock."""
+    """The lock of Hudi's ``FileSystemBasedLockProvider``: the writer that creates a file has it."""
 
     _hint = (
         "if the writer that created the file is dead, delete it; mdt.lock.expire.minutes breaks old"
@@ -210,8 +210,8 @@ class FileSystemLock(_FileLock):
     def _break_if_expired(self) -> None:
         """Delete the lock of a dead writer.
 
-        Another writer may do so, too, and lock anew. Therefore the right to delete this lock is a
-        file of its own. Its time also tells the age of the lock by the clock of the file server.
+        Another writer may do the same, and lock again. Therefore the right to delete this lock is a
+        file of its own. The times of both files give the age of the lock by the server's clock.
         """
         created_us = self._modified_us(self._path)
         if created_us is None or self._storage.now_us() - created_us <= self._expire_us:
