@@ -197,9 +197,9 @@ def _attempt(
     """
     has_instant = operation.action not in publish.NO_INSTANTS
     if lock.is_shared and has_instant:
-        _require_compatible_writers(metadata, operation)
-    if has_instant:
         lock.acquire()  # Hudi holds it for 0.2 s after it has read the clock for its instant
+        metadata.newest(to_end=False)
+        _require_compatible_writers(metadata, operation)
     claim = claim_instant(metadata, snapshot, operation, plan, txn, lock)
     lock.release()
     yield "claimed"
