@@ -23,6 +23,7 @@ from mdt.config import Options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
 from mdt.limits import (
+    COUNT_MAX,
     HEARTBEAT_AGE_SECONDS_MAX,
     HEARTBEAT_SECONDS,
     LOCK_BYTES_MAX,
@@ -40,7 +41,7 @@ from mdt.stores.storage import Storage, open_storage
 class CommitLock(ABC):
     """A lock that one transaction holds while it commits, and its heartbeat. Not reentrant."""
 
-    is_shared: bool = True
+    is_configured: bool = True
     """False if no lock provider is configured, so that nothing is locked."""
 
     @abstractmethod
@@ -74,7 +75,7 @@ class CommitLock(ABC):
 class NoLock(CommitLock):
     """The lock of tables without a lock provider: writers of Hudi and of mdt take turns."""
 
-    is_shared = False
+    is_configured = False
 
     def acquire(self) -> None:
         """Do nothing."""
@@ -223,10 +224,14 @@ class FileSystemLock(_FileLock):
                 logs.COMMIT.warning("%s/%s: broke an old lock", self._storage.url, self._path)
                 self._storage.delete(self._path)
             self._storage.delete(right)
+            return
+        taken_us = self._modified_us(right)
+        if taken_us is not None and self._storage.now_us() - taken_us > self._expire_us:
+            self._storage.delete(right)  # its writer died; the next try takes the right
 
     def _modified_us(self, path: str) -> int | None:
         folder = path.rpartition("/")[0]
-        listed = self._storage.list_dir(folder)
+        listed = self._storage.list_dir(folder, after=path[:-1], before=f"{path}~")
         return next((info.modified_us for info in listed if info.path == path), None)
 
     def is_held(self) -> bool:
@@ -250,43 +255,32 @@ class ObjectStoreLock(_FileLock):
         self._valid_until_ms = 0
 
     def _try(self) -> bool:
-        stored = self._storage.read_with_version(self._path)
+        stored = self._storage.read_with_version(self._path, LOCK_BYTES_MAX)
         if stored is None:
             self._storage.put_if_absent(self._path, self._content(is_expired=False))
-            stored = self._storage.read_with_version(self._path)
+            stored = self._storage.read_with_version(self._path, LOCK_BYTES_MAX)
             return stored is not None and self._recognize(stored[0])
         return self._recognize(stored[0]) or self._take(*stored)
 
     def _recognize(self, content: bytes) -> bool:
         """Return True if the object is our lock, perhaps from a put whose reply was lost."""
-        try:
-            lock = json.loads(content)
-            is_ours = lock["owner"] == self.owner and not lock["expired"]
-            until_ms = int(lock["validUntil"]) if is_ours else 0
-        except _MALFORMED:
-            return False
-        if is_ours:
+        owner, until_ms = _holder(content)
+        if owner == self.owner:
             self._valid_until_ms = until_ms
-        return is_ours
+        return owner == self.owner
 
     def _take(self, content: bytes, version: str) -> bool:
-        """Take the lock from a writer that has released it, or is dead. A malformed lock is
-        locked.
-        """
-        try:
-            lock = json.loads(content)
-            now_ms = self._storage.now_us() // 1000 - int(LOCK_CLOCK_SKEW_SECONDS * 1000)
-            is_free = lock["expired"] or int(lock["validUntil"]) < now_ms
-        except _MALFORMED:
-            return False
-        return is_free and self._replace(version)
+        """Take the lock from a writer that has released it, or is dead."""
+        owner, until_ms = _holder(content)
+        now_ms = self._storage.now_us() // 1000 - int(LOCK_CLOCK_SKEW_SECONDS * 1000)
+        return (owner is None or until_ms < now_ms) and self._replace(version)
 
     def _replace(self, version: str) -> bool:
         """Take or renew the lock whose object has ``version``."""
         content = self._content(is_expired=False)
         if self._storage.replace_version(self._path, content, version) is not None:
             return True
-        stored = self._storage.read_with_version(self._path)
+        stored = self._storage.read_with_version(self._path, LOCK_BYTES_MAX)
         return stored is not None and self._recognize(stored[0])
 
     def _content(self, *, is_expired: bool) -> bytes:
@@ -297,20 +291,31 @@ class ObjectStoreLock(_FileLock):
 
     def is_held(self) -> bool:
         """See :class:`CommitLock`. A lock that expires soon is renewed."""
-        stored = self._storage.read_with_version(self._path)
+        stored = self._storage.read_with_version(self._path, LOCK_BYTES_MAX)
         if stored is None or not self._recognize(stored[0]):
             return False
         left_ms = self._valid_until_ms - self._storage.now_us() // 1000
         return left_ms > LOCK_VALID_SECONDS * 500 or self._replace(stored[1])
 
     def _release(self) -> None:
-        stored = self._storage.read_with_version(self._path)
+        stored = self._storage.read_with_version(self._path, LOCK_BYTES_MAX)
         if stored is not None and self._recognize(stored[0]):
             self._storage.replace_version(self._path, self._content(is_expired=True), stored[1])
 
 
-_MALFORMED = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
-"""Errors of reading a lock that is no JSON object with Hudi's fields."""
+def _holder(content: bytes) -> tuple[str | None, int]:
+    """Return the owner of a lock object and the end of its time in milliseconds. The owner is None
+    for a lock that was released. A malformed lock is locked by nobody, for ever.
+    """
+    try:
+        lock = json.loads(content)
+        owner, is_expired = str(lock["owner"]), lock["expired"]
+        until_ms = int(lock["validUntil"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return "", COUNT_MAX
+    if not isinstance(is_expired, bool):
+        return "", COUNT_MAX
+    return (None if is_expired else owner), until_ms
 
 
 def lock_of(storage: Storage, options: Options) -> CommitLock:

@@ -23,7 +23,7 @@ from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import locked
 from mdt.commit.hudi_metadata import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.transaction import remove_files, require_unharmed, run
+from mdt.commit.transaction import is_written_by, remove_files, require_unharmed, run
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.loading import load_commit, load_properties, load_timeline
@@ -376,7 +376,11 @@ def _roll_back_overtaken(metadata: Metadata, record: CommitRecord, snapshot: Sna
     )
     files = record.table("files")
     names = zip(files["partition"].to_pylist(), files["name"].to_pylist(), strict=True)
-    metadata.storage.delete_many([paths.data_file(*name) for name in names])
+    written = (paths.data_file(*name) for name in names)
+    token = -1 if record.token is None else record.token
+    metadata.storage.delete_many(
+        [path for path in written if is_written_by(path, record.instant, token)]
+    )
     publish.retract(metadata.storage, record.instant, record.action, snapshot.definition)
 
 

@@ -196,7 +196,7 @@ def _attempt(
     If the record is None, all traces of the attempt have been removed. Otherwise the lock is held.
     """
     has_instant = operation.action not in publish.NO_INSTANTS
-    if lock.is_shared and has_instant:
+    if lock.is_configured and has_instant:
         lock.acquire()  # Hudi holds it for 0.2 s after it has read the clock for its instant
         metadata.newest(to_end=False)
         _require_compatible_writers(metadata, operation)
@@ -211,7 +211,7 @@ def _attempt(
         lock.acquire()
         # the last check for commits of other Hudi writers
         newest = metadata.newest(watched=_is_watched(operation), to_end=False).seq
-        if lock.is_shared and has_instant:
+        if lock.is_configured and has_instant:
             _require_compatible_writers(metadata, operation, claim.instant)
         looked_us = metadata.storage.now_us()
     except Exception as error:  # also errors of progress callbacks and third-party indexes
@@ -280,7 +280,7 @@ def claim_instant(
     now = storage.now_us()
     last = max(snapshot.last_instant, plan.after)
     at = max(now, timeline.instant_us(last) + 1000)
-    if lock.is_shared:
+    if lock.is_configured:
         try:
             at = hudi_locks.time_before_writers(metadata, last, at)
         except Unsupported as error:
@@ -306,7 +306,9 @@ def claim_instant(
             newest, announced = storage.together(
                 partial(metadata.newest, watched=False), partial(publish.announce, *announcement)
             )
-            is_taken = lock.is_shared and not publish.is_announced_by(announced, *announcement[1:])
+            is_taken = lock.is_configured and not publish.is_announced_by(
+                announced, *announcement[1:]
+            )
             if newest.last_instant < instant and not is_taken:
                 break
             storage.delete_many([*announced, paths.pending(instant)])
@@ -592,7 +594,7 @@ def abandon(
     lock.end_heartbeat()
     storage = metadata.storage
     is_merge_on_read = snapshot.definition.is_mor
-    if lock.is_shared and is_merge_on_read and metadata.watch.has_planned_compaction(snapshot):
+    if lock.is_configured and is_merge_on_read and metadata.watch.has_planned_compaction(snapshot):
         return
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)

@@ -139,10 +139,11 @@ class Storage(ABC):
         """
         return self.put_if_absent(path, data)
 
-    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
-        """Return a small object and its version, or None if it is absent.
+    def read_with_version(self, path: str, bytes_max: int) -> tuple[bytes, str] | None:
+        """Return a whole object and its version, or None if it is absent.
 
-        Only object stores have versions: see :meth:`require_versions`.
+        Only object stores have versions: see :meth:`require_versions`. Raises ``errors.Corrupt`` if
+        the object is larger than ``bytes_max`` bytes.
         """
         raise no_versions(self.url)
 

@@ -97,11 +97,14 @@ class MemoryStorage(Storage):
 
     has_versions = True
 
-    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
+    def read_with_version(self, path: str, bytes_max: int) -> tuple[bytes, str] | None:
         """See :class:`Storage`."""
         with self._lock:
             entry = self._objects.get(check_path(path))
-            return None if entry is None else (entry[0], str(self._stamps[path]))
+            if entry is None:
+                return None
+            check_size(path, len(entry[0]), bytes_max)
+            return entry[0], str(self._stamps[path])
 
     def replace_version(self, path: str, data: Data, version: str) -> str | None:
         """See :class:`Storage`."""

@@ -22,7 +22,6 @@ from obstore.store import from_url
 
 from mdt import errors
 from mdt.forking import this_process
-from mdt.limits import FRAME_BYTES_MAX
 from mdt.session import for_life
 from mdt.stores.concurrent_io import StorageThreads
 from mdt.stores.contract import (
@@ -154,30 +153,32 @@ class ObjectStorage(Storage):
 
     has_versions = True
 
-    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
-        """See :class:`Storage`. The version is the ETag."""
+    def read_with_version(self, path: str, bytes_max: int) -> tuple[bytes, str] | None:
+        """See :class:`Storage`. S3 and Azure compare ETags, Google Cloud Storage generations."""
         try:
             with self._translated(path):
                 response = obstore.get(self._store, check_path(path))
-                check_size(path, int(response.meta["size"]), FRAME_BYTES_MAX)
-                return response.bytes().to_bytes(), response.meta["e_tag"] or ""
+                check_size(path, int(response.meta["size"]), bytes_max)
+                return response.bytes().to_bytes(), _version_text(response.meta)
         except errors.Missing:
             return None
 
     def replace_version(self, path: str, data: Data, version: str) -> str | None:
         """See :class:`Storage`. A conditional put (``If-Match``)."""
+        e_tag, _, generation = version.partition("\n")
+        mode = {"e_tag": e_tag} | ({"version": generation} if generation else {})
         with self._translated(path):
             try:
                 stored = obstore.put(
                     self._store,
                     check_path(path),
                     to_bytes(data),
-                    mode={"e_tag": version},
+                    mode=mode,  # type: ignore[arg-type]
                     use_multipart=False,
                 )
             except (exceptions.PreconditionError, exceptions.NotFoundError):
                 return None
-            return stored["e_tag"] or ""
+            return _version_text(stored)
 
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
@@ -342,6 +343,11 @@ def _refuse_forked(url: str) -> None:
                 ),
             )
         speaking.add(process)
+
+
+def _version_text(meta: Mapping[str, Any]) -> str:
+    """Return the ETag and the generation of an object, as far as the store has them."""
+    return f"{meta.get('e_tag') or ''}\n{meta.get('version') or ''}"
 
 
 def _is_direct(path: str, directory: str) -> bool:

@@ -349,7 +349,7 @@ class Handle(FamiliarNames):
             try:
                 self._metadata.watch.refuse_to_write(is_locked=True)
                 newest = self._metadata.cached_snapshot().last_instant
-                late.hudi_locks.time_before_writers(self._metadata, newest, 0)
+                late.hudi_locks.time_before_writers(self._metadata, newest, 0)  # raises without one
                 return None
             except Unsupported:
                 if self._storage.now_us() > until:

@@ -133,9 +133,9 @@ class FaultyStorage(Storage):
             "replace", path, lambda: self.inner.replace(path, data), lambda: self._tear(path, data)
         )
 
-    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
+    def read_with_version(self, path: str, bytes_max: int) -> tuple[bytes, str] | None:
         """See :class:`Storage`."""
-        return self._look("read", path, lambda: self.inner.read_with_version(path))
+        return self._look("read", path, lambda: self.inner.read_with_version(path, bytes_max))
 
     def replace_version(self, path: str, data: Data, version: str) -> str | None:
         """See :class:`Storage`."""

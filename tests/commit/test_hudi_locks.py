@@ -13,11 +13,11 @@ from refusals import refused
 from shared_tables import SCHEMA, batch, other_table, rows_of
 
 import mdt
-from mdt import Conflict, Invalid, Unavailable, Unsupported
+from mdt import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.commit import hudi_locks
 from mdt.config import parse_options
 from mdt.hudi import timeline
-from mdt.limits import LOCK_VALID_SECONDS
+from mdt.limits import LOCK_BYTES_MAX, LOCK_VALID_SECONDS
 from mdt.metadata.files import paths
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -84,7 +84,12 @@ def test_an_object_lock_is_taken_when_its_time_is_over_and_not_before():
     assert ours.is_held()
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"expired": 0}', b"{}" * 9, b"[" * 9000])
+TEXT_FOR_TRUE = b'{"expired": "false", "validUntil": 1, "owner": "hudi"}'
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"expired": 0}', b"{}" * 9, b"[" * 9000, TEXT_FOR_TRUE]
+)
 def test_a_malformed_lock_is_locked(data):
     storage = MemoryStorage()
     storage.replace(LOCKS[OBJECT], data)
@@ -592,3 +597,32 @@ def test_a_commit_whose_lock_was_removed_is_all_or_nothing(provider):
     values = {row["id"]: row["v"] for row in ours.scan().to_arrow().to_pylist()}
     assert values == {**dict.fromkeys(range(10), 1), 2: 7}
     assert rows_of(theirs.anew()) == rows_of(ours) and ours.check().ok
+
+
+def test_the_right_to_break_a_lock_is_not_lost_with_a_dead_writer():
+    storage = MemoryStorage()
+    dead = lock(storage, FILE)
+    dead.acquire()
+    [created] = [i.modified_us for i in storage.list_dir(".hoodie") if i.path == LOCKS[FILE]]
+    storage.create(f"{LOCKS[FILE]}.{created}", b"")
+    storage.sleep(60 * 61)
+    ours = lock(storage, FILE, **{"wait.ms": 1000, "expire.minutes": 60})
+    ours.acquire()
+    assert ours.is_held() and [i.path for i in storage.list_dir(".hoodie")] == [LOCKS[FILE]]
+
+
+def test_a_huge_lock_is_not_read():
+    storage = MemoryStorage()
+    for provider, path in LOCKS.items():
+        storage.replace(path, b"x" * (LOCK_BYTES_MAX + 1))
+        refused("too large", lock(storage, provider).acquire, kind=Corrupt)
+
+
+def test_a_completed_compaction_is_not_planned():
+    _, ours, storage = locked_tables()
+    watch, snapshot = ours.metadata.watch, ours.snapshot()
+    instant = "20990101000000000"
+    begun(storage, "compaction", instant)
+    assert watch.has_planned_compaction(snapshot)
+    storage.put_if_absent(f".hoodie/{instant}.commit", b"{}")
+    assert not watch.has_planned_compaction(snapshot)

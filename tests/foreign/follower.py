@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from compare_states import EQUAL, difference, filters
 from hudi import HudiTable
 from hudi_session import HudiSession
@@ -115,6 +119,20 @@ class Follower:
         found = Counter(zip(kinds, map(repr, rows), strict=True))
         expected = Counter(_changes(before, self.rows, names, shared))
         assert found == expected, [*(found - expected)][:2] + [*(expected - found)][:2]
+
+
+@contextmanager
+def replayable(variable: str, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Context with a list for the names of steps. An error gets them, and the command that repeats
+    the history.
+    """
+    done: list[str] = []
+    try:
+        yield done
+    except Exception as error:
+        command = f"{variable} {sys.executable} -m pytest -m nightly '{request.node.nodeid}'"
+        error.add_note("\n".join([*done, f"replay: {command}"]))
+        raise
 
 
 def _require_equal(rows: pa.Table, expected: pa.Table, what: str) -> None:

@@ -101,7 +101,9 @@ class HudiSession:
 
     @contextmanager
     def killed(self, seconds: float | None) -> Iterator[None]:
-        """Context in which the process is killed after some seconds, if ever, and started again."""
+        """Context that kills the process after some seconds, and starts it again at the end. None
+        for no kill.
+        """
         if seconds is None:
             yield
             return

@@ -7,12 +7,11 @@ MDT_HUDI_HISTORIES is the number of histories for each version, by default 4. A 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from counting import count
-from follower import Follower
+from follower import Follower, replayable
 from hudi_session import HudiSession, Refused
 from random_steps import RandomSteps
 
@@ -27,14 +26,11 @@ REFUSED_MAX = 0.4
 @pytest.mark.parametrize("seed", range(HISTORIES))
 @pytest.mark.parametrize("version", [6, 9])
 def test_an_open_table_has_hudis_rows_after_each_step(version, seed, tmp_path, request):
-    done: list[str] = []
-    try:
-        with HudiSession(tmp_path / "session") as hudi:
-            follow(hudi, tmp_path / "followed", RandomSteps(seed, version), done)
-    except Exception as error:
-        replay = f"MDT_HUDI_HISTORIES={seed + 1} {sys.executable} -m pytest -m nightly"
-        error.add_note("\n".join([*done, f"replay: {replay} '{request.node.nodeid}'"]))
-        raise
+    with (
+        replayable(f"MDT_HUDI_HISTORIES={seed + 1}", request) as done,
+        HudiSession(tmp_path / "session") as hudi,
+    ):
+        follow(hudi, tmp_path / "followed", RandomSteps(seed, version), done)
 
 
 def follow(hudi: HudiSession, path: Path, steps: RandomSteps, done: list[str]) -> None:

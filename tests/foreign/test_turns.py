@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from compare_states import EQUAL, difference
 from counting import count
-from follower import Follower
+from follower import Follower, replayable
 from hudi_session import HudiSession, Refused
 from our_steps import HudiIsAtWork, OurSteps
 from random_steps import RandomSteps
@@ -44,14 +43,11 @@ class TurnSteps(RandomSteps):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_all_readers_have_the_same_rows_after_each_turn(seed, tmp_path, request):
-    done: list[str] = []
-    try:
-        with HudiSession(tmp_path / "session") as hudi:
-            take_turns(hudi, tmp_path / "shared", seed, done)
-    except Exception as error:
-        replay = f"MDT_HUDI_TURNS={seed + 1} {sys.executable} -m pytest -m nightly"
-        error.add_note("\n".join([*done, f"replay: {replay} '{request.node.nodeid}'"]))
-        raise
+    with (
+        replayable(f"MDT_HUDI_TURNS={seed + 1}", request) as done,
+        HudiSession(tmp_path / "session") as hudi,
+    ):
+        take_turns(hudi, tmp_path / "shared", seed, done)
 
 
 def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> None:

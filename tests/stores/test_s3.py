@@ -352,13 +352,13 @@ def test_a_data_file_that_somebody_deleted_is_named_with_what_to_do(
 
 def test_a_version_is_replaced_once(given):
     storage = open_storage(f"{URL}versions", storage_options=given)
-    assert storage.has_versions and storage.read_with_version("lock") is None
+    assert storage.has_versions and storage.read_with_version("lock", 9) is None
     assert storage.put_if_absent("lock", b"1")
-    data, version = storage.read_with_version("lock")
+    data, version = storage.read_with_version("lock", 9)
     second = storage.replace_version("lock", b"2", version)
     assert data == b"1" and second not in (None, version)
     assert storage.replace_version("lock", b"3", version) is None
-    assert storage.read_with_version("lock") == (b"2", second)
+    assert storage.read_with_version("lock", 9) == (b"2", second)
     storage.delete("lock")
     assert storage.replace_version("lock", b"4", second) is None
 

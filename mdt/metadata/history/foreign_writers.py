@@ -190,7 +190,7 @@ class Watch:
         )
 
     def has_planned_compaction(self, snapshot: Snapshot) -> bool:
-        """Return True if another writer has planned a compaction that the log does not contain.
+        """Return True if another writer has planned a compaction and not completed it.
 
         It lists the directory if it has changed, and remembers nothing.
         """
@@ -198,7 +198,8 @@ class Watch:
         instants: Iterable[Instant] = self.at_work
         if listing is not None:
             instants = listing.foreign_instants(snapshot)
-        return any(instant.action == _COMPACTION for instant in instants)
+        times = {instant.time for instant in instants if instant.action == _COMPACTION}
+        return not times <= {i.time for i in instants if i.state == timeline.COMPLETED}
 
     def refuse_to_write(self, *, is_locked: bool = False) -> None:
         """Raise Unsupported for conditions that forbid writing but not reading.

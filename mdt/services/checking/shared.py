@@ -8,7 +8,6 @@ from mdt.errors import MdtError
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.table_state import load_state
 from mdt.importing.imported_steps import changed_groups, placed_slices
-from mdt.metadata.metadata import Metadata
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import TableState
 
@@ -31,7 +30,7 @@ def _compare(state: TableState) -> Iterator[Problem]:
     snapshot, storage = state.snapshot, state.storage
     table = load_properties(storage)
     hudi = load_state(storage, table)
-    if hudi.timeline.pending or Metadata(storage).newest(watched=False).seq != snapshot.seq:
+    if hudi.timeline.pending or state.metadata.newest(watched=False).seq != snapshot.seq:
         return
     changed = changed_groups(placed_slices(snapshot), hudi.slices, is_altered=False)
     if load_timeline(storage, table).files != hudi.timeline.files:
