@@ -292,11 +292,13 @@ class Options:
         " cache directory",
     )
     cache_dir: str = _machine(
-        "", "local directory for pages of remote metadata; empty for the user's cache directory"
+        "",
+        "local directory for pages of remote metadata, and with -tables at its end for imported"
+        " tables of other writers; empty for the user's cache directory",
     )
     cache_bytes_max: int = _machine(
         1024 * _MEBI,
-        "size of that cache, which evicts its oldest pages; 0 for no cache",
+        "size of either cache, which evicts its oldest pages or tables; 0 for no caches",
         whole(0, _TEBI),
     )
     cache_memory_max: int = _machine(

@@ -49,6 +49,32 @@ def definition_of(table: TableProperties, columns: pa.Schema, storage: Storage) 
     )
 
 
+def changed_version(
+    definition: TableDefinition, columns: pa.Schema, since: int
+) -> SchemaVersion | None:
+    """Return the schema version with the columns of another writer, None if they are the same.
+
+    Raises Unsupported for a change that the log cannot describe.
+    """
+    if known_columns(definition, columns).equals(definition.schema):
+        return None
+    if definition.has_other_names:
+        raise Unsupported(
+            "another writer has changed the columns of a table with column names that Avro does"
+            " not allow",
+            hint="mdt.open(path) reads the table",
+        )
+    version = next_version(definition, with_known_nulls(definition, columns), since)
+    try:
+        definition.with_version(version)
+    except ValueError as error:
+        raise Unsupported(
+            f"another writer has changed the columns of the table: {error}",
+            hint="mdt.open(path) reads the table anew",
+        ) from error
+    return version
+
+
 def next_version(definition: TableDefinition, columns: pa.Schema, since: int) -> SchemaVersion:
     """Return the schema version with ``columns``, for a record that adds all files again.
 

@@ -1,9 +1,9 @@
-"""The sections of the records that import file slices."""
+"""The headers and sections of the records that import file slices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -22,6 +22,8 @@ from mdt.importing.imported_steps import SliceStep
 from mdt.metadata.files.deletion_vectors import serialize
 from mdt.metadata.files.file_group import BASE, FILES, FRESH
 from mdt.metadata.log.commit_log import DEAD, REMOVED, SLICES, VECTORS
+from mdt.metadata.log.imports import GroupId, Imports
+from mdt.schema.versions import SchemaVersion
 from mdt.stores.storage import Storage
 
 
@@ -102,7 +104,43 @@ def changed_rows(
     return _present({"vectors": _bitmaps(vectors, VECTORS), "fresh": _bitmaps(fresh, FRESH)})
 
 
-_NO_IDS = pa.array([], pa.string())
+def import_header(
+    steps: Sequence[SliceStep],
+    imports: Imports | None,
+    unsettled: frozenset[GroupId],
+    version: SchemaVersion | None,
+) -> dict[str, Any]:
+    """Return the fields of the header of the record with ``steps``.
+
+    Args:
+        imports: The part of Hudi's timeline that the log then contains, None if more records
+            follow.
+        unsettled: The unsettled file groups after ``steps``.
+        version: The schema version that the record begins, None for the current columns.
+    """
+    header = dict[str, Any]()
+    if version is not None:
+        header["schema"] = version.to_json()
+        del header["schema"]["since"]
+    if imports is None:
+        of_steps = unsettled & {step.group_id for step in steps}
+        header["unsettled"] = [list(group) for group in sorted(of_steps)]
+    else:
+        header["imported"] = replace(imports, unsettled=unsettled).to_json()
+    return header
+
+
+def unsettled_groups(before: frozenset[GroupId], steps: Iterable[SliceStep]) -> frozenset[GroupId]:
+    """Return the file groups with pending blocks after ``steps``."""
+    unsettled = set(before)
+    for step in steps:
+        unsettled.discard(step.group_id)
+        if step.new is not None and not step.new.is_settled:
+            unsettled.add(step.group_id)
+    return frozenset(unsettled)
+
+
+_NO_IDS = pa.nulls(0, pa.string())
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ has all live rows of the slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,20 +41,23 @@ class MergedFiles:
     """Merged files in a directory of this machine.
 
     Attributes:
+        folder: Path of the directory.
         storage: The directory. Paths are those in the table.
-        paths: The files that exist.
     """
 
-    def __init__(self, folder: str, paths: Collection[str] = ()) -> None:
-        """Use a directory in which the files ``paths`` exist."""
+    def __init__(self, folder: str) -> None:
+        """Use a directory."""
+        self.folder = folder
         self.storage = LocalStorage(folder, durable=False)
-        self.paths = set(paths)
         self._replaced: list[tuple[int, str]] = []
 
     def add(self, path: str, content: pa.Buffer) -> None:
         """Store a file. A failed import may have stored it before."""
         self.storage.replace(path, content)
-        self.paths.add(path)
+
+    def count(self) -> int:
+        """Return the number of files."""
+        return len(self.storage.list_dir(paths.merged_dir()))
 
     def remove_later(self, paths: Iterable[str], now_us: int) -> None:
         """Remove files that newer states no longer have, once readers had time to finish.
@@ -65,7 +68,6 @@ class MergedFiles:
         self._replaced += [(now_us + MERGED_FILES_KEPT_SECONDS * 1_000_000, one) for one in paths]
         for _, path in [entry for entry in self._replaced if entry[0] <= now_us]:
             self.storage.delete(path)
-            self.paths.discard(path)
         self._replaced = [entry for entry in self._replaced if entry[0] > now_us]
 
 

@@ -19,7 +19,7 @@ from mdt.importing.imported_slices import (
     Importer,
     PartKey,
 )
-from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX
 from mdt.metadata.files.file_group import BASE, LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
 
@@ -93,40 +93,31 @@ class SliceStep:
             return {}
         return {part.key: self.new.dead for part in self.added if part.kind == BASE}
 
-    def placed(self, first: int) -> PlacedSlice | None:
-        """Return the new slice, with ``first`` as the segment of the first file that comes."""
-        if self.new is None:
-            return None
-        segments = {part.key: first + number for number, part in enumerate(self.added)}
-        if self.old is not None:
-            for part in self.new.parts:
-                segments.setdefault(part.key, self.old.segments.get(part.key, -1))
-        return PlacedSlice(self.new, segments)
+    @property
+    def group_id(self) -> GroupId:
+        """The partition path and the file id."""
+        if self.new is not None:
+            return self.new.file_slice.group_id
+        assert self.old is not None, "a step has a slice before or afterwards"
+        return self.old.slice.file_slice.group_id
 
 
-def batches(steps: Iterable[SliceStep]) -> Iterator[list[SliceStep]]:
-    """Yield the steps of each record."""
-    batch, files = list[SliceStep](), 0
-    for step in steps:
-        if batch and files + len(step.added) > IMPORTED_FILES_PER_RECORD_MAX:
+def batches(groups: Iterable[GroupId], slices: Iterable[FileSlice]) -> Iterator[list[GroupId]]:
+    """Yield the file groups of each record, as many as a record may have files of.
+
+    Args:
+        slices: The slices of the new state.
+    """
+    files = {one.group_id: len(one.logs) + 2 for one in slices}
+    batch, total = list[GroupId](), 0
+    for group in groups:
+        total += files.get(group, 0)
+        if batch and total > IMPORTED_FILES_PER_RECORD_MAX:
             yield batch
-            batch, files = [], 0
-        batch.append(step)
-        files += len(step.added)
+            batch, total = [], files.get(group, 0)
+        batch.append(group)
     if batch:
         yield batch
-
-
-def placed_groups(steps: Iterable[SliceStep], seq: int) -> dict[GroupId, PlacedSlice]:
-    """Return the new slices of the steps of record ``seq`` by file group."""
-    groups, first = dict[GroupId, PlacedSlice](), seq * SEGMENTS_PER_COMMIT_MAX
-    for step in steps:
-        placed = step.placed(first)
-        if placed is not None:
-            file_slice = placed.slice.file_slice
-            groups[file_slice.partition, file_slice.file_id] = placed
-        first += len(step.added)
-    return groups
 
 
 def changed_groups(

@@ -1,35 +1,67 @@
 """A storage that shows a table of other Hudi writers as one of ours, without writing to it.
 
 The objects below ``.hoodie/.mdt/`` are in memory, and merged base files in a temporary directory.
-The log has records of the states that were read: looking for the next record reads what other
-writers have done since.
+Those of a large table are in a folder of the user's cache directory. The log has records of the
+states that were read: looking for the next record reads what other writers have done since.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
-from copy import copy
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from mdt import logs
-from mdt.errors import Corrupt, Unsupported
+from mdt.config import Options
+from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
-from mdt.hudi.read.loading import load_properties
-from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties
-from mdt.importing.imported_log import ImportedLog, write_instants
+from mdt.hudi.read.loading import (
+    TableState,
+    load_files,
+    load_properties,
+    load_timeline,
+    state_of,
+)
+from mdt.hudi.read.table_properties import COMPUTED_KEYS, TableProperties, refuse
+from mdt.hudi.read.table_state import load_state
+from mdt.importing.imported_log import import_records, write_instants
 from mdt.importing.imported_slices import MergedFiles
+from mdt.importing.past_states import require_state
+from mdt.limits import IMPORT_FOLDER_RECORDS_MAX, IMPORT_FOLDER_SLICES_MIN
 from mdt.metadata.files import paths
+from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import commit_log
-from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.metadata import Metadata
 from mdt.stores.contract import Answers, Data, Listing, Names
+from mdt.stores.own_directory import NotOurs
 from mdt.stores.scratch import temporary_folder
 from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.table_folder import TableFolder, open_folder
 
 T = TypeVar("T")
 
 _WRITABLE = (f"{paths.PRIVATE}/usage/", f"{paths.PRIVATE}/checkpoints/", paths.hint())
-"""Derived objects. They are written in memory only."""
+"""Derived objects."""
+_TIMELINE = "timeline"
+"""Object with a digest of the timeline that the log contains, and the number of its last record.
+It is put after the records.
+"""
+_TIMELINE_BYTES_MAX = 100
+_TIMELINE_FORM = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,18})")
+_FOLDER_VERSION = "1"
+"""Changes with the way in which tables are imported."""
+_OF_SERVICES = (
+    "hoodie.table.checksum",
+    "hoodie.table.metadata.partitions",
+    "hoodie.table.metadata.partitions.inflight",
+)
+"""Properties that services of Hudi change, and on which no row depends."""
+_WAIT_SECONDS = 0.1
 
 
 class ImportedStorage(Storage):
@@ -40,6 +72,8 @@ class ImportedStorage(Storage):
     Attributes:
         source: The storage itself.
         instants: Instants of the states, empty to follow the table.
+        seq: Number of the newest record, -1 at first.
+        first_seq: Number of the last record of the first of several states.
     """
 
     is_imported = True
@@ -50,27 +84,38 @@ class ImportedStorage(Storage):
         instants: Sequence[str] = (),
         *,
         base_only: bool = False,
-        after: Snapshot | None = None,
+        has_log: bool = False,
+        options: Options | None = None,
     ) -> None:
         """Read the table in ``source``.
 
         Args:
             instants: Instants of the states to show, ascending. Empty to follow the table.
             base_only: Leave log files out, as in Hudi's read-optimized queries.
-            after: A snapshot of the table's own log, which the records in memory follow. None to
-                read the whole table anew.
+            has_log: Begin with the table's own log. The records in memory follow it.
+            options: Options of this machine for the folder of a large table. None for memory and a
+                temporary directory.
 
         Raises Missing if there is no table, Corrupt, and Unsupported if it cannot be read.
         """
-        self._show(source, has_log=after is not None)
-        self.computes_keys = _computes_keys(load_properties(source))
+        table = load_properties(source)
+        refuse(table)
+        self._show(source, has_log=has_log)
         self.instants = tuple(instants)
+        self.computes_keys = _computes_keys(table)
         self._has_key_indexes = not (instants or base_only)
+        self._base_only = base_only
+        self._options = options
+        self._identity = _identity(table)
+        self._name = _folder_name(source, table)
         self._merged = MergedFiles(temporary_folder(self))
-        self._log: ImportedLog | None = ImportedLog(
-            source, self._merged, instants, base_only=base_only, after=after
-        )
-        self._read_log()
+        self._follows = True
+        self._use_folder(create=False)
+        try:
+            self._read_log()
+        except Corrupt:
+            if not self.imports_anew():
+                raise
 
     def _show(self, source: Storage, *, has_log: bool) -> None:
         """Show the objects of ``source``, with those of its own metadata if it ``has_log``."""
@@ -79,36 +124,167 @@ class ImportedStorage(Storage):
         self.is_remote = source.is_remote
         self.is_durable = source.is_durable
         self.source = source
-        self._has_log = has_log
-        self._private = MemoryStorage()
-        self._lock = threading.Lock()
+        self.seq, self.first_seq = -1, 0
         self.computes_keys = False
+        self._has_log = has_log
+        self._follows = False
+        self._private: Storage = MemoryStorage()
+        self._folder: TableFolder | None = None
+        self._metadata: Metadata | None = None
+        self._lock = threading.Lock()
+        self._timeline = ""
         self._has_key_indexes = False
         self._key_indexes: tuple[int, KeyIndexes | None] = -1, None
 
+    def _copy(self) -> ImportedStorage:
+        """Return a storage with the same objects that does not follow the table."""
+        copy = object.__new__(ImportedStorage)
+        copy._show(self.source, has_log=self._has_log)
+        copy.instants = self.instants
+        copy._private, copy._merged, copy._folder = self._private, self._merged, self._folder
+        return copy
+
+    def _use_folder(self, *, create: bool) -> None:
+        """Use the folder that stays, if there is one or if it can be created."""
+        folder = None
+        if self._options is not None and self._name:
+            directory, bytes_max = self._options.cache_dir, self._options.cache_bytes_max
+            try:
+                folder = open_folder(directory, bytes_max, self._name, create=create)
+            except NotOurs as error:
+                text = "%s is imported each time that it is opened: %s"
+                logs.METADATA.warning(text, self.url, error)
+        if folder is not None:
+            self._folder, self._private = folder, folder.storage
+            self._merged = MergedFiles(folder.path)
+
+    def imports_anew(self) -> bool:
+        """Import the table anew because its folder is damaged. Return False if there is none, or if
+        other processes use it.
+        """
+        if not self._remove_folder():
+            return False
+        self._read_log()
+        return True
+
+    def _remove_folder(self) -> bool:
+        """Remove the folder, and use memory. Return False if there is none or others use it."""
+        if self._folder is None or not self._folder.remove():
+            return False
+        self._folder, self._private, self._metadata = None, MemoryStorage(), None
+        self._merged = MergedFiles(temporary_folder(self))
+        self.seq, self._timeline = -1, ""
+        return True
+
     def _read_log(self) -> None:
         """Put the records of what other writers have done into the log."""
-        assert self._log is not None, "a copy does not follow the table"
+        act = self._import_states if self.instants else self._import_newest
         with self._lock:
-            log = copy(self._log)  # the next look tries again if this one fails
-            records = [(paths.commit(one.seq), commit_log.encode(one)) for one in log.read()]
-            for path, data in reversed(records):  # no reader sees only some of them
-                self._private.put_if_absent(path, data)
-            self._log = log
+            try:
+                act()
+            except Missing:  # a writer cleans files
+                self.source.sleep(_WAIT_SECONDS)
+                retry_missing(act)
+
+    def _import_newest(self) -> None:
+        table, active = self._look()
+        digest = _digest(active)
+        if digest == self._timeline:
+            return
+        if self.seq < 0 and self._newest_known()[1] > IMPORT_FOLDER_RECORDS_MAX:
+            self._remove_folder()
+        state = None
+        if self.seq < 0 and self._folder is None and self._options is not None:
+            state = load_state(self.source, table, timeline=active)
+            if len(state.slices) >= IMPORT_FOLDER_SLICES_MIN:
+                self._use_folder(create=True)
+        with self._importing():
+            if not self._has_imported(digest):
+                state = state or load_state(self.source, table, timeline=active)
+                self._put_state(state)
+                self._private.replace(_TIMELINE, f"{digest} {self.seq}".encode("ascii"))
+        self._timeline = digest
+
+    def _importing(self) -> AbstractContextManager[None]:
+        """Context in which no other process changes the folder."""
+        return nullcontext() if self._folder is None else self._folder.importing()
+
+    def _has_imported(self, digest: str) -> bool:
+        """Return True if the log contains the timeline with this digest."""
+        known, seq = self._newest_known()
+        if known == digest:
+            self.seq = seq
+        return known == digest
+
+    def _newest_known(self) -> tuple[str, int]:
+        """Return the digest of the timeline that the log contains, and its last record."""
+        if self._private.size(_TIMELINE) is None:
+            return "", -1
+        content = self._private.read_whole(_TIMELINE, _TIMELINE_BYTES_MAX)
+        match = _TIMELINE_FORM.fullmatch(content)
+        if match is None:
+            raise Corrupt("the digest of a timeline cannot be read", path=_TIMELINE)
+        return match[1].decode("ascii"), int(match[2])
+
+    def _import_states(self) -> None:
+        """Import the states at the given instants. All come from a single listing."""
+        if self.seq >= 0:
+            return
+        table, active = self._look()
+        files = load_files(self.source)
+        for at in self.instants:
+            state = state_of(self.source, table, active, files, at)
+            require_state(self.source, state, files)
+            self._put_state(state)
+            self.first_seq = self.first_seq or self.seq
+
+    def _look(self) -> tuple[TableProperties, Timeline]:
+        table = load_properties(self.source)
+        refuse(table)
+        if _identity(table) != self._identity:
+            raise Unsupported(
+                "another writer has changed the table's properties", hint="open the table again"
+            )
+        return table, load_timeline(self.source, table)
+
+    def _put_state(self, state: TableState) -> None:
+        """Put the records of a state into the log. No reader sees only some of them."""
+        if self._base_only:
+            slices = [replace(one, logs=()) for one in state.slices if one.base is not None]
+            state = replace(state, slices=slices)
+        if self._metadata is None:
+            self._metadata = Metadata(self._copy())
+        snapshot = None
+        if self._has_log or self._private.size(paths.commit(0)) is not None:
+            snapshot = self._metadata.newest(watched=False)
+            self.seq = snapshot.seq
+        records = import_records(
+            self.source, self._merged, state, snapshot, is_past=bool(self.instants)
+        )
+        encoded = [(record.seq, commit_log.encode(record)) for record in records]
+        for info in self._private.list_dir(paths.log_dir()):
+            if (paths.seq_of(info.path) or 0) > self.seq:
+                self._private.delete(info.path)  # of a process that was killed
+        for seq, data in reversed(encoded):
+            self._private.put_if_absent(paths.commit(seq), data)
+            self.seq = max(self.seq, seq)
+        if self._folder is not None and encoded:
+            newest = self._metadata.newest(watched=False)
+            if snapshot is None or self._metadata.compaction_is_due(newest):
+                self._metadata.compact()
 
     def _of(self, path: str) -> Storage:
         """Return the storage of an object."""
-        if path in self._merged.paths:
-            return self._merged.storage
         if not _is_private(path):
             return self.source
-        if self._has_log and self._private.size(path) is None:
+        storage = self._merged.storage if paths.is_merged(path) else self._private
+        if self._has_log and storage.size(path) is None:
             return self.source
-        return self._private
+        return storage
 
     def _prepare(self, path: str) -> Storage:
         """Return the storage of an object that is read. A new record is made first."""
-        if self._log is not None and path == paths.commit(self._log.seq + 1):
+        if self._follows and path == paths.commit(self.seq + 1):
             self._read_log()
         return self._of(path)
 
@@ -205,25 +381,20 @@ class ImportedStorage(Storage):
         return bool(self.instants)
 
     @property
-    def first_seq(self) -> int:
-        """Commit number of the first of several states."""
-        assert self._log is not None, "a copy does not know its states"
-        return self._log.first_seq
-
-    @property
     def merged(self) -> int:
         """Number of files that exist on this machine only, because they merge log files."""
-        return len(self._merged.paths)
+        return self._merged.count()
 
     def __reduce__(self) -> Any:
         """Pickle the states that were read. The copy does not follow the table, and reads merged
         files on this machine only, while this object exists.
         """
-        listed = self._private.list(paths.log_dir())
-        records = [(info.path, self._private.read(info.path)) for info in listed]
-        folder = self._merged.storage.uri("").removeprefix("file://")
-        merged = sorted(self._merged.paths)
-        return _from_pickle, (self.source, records, folder, merged, self.instants, self._has_log)
+        objects = []
+        for folder in (paths.log_dir(), f"{paths.PRIVATE}/checkpoints", paths.hint()):
+            for info in self._private.list(folder):
+                objects.append((info.path, self._private.read(info.path)))
+        folder = self._merged.folder
+        return _from_pickle, (self.source, objects, folder, self.instants, self._has_log)
 
     def key_indexes(self, seq: int) -> KeyIndexes | None:
         """See :class:`Storage`. They describe the newest state, which must still be ``seq``."""
@@ -237,7 +408,7 @@ class ImportedStorage(Storage):
             self._read_log()
         except (Corrupt, Unsupported):
             return None
-        if self._log is None or self._log.seq != seq:
+        if self.seq != seq:
             return None
         self._key_indexes = seq, indexes
         return indexes
@@ -260,11 +431,34 @@ def _computes_keys(table: TableProperties) -> bool:
     return table.meta_fields and table.key_generator in COMPUTED_KEYS
 
 
+def _identity(table: TableProperties) -> tuple[object, ...]:
+    """Return the properties that stay the same while a table is written and upgraded."""
+    columns = table.key_fields, table.partition_fields, table.ordering_fields
+    return table.name, table.table_type, *columns, table.merge_mode, table.hive_style
+
+
+def _folder_name(source: Storage, table: TableProperties) -> str:
+    """Return the name of the folder of a table, "" for a table that only this process has.
+
+    If the properties change, another folder is used.
+    """
+    if not source.is_remote and source.local_path("") is None:
+        return ""
+    options = sorted(source.public_options.items())
+    properties = sorted(pair for pair in table.stored.items() if pair[0] not in _OF_SERVICES)
+    text = repr((_FOLDER_VERSION, source.url, options, properties))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _digest(active: Timeline) -> str:
+    """Return a digest of the names and sizes of all instants."""
+    return hashlib.sha256(repr(active.files).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _from_pickle(
     source: Storage,
-    records: Sequence[tuple[str, bytes]],
+    objects: Sequence[tuple[str, bytes]],
     folder: str,
-    merged: Sequence[str],
     instants: Sequence[str],
     has_log: bool,
 ) -> ImportedStorage:
@@ -272,10 +466,9 @@ def _from_pickle(
     copy = object.__new__(ImportedStorage)
     copy._show(source, has_log=has_log)
     copy.instants = tuple(instants)
-    copy._merged = MergedFiles(folder, merged)
-    copy._log = None
-    for path, record in records:
-        copy._private.put_if_absent(path, record)
+    copy._merged = MergedFiles(folder)
+    for path, data in objects:
+        copy._private.put_if_absent(path, data)
     return copy
 
 
@@ -288,13 +481,13 @@ def of_states(storage: Storage, instants: Sequence[str]) -> ImportedStorage:
     return ImportedStorage(_imported(storage).source, instants)
 
 
-def following(source: Storage, snapshot: Snapshot) -> ImportedStorage:
-    """Return a table with its own log up to ``snapshot``, and later commits of other writers.
+def following(source: Storage) -> ImportedStorage:
+    """Return a table with its own log, and later commits of other writers.
 
     If they cannot be imported after it, the whole table is read anew.
     """
     try:
-        return ImportedStorage(source, after=snapshot)
+        return ImportedStorage(source, has_log=True)
     except Unsupported as error:
         logs.METADATA.warning("%s is read without its log: %s", source.url, error.message)
     return ImportedStorage(source)

@@ -402,7 +402,7 @@ class Handle(FamiliarNames):
         """
         snapshot = self._metadata.newest(watched=False)
         if self._import_view is None or self._import_view[0] < snapshot.seq:
-            storage = late.imported_storage.following(self._storage, snapshot)
+            storage = late.imported_storage.following(self._storage)
             self._import_view = snapshot.seq, type(self)(storage, self._metadata.overrides)
         return self._import_view[1]
 

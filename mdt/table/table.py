@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mdt import late, logs
 from mdt.arguments import flag
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.config import canonical, declaration
-from mdt.errors import Invalid, MdtError
+from mdt.config import canonical, declaration, parse_options
+from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, progress_callback
 from mdt.schema.input import to_schema
@@ -174,9 +174,8 @@ def open(
         text = "%s is read without indexes, and cannot be written: %s"
         logs.METADATA.info(text, storage.url, error.message)
     if table is None:
-        instants = () if as_of is None else (late.as_of.instant_of(as_of),)
-        storage = late.imported_storage.ImportedStorage(storage, instants)
-        table = Table(storage, given.own)
+        table = _of_others(storage, as_of, given.own)
+        storage = table.storage
     if storage is not path:
         storage.is_durable = table.options.durable
     definition = table.definition
@@ -184,6 +183,20 @@ def open(
     _require_fixed(definition, given.own)
     late.given_options.require(definition, given.described, is_written=not storage.is_imported)
     return table
+
+
+def _of_others(source: Storage, as_of: Point | None, options: Mapping[str, Any]) -> Table:
+    """Return a table of other writers, which is only read."""
+    if as_of is not None:
+        instant = late.as_of.instant_of(as_of)
+        return Table(late.imported_storage.ImportedStorage(source, [instant]), options)
+    storage = late.imported_storage.ImportedStorage(source, options=parse_options(options))
+    try:
+        return Table(storage, options)
+    except Corrupt:
+        if not storage.imports_anew():
+            raise
+    return Table(storage, options)
 
 
 def _require_fixed(definition: TableDefinition, options: Mapping[str, Any]) -> None:

@@ -422,7 +422,7 @@ def test_an_interrupted_import_is_continued(monkeypatch):
     theirs, ours, storage = shared()
     for number in range(30, 36):
         theirs.insert_overwrite(batch([number], 3, f"city {number}"))
-    monkeypatch.setattr("mdt.services.adoption.commit_import.IMPORTED_FILES_PER_RECORD_MAX", 4)
+    monkeypatch.setattr("mdt.importing.imported_steps.IMPORTED_FILES_PER_RECORD_MAX", 4)
     monkeypatch.setattr("mdt.services.adoption.adopting.import_commits", partial(once, ours))
     with pytest.raises(KeyboardInterrupt):
         ours.refresh()

@@ -46,7 +46,7 @@ _FILE_ID = re.compile(r"(.+)-([0-9]{4,9})-[0-9]+")
 """Prefix and number of a file group, as in ``record-index-0003-0``."""
 _IS_DELETED = "is_deleted"
 
-_NO_RECORDS = pa.table({"key": pa.array([], pa.string()), _IS_DELETED: pa.array([], pa.bool_())})
+_NO_RECORDS = pa.table({"key": pa.nulls(0, pa.string()), _IS_DELETED: pa.nulls(0, pa.bool_())})
 
 Select = Callable[[HFile], pa.RecordBatch]
 """Returns the entries of a file that are needed."""

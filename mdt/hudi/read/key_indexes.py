@@ -285,13 +285,13 @@ def split_key(key: str) -> tuple[str | None, str]:
 
 _NO_LOCATIONS = pa.table(
     {
-        "partition": pa.array([], pa.string()),
-        "file_id": pa.array([], pa.string()),
+        "partition": pa.nulls(0, pa.string()),
+        "file_id": pa.nulls(0, pa.string()),
     }
 )
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DASHES = (8, 13, 18, 23)
-_DIGITS = np.setdiff1d(np.arange(36), _DASHES)
+_DIGITS = np.array([place for place in range(36) if place not in _DASHES])
 """Places of dashes and digits in the text of a UUID."""
 
 

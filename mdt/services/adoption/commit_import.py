@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-import pyarrow as pa
 
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
@@ -23,7 +21,6 @@ from mdt.commit.transaction import run
 from mdt.errors import Missing, Unsupported
 from mdt.hudi import timeline
 from mdt.hudi.layout import layout_of
-from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.instants import Timeline, completed_instants
 from mdt.hudi.read.loading import TableState, load_properties, load_timeline
 from mdt.hudi.read.service_metadata import GroupId
@@ -31,22 +28,22 @@ from mdt.hudi.read.table_properties import refuse
 from mdt.hudi.read.table_schema import TableSchema, load_schema
 from mdt.hudi.read.table_state import load_state
 from mdt.hudi.timeline import COMPLETED
-from mdt.importing.imported_definition import (
-    data_columns,
-    known_columns,
-    next_version,
-    with_known_nulls,
+from mdt.importing.imported_definition import changed_version, data_columns
+from mdt.importing.imported_records import (
+    changed_rows,
+    import_header,
+    import_sections,
+    unsettled_groups,
 )
-from mdt.importing.imported_records import changed_rows, import_sections
 from mdt.importing.imported_slices import Importer
 from mdt.importing.imported_steps import (
     PlacedSlice,
     SliceStep,
+    batches,
     changed_groups,
     placed_slices,
     slice_steps,
 )
-from mdt.limits import IMPORTED_FILES_PER_RECORD_MAX
 from mdt.metadata.history.foreign_writers import read_properties, refuse_version
 from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import trusted_names as names
@@ -109,14 +106,15 @@ class CommitImport(Operation[ImportPlan]):
         active = load_timeline(source, table)
         state = load_state(source, table, timeline=active)
         schema = load_schema(source, state)
-        version = _new_version(snapshot, data_columns(schema.columns))
+        columns = data_columns(schema.columns)
+        version = changed_version(snapshot.definition, columns, snapshot.seq + 1)
         placed = placed_slices(snapshot, snapshot.imports.unsettled)
         groups = changed_groups(placed, state.slices, is_altered=version is not None)
         groups = [group for group in groups if not self._is_done(group, placed, state)]
         instants = _other_instants(active, snapshot)
         chosen: Sequence[GroupId] = groups
         if version is None:
-            chosen = _first_groups(groups, placed, state.slices)
+            chosen = next(batches(groups, state.slices), ())
         imports = None
         if len(chosen) == len(groups):
             imports = Imports(instants, voided=voided)
@@ -165,17 +163,8 @@ class CommitImport(Operation[ImportPlan]):
             tables |= changed_rows(steps, storage, storage)
         except Missing:
             extra["without_changes"] = True  # the old files have been cleaned
-        if plan.version is not None:
-            extra["schema"] = plan.version.to_json()
-            del extra["schema"]["since"]
-        imported = [step.new for step in steps if step.new is not None]
-        unsettled = {one.file_slice.group_id for one in imported if not one.is_settled}
-        if plan.imports is None:
-            extra["unsettled"] = [list(group) for group in sorted(unsettled)]
-        else:
-            settled = {one.file_slice.group_id for one in imported if one.is_settled}
-            unsettled |= snapshot.imports.unsettled & plan.placed.keys() - settled
-            extra["imported"] = replace(plan.imports, unsettled=frozenset(unsettled)).to_json()
+        unsettled = unsettled_groups(snapshot.imports.unsettled, steps)
+        extra |= import_header(steps, plan.imports, unsettled, plan.version)
         if self.progress is not None:
             self.progress(len(plan.groups), len(plan.groups))
         return Changes(imported=tables, extra=extra)
@@ -197,26 +186,6 @@ def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:
             return commits
 
 
-def _new_version(snapshot: Snapshot, columns: pa.Schema) -> SchemaVersion | None:
-    """Return the schema version with the columns of other writers, None if they are the same."""
-    definition = snapshot.definition
-    if known_columns(definition, columns).equals(definition.schema):
-        return None
-    if definition.has_other_names:
-        raise Unsupported(
-            "another writer has changed the columns of a table with column names that Avro does"
-            " not allow",
-            hint="mdt.open(path) reads the table",
-        )
-    columns = with_known_nulls(definition, columns)
-    version = next_version(definition, columns, snapshot.seq + 1)
-    try:
-        definition.with_version(version)
-    except ValueError as error:
-        raise Unsupported(f"another writer has changed the columns: {error}") from error
-    return version
-
-
 def _require_names(steps: Sequence[SliceStep]) -> None:
     """Raise Unsupported for file names that writers of mdt cannot continue."""
     for step in steps:
@@ -227,21 +196,6 @@ def _require_names(steps: Sequence[SliceStep]) -> None:
                     " or with _ in its file id, as old or other writers give",
                     hint="cluster or compact the table with Hudi, or read it with mdt.open(path)",
                 )
-
-
-def _first_groups(
-    groups: Sequence[GroupId],
-    placed: Mapping[GroupId, PlacedSlice],
-    slices: Sequence[FileSlice],
-) -> Sequence[GroupId]:
-    """Return the first file groups, as many as a record may have files of."""
-    files = {one.group_id: len(one.logs) + 2 for one in slices}
-    total = 0
-    for number, group in enumerate(groups):
-        total += files.get(group, 0)
-        if total > IMPORTED_FILES_PER_RECORD_MAX and number:
-            return groups[:number]
-    return groups
 
 
 def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:

@@ -1,0 +1,226 @@
+"""What was imported from a large table of other writers stays in the user's cache directory."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from refusals import refused
+from test_following_others import STEPS, TYPES, batch, rows_of, step, table
+
+import mdt
+from mdt.errors import Corrupt
+from mdt.importing import imported_storage
+from mdt.metadata.files import paths
+from mdt.stores import table_folder
+from mdt.stores.table_folder import open_folder
+
+
+@pytest.fixture(autouse=True)
+def _every_table_is_large(monkeypatch):
+    monkeypatch.setattr(imported_storage, "IMPORT_FOLDER_SLICES_MIN", 1)
+
+
+@pytest.fixture
+def options(tmp_path):
+    return {"mdt.cache.dir": str(tmp_path / "cache")}
+
+
+def folders(tmp_path: Path) -> list[Path]:
+    return sorted(path for path in (tmp_path / "cache-tables").glob("*") if path.is_dir())
+
+
+def records(folder: Path) -> int:
+    return len(list((folder / paths.log_dir()).iterdir()))
+
+
+def foreign(tmp_path: Path, name: str = "t", table_type: str = "COPY_ON_WRITE") -> str:
+    """Write a table of two commits, and return the path of a copy without ``.mdt``."""
+    t = table(str(tmp_path / f"{name}-ours"), table_type)
+    t.upsert(batch([1, 2, 3], 1))
+    t.upsert(batch([1], 2))
+    return copied(tmp_path, name)
+
+
+def copied(tmp_path: Path, name: str = "t") -> str:
+    """Copy a table as another writer would have written it."""
+    shutil.copytree(
+        tmp_path / f"{name}-ours",
+        tmp_path / name,
+        ignore=shutil.ignore_patterns(".mdt"),
+        dirs_exist_ok=True,
+    )
+    return str(tmp_path / name)
+
+
+def opened(path: str, options: dict[str, object]) -> mdt.Table:
+    """Open a table after those that were closed have released their folders."""
+    gc.collect()
+    return mdt.open(path, options)
+
+
+def ours(tmp_path: Path) -> mdt.Table:
+    return mdt.open(str(tmp_path / "t-ours"))
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_table_is_imported_once(tmp_path, options, table_type):
+    path = foreign(tmp_path, table_type=table_type)
+    first = mdt.open(path, options)
+    rows = rows_of(first)
+    assert rows == rows_of(ours(tmp_path))
+    [folder] = folders(tmp_path)
+    before = records(folder)
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        file.write_bytes(bytes(file.stat().st_size))  # they are not read
+    assert mdt.open(path, options).scan("v < 0").count() == 0
+    again = mdt.open(copied(tmp_path), options)
+    assert rows_of(again) == rows and records(folder) == before
+    assert not again.check().problems
+    assert not (tmp_path / "t" / paths.PRIVATE).exists()
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@settings(max_examples=10)
+@given(steps=STEPS)
+def test_later_commits_are_imported_after_those_in_the_folder(table_type, steps, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("table")
+    options = {"mdt.cache.dir": str(tmp_path / "cache")}
+    t = table(str(tmp_path / "t-ours"), table_type)
+    t.upsert(batch([10, 11], 0))
+    long_open = mdt.open(copied(tmp_path), options)
+    for number, (action, ids, city) in enumerate(steps):
+        step(t, action, ids, city, number)
+        shutil.rmtree(tmp_path / "t")
+        opened = mdt.open(copied(tmp_path), options)
+        assert rows_of(opened) == rows_of(t), (number, action)
+        if number % 2:
+            assert rows_of(long_open) == rows_of(t)
+    assert rows_of(long_open) == rows_of(t)
+    assert len(folders(tmp_path)) == 1
+
+
+def test_processes_that_open_a_table_at_the_same_time_import_it_once(tmp_path, options):
+    path = foreign(tmp_path, table_type="MERGE_ON_READ")
+    context = multiprocessing.get_context("fork")
+    with context.Pool(3) as pool:
+        rows = pool.starmap(_rows, [(path, options)] * 6)
+    assert rows == [rows_of(ours(tmp_path))] * 6
+    [folder] = folders(tmp_path)
+    assert records(folder) == 2  # the definition and one import
+
+
+def _rows(path, options):
+    return rows_of(mdt.open(path, options))
+
+
+@pytest.mark.parametrize("kind", ["log", "checkpoints", "timeline"])
+def test_a_damaged_folder_is_made_again(tmp_path, options, kind):
+    path = foreign(tmp_path)
+    rows = rows_of(mdt.open(path, options))
+    [folder] = folders(tmp_path)
+    damaged = [folder / "timeline"]
+    if kind != "timeline":
+        damaged = [one for one in (folder / paths.PRIVATE / kind).rglob("*") if one.is_file()]
+    assert damaged
+    for file in damaged:
+        file.write_bytes(b"\xff" * 40)
+    assert rows_of(opened(path, options)) == rows
+
+
+def test_a_damaged_folder_that_another_object_uses_is_an_error(tmp_path, options):
+    path = foreign(tmp_path)
+    user = mdt.open(path, options)
+    [folder] = folders(tmp_path)
+    for file in (folder / paths.PRIVATE).rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    refused("", lambda: mdt.open(path, options), kind=Corrupt)
+    assert folder.exists()
+    del user
+
+
+def test_records_that_a_killed_process_left_are_removed(tmp_path, options):
+    path = foreign(tmp_path)
+    mdt.open(path, options)
+    [folder] = folders(tmp_path)
+    newest = max((folder / paths.log_dir()).iterdir())
+    shutil.copy(newest, folder / paths.commit(3))  # record 2 was not written yet
+    ours(tmp_path).upsert(batch([7], 3))
+    assert rows_of(mdt.open(copied(tmp_path), options)) == rows_of(ours(tmp_path))
+    assert records(folder) == 3
+
+
+def test_other_properties_have_another_folder(tmp_path, options):
+    path = foreign(tmp_path)
+    mdt.open(path, options)
+    properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    text = properties.read_text()
+    properties.write_text(text + "\nhoodie.table.metadata.partitions=")
+    mdt.open(path, options)
+    assert len(folders(tmp_path)) == 1
+    properties.write_text(text + "\nhoodie.table.cdc.enabled=false")
+    assert rows_of(mdt.open(path, options)) == rows_of(ours(tmp_path))
+    assert len(folders(tmp_path)) == 2
+
+
+def test_the_oldest_folders_that_nobody_uses_are_removed(tmp_path, options):
+    small = options | {"mdt.cache.bytes.max": 1}
+    used = mdt.open(foreign(tmp_path, "a"), small)
+    mdt.open(foreign(tmp_path, "b"), small)
+    assert len(folders(tmp_path)) == 2
+    opened(foreign(tmp_path, "c"), small)
+    assert len(folders(tmp_path)) == 2
+    shutil.rmtree(tmp_path / "b")
+    assert rows_of(used) == rows_of(ours_of(tmp_path, "a"))
+
+
+def ours_of(tmp_path: Path, name: str) -> mdt.Table:
+    return mdt.open(str(tmp_path / f"{name}-ours"))
+
+
+def test_a_long_log_is_begun_anew(tmp_path, options, monkeypatch):
+    path = foreign(tmp_path)
+    mdt.open(path, options)
+    [folder] = folders(tmp_path)
+    monkeypatch.setattr(imported_storage, "IMPORT_FOLDER_RECORDS_MAX", 2)
+    for number in range(2, 5):
+        ours(tmp_path).upsert(batch([number], number))
+        assert rows_of(opened(copied(tmp_path), options)) == rows_of(ours(tmp_path))
+        assert records(folder) <= 4
+
+
+def test_small_tables_and_those_without_a_cache_leave_nothing(tmp_path, options, monkeypatch):
+    path = foreign(tmp_path)
+    rows = rows_of(ours(tmp_path))
+    assert rows_of(mdt.open(path, options | {"mdt.cache.bytes.max": 0})) == rows
+    monkeypatch.setattr(imported_storage, "IMPORT_FOLDER_SLICES_MIN", 100)
+    assert rows_of(mdt.open(path, options)) == rows
+    assert not (tmp_path / "cache-tables").exists()
+
+
+def test_a_directory_of_somebody_else_is_not_used(tmp_path, options, caplog):
+    path = foreign(tmp_path)
+    (tmp_path / "cache-tables").mkdir()
+    (tmp_path / "cache-tables" / "letter.txt").write_text("mine")
+    assert rows_of(mdt.open(path, options)) == rows_of(ours(tmp_path))
+    assert os.listdir(tmp_path / "cache-tables") == ["letter.txt"]
+    assert "contains files of another program" in caplog.text
+
+
+def test_a_folder_that_is_being_removed_is_not_used(tmp_path, monkeypatch):
+    cache = str(tmp_path / "cache")
+    folder = open_folder(cache, 1 << 20, "one", create=True)
+    assert folder is not None
+    with folder.alone() as is_alone:
+        assert is_alone
+        assert open_folder(cache, 1 << 20, "one", create=False) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(table_folder.os, "utime", lambda *_: shutil.rmtree(folder.path))
+        assert open_folder(cache, 1 << 20, "one", create=False) is None
+    assert open_folder(cache, 1 << 20, "one", create=True) is not None
