@@ -19,6 +19,8 @@ from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.log.trusted_names import IMPORT
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
@@ -96,6 +98,31 @@ def has_instant(record: CommitRecord) -> bool:
 def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
     """Return the path of the completed instant of ``record``."""
     return layout_of(definition).completed_path(record.instant, _hudi_action(record, definition))
+
+
+def published_snapshot(metadata: Metadata, newest: Snapshot) -> Snapshot:
+    """Return the newest snapshot that readers see.
+
+    In a table that Hudi's writers share, that is the newest one on Hudi's timeline: a commit whose
+    writer died before its completed instant may still be rolled back by them. The next writer
+    decides. It returns ``newest`` if the snapshot before was cleaned.
+    """
+    if not newest.is_shared or metadata.storage.is_imported:
+        return newest
+    first_unpublished = None
+    for seq in range(newest.seq, newest.retention.first - 1, -1):
+        record = metadata.record(seq)
+        if record is None or record.action == IMPORT:  # an import settles all commits before it
+            break
+        if not has_instant(record):
+            continue
+        path = completed_path(record, newest.definition)
+        if metadata.watch.has_seen(path) or metadata.storage.size(path) is not None:
+            break
+        first_unpublished = seq
+    if first_unpublished is None or not newest.is_kept(first_unpublished - 1):
+        return newest
+    return metadata.at(first_unpublished - 1, newest=newest)
 
 
 def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:

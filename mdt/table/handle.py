@@ -134,7 +134,10 @@ class Handle(FamiliarNames):
         (1, 0)
         """
         if as_of is None:
-            return self._pinned or self._metadata.newest()
+            newest = self._pinned or self._metadata.newest()
+            if newest is self._pinned or not newest.is_shared:
+                return newest
+            return late.publish.published_snapshot(self._metadata, newest)
         newest = self._metadata.newest(watched=False)
         if late.as_of.is_time_point(newest, as_of):
             newest = self._metadata.newest()

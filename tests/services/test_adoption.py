@@ -161,8 +161,10 @@ def test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows(
         fail_at += 1
         copy = storage.copy()
         died = dies(FaultyStorage(copy, fail_at, mode))
+        assert rows_of(mdt.open(copy)) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
         if rolls_back:
             roll_back(copy)
+            assert rows_of(mdt.open(copy)) == rows_of(mdt.open(HiddenMetadata(copy))), fail_at
         other = mdt.open(OtherWriter(copy))
         other.upsert(batch([2, 60], 8))
         again = mdt.open(copy)

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from indexes import paths
 from indexes.predicate import And, Call, Predicate, leaves
+from mdt.commit import publish
 from mdt.config import SparkSettings
 from mdt.engines.index_tasks import IndexTasks
 from mdt.engines.spark import private
@@ -468,7 +469,7 @@ class _TableLister(Lister):
         if self._pinned is not None:
             return self._pinned
         try:
-            newest = self.metadata.newest()
+            newest = publish.published_snapshot(self.metadata, self.metadata.newest())
         except MdtError as error:
             self._require_same_table(error)
             raise
