@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -146,15 +146,23 @@ def slice_steps(
     groups: Sequence[GroupId],
     *,
     is_altered: bool,
+    progress: Callable[[int], object] | None = None,
 ) -> list[SliceStep]:
     """Return the steps of ``groups`` to the new ``slices``. Reads the files of the slices.
+
+    Args:
+        progress: Called with the number of slices that were read.
 
     Raises Corrupt, Unsupported, and Missing if files were deleted meanwhile.
     """
     chosen = set(groups)
     new = [one for one in slices if one.group_id in chosen]
     imported = importer.source.each(partial(importer.import_slice, one) for one in new)
-    by_group = {one.file_slice.group_id: one for one in imported}
+    by_group = dict[GroupId, ImportedSlice]()
+    for number, one in enumerate(imported, 1):
+        by_group[one.file_slice.group_id] = one
+        if progress is not None:
+            progress(number)
     return [
         SliceStep.between(placed.get(group), by_group.get(group), is_altered=is_altered)
         for group in groups

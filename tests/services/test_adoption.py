@@ -436,6 +436,17 @@ def test_an_interrupted_import_is_continued(monkeypatch):
     assert rows_of(mdt.open(storage)) == rows_of(theirs)
 
 
+def test_an_adoption_reports_the_file_groups_that_it_has_read(monkeypatch):
+    storage, counts = MemoryStorage(), []
+    theirs = other_table(storage, "COPY_ON_WRITE")
+    for number in range(5):
+        theirs.upsert(batch([number], 1, f"city {number}"))
+    monkeypatch.setattr("mdt.importing.imported_steps.IMPORTED_FILES_PER_RECORD_MAX", 4)
+    monkeypatch.setattr("mdt.services.adoption.adopting.map_keys", lambda *_: None)
+    mdt.adopt(storage, progress=lambda done, total: counts.append((done, total)))
+    assert counts == [(number, 5) for number in range(1, 6)]
+
+
 def once(t, metadata, progress=None):
     """Commit a part of an import, and die."""
     from mdt.commit.transaction import run

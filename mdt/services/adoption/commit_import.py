@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mdt.commit.conflicts import Footprint
@@ -64,6 +65,7 @@ class ImportPlan(WritePlan):
         schema: Its columns.
         placed: The slices of the log by file group.
         groups: The file groups to import now.
+        total: Number of file groups to import now and later.
         imports: The field ``imported`` of the record, None if more records follow.
         version: The schema version that the record begins, None for the current columns.
     """
@@ -72,6 +74,7 @@ class ImportPlan(WritePlan):
     schema: TableSchema = field(kw_only=True)
     placed: Mapping[GroupId, PlacedSlice] = field(kw_only=True)
     groups: Sequence[GroupId] = field(kw_only=True)
+    total: int = field(kw_only=True)
     imports: Imports | None = field(kw_only=True)
     version: SchemaVersion | None = field(kw_only=True)
 
@@ -127,6 +130,7 @@ class CommitImport(Operation[ImportPlan]):
             schema=schema,
             placed=placed,
             groups=chosen,
+            total=len(groups),
             imports=imports,
             version=version,
         )
@@ -155,7 +159,12 @@ class CommitImport(Operation[ImportPlan]):
             str(claim.token),
         )
         steps = slice_steps(
-            importer, plan.placed, plan.state.slices, plan.groups, is_altered=is_altered
+            importer,
+            plan.placed,
+            plan.state.slices,
+            plan.groups,
+            is_altered=is_altered,
+            progress=partial(self._report, plan),
         )
         _require_names(steps)
         tables, extra = import_sections(steps, stored), dict[str, Any]()
@@ -165,9 +174,11 @@ class CommitImport(Operation[ImportPlan]):
             extra["without_changes"] = True  # the old files have been cleaned
         unsettled = unsettled_groups(snapshot.imports.unsettled, steps)
         extra |= import_header(steps, plan.imports, unsettled, plan.version)
-        if self.progress is not None:
-            self.progress(len(plan.groups), len(plan.groups))
         return Changes(imported=tables, extra=extra)
+
+    def _report(self, plan: ImportPlan, slices: int) -> None:
+        if self.progress is not None:
+            self.progress(len(self.done) + slices, len(self.done) + plan.total)
 
 
 def import_commits(metadata: Metadata, progress: Progress | None = None) -> int:
