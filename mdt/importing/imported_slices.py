@@ -8,7 +8,7 @@ has all live rows of the slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,10 +45,14 @@ class MergedFiles:
         storage: The directory. Paths are those in the table.
     """
 
-    def __init__(self, folder: str) -> None:
-        """Use a directory."""
+    def __init__(self, folder: str, *, durable: bool = False) -> None:
+        """Use a directory.
+
+        Args:
+            durable: Files must survive a power cut.
+        """
         self.folder = folder
-        self.storage = LocalStorage(folder, durable=False)
+        self.storage = LocalStorage(folder, durable=durable)
         self._replaced: list[tuple[int, str]] = []
 
     def add(self, path: str, content: pa.Buffer) -> None:
@@ -58,6 +62,12 @@ class MergedFiles:
     def count(self) -> int:
         """Return the number of files."""
         return len(self.storage.list_dir(paths.merged_dir()))
+
+    def remove_others(self, known: Container[str]) -> None:
+        """Remove the files whose names are not ``known``, which earlier processes left."""
+        for info in self.storage.list_dir(paths.merged_dir()):
+            if info.path.rpartition("/")[2] not in known:
+                self.storage.delete(info.path)
 
     def remove_later(self, paths: Iterable[str], now_us: int) -> None:
         """Remove files that newer states no longer have, once readers had time to finish.

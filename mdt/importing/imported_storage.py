@@ -37,6 +37,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.history.tolerate_missing import retry_missing
 from mdt.metadata.log import commit_log
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import Answers, Data, Listing, Names
 from mdt.stores.own_directory import NotOurs
 from mdt.stores.scratch import temporary_folder
@@ -156,7 +157,7 @@ class ImportedStorage(Storage):
                 logs.METADATA.warning(text, self.url, error)
         if folder is not None:
             self._folder, self._private = folder, folder.storage
-            self._merged = MergedFiles(folder.path)
+            self._merged = MergedFiles(folder.path, durable=True)
 
     def imports_anew(self) -> bool:
         """Import the table anew because its folder is damaged. Return False if there is none, or if
@@ -196,7 +197,9 @@ class ImportedStorage(Storage):
         state = None
         if self.seq < 0 and self._folder is None and self._options is not None:
             state = load_state(self.source, table, timeline=active)
-            if len(state.slices) >= IMPORT_FOLDER_SLICES_MIN:
+            log_bytes = sum(log.size for one in state.slices for log in one.logs)
+            is_large = len(state.slices) >= IMPORT_FOLDER_SLICES_MIN
+            if is_large and log_bytes <= self._options.cache_bytes_max:
                 self._use_folder(create=True)
         with self._importing():
             if not self._has_imported(digest):
@@ -257,6 +260,8 @@ class ImportedStorage(Storage):
         snapshot = None
         if self._has_log or self._private.size(paths.commit(0)) is not None:
             snapshot = self._metadata.newest(watched=False)
+            if self.seq < 0:
+                self._remove_unused(snapshot)
             self.seq = snapshot.seq
         records = import_records(
             self.source, self._merged, state, snapshot, is_past=bool(self.instants)
@@ -272,6 +277,17 @@ class ImportedStorage(Storage):
             newest = self._metadata.newest(watched=False)
             if snapshot is None or self._metadata.compaction_is_due(newest):
                 self._metadata.compact()
+
+    def _remove_unused(self, snapshot: Snapshot) -> None:
+        """Remove merged files in the folder that ``snapshot`` does not have, if nobody else uses
+        the folder.
+        """
+        if self._folder is None or not self._merged.count():
+            return
+        with self._folder.alone() as is_alone:
+            if is_alone:
+                live = snapshot.files.take(("name",), snapshot.live_numbers)
+                self._merged.remove_others(set(live["name"].to_pylist()))
 
     def _of(self, path: str) -> Storage:
         """Return the storage of an object."""

@@ -69,7 +69,9 @@ class TableFolder:
         """Remove the folder, unless others use it. Return True if it was removed."""
         with self.alone() as is_alone:
             if is_alone:
-                shutil.rmtree(self.path, ignore_errors=True)
+                removed = f"{self.path}-removed-{os.urandom(4).hex()}"
+                os.rename(self.path, removed)  # nobody opens a folder that is half removed
+                shutil.rmtree(removed, ignore_errors=True)
             return is_alone
 
 

@@ -195,10 +195,28 @@ def test_a_long_log_is_begun_anew(tmp_path, options, monkeypatch):
         assert records(folder) <= 4
 
 
+def test_merged_files_that_earlier_processes_replaced_are_removed(tmp_path, options):
+    path = foreign(tmp_path, table_type="MERGE_ON_READ")
+    assert mdt.open(path, options).storage.merged == 1
+    for number in range(3, 6):
+        ours(tmp_path).upsert(batch([number - 2], number))
+        used = None
+        used = opened(copied(tmp_path), options)
+        assert rows_of(used) == rows_of(ours(tmp_path))
+        assert used.storage.merged <= 2  # that of before this opening, and the newest
+    other = mdt.open(path, options)
+    ours(tmp_path).upsert(batch([1], 9))
+    rows = used.scan()
+    assert rows_of(mdt.open(copied(tmp_path), options)) == rows_of(ours(tmp_path))
+    assert len(rows.to_arrow()) == 3 and other.storage.merged == 3
+
+
 def test_small_tables_and_those_without_a_cache_leave_nothing(tmp_path, options, monkeypatch):
     path = foreign(tmp_path)
     rows = rows_of(ours(tmp_path))
     assert rows_of(mdt.open(path, options | {"mdt.cache.bytes.max": 0})) == rows
+    logs = foreign(tmp_path, "logs", "MERGE_ON_READ")
+    assert rows_of(mdt.open(logs, options | {"mdt.cache.bytes.max": 50})) == rows
     monkeypatch.setattr(imported_storage, "IMPORT_FOLDER_SLICES_MIN", 100)
     assert rows_of(mdt.open(path, options)) == rows
     assert not (tmp_path / "cache-tables").exists()
