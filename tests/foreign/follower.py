@@ -36,11 +36,8 @@ class Follower:
         self._hudi, self._path, self._draw = hudi, path, random.Random(seed)
         self._table = mdt.open(path)
         self._instants = instants(path)
-        self.rows = self._scan(self._table)
+        self.rows = rows_of(self._table)
         self._looks = 0
-
-    def _scan(self, t: mdt.Table) -> pa.Table:
-        return t.scan(columns=[*META_FIELDS, *t.schema.names]).to_arrow()
 
     def look(self, *, may_expire: bool, was_killed: bool = False) -> None:
         """Assert that the table has Hudi's rows, by each way of reading.
@@ -51,10 +48,10 @@ class Follower:
                 of step.
         """
         self._looks += 1
-        before, self.rows = self.rows, self._scan(self._table)
+        before, self.rows = self.rows, rows_of(self._table)
         self._compare_with_others()
         again = mdt.open(self._path)
-        _require_equal(self._scan(again), self.rows, "opened again")
+        _require_equal(rows_of(again), self.rows, "opened again")
         problems = again.check().problems
         if was_killed:
             problems = [problem for problem in problems if problem.path != ".hoodie/metadata"]
@@ -119,6 +116,11 @@ class Follower:
         found = Counter(zip(kinds, map(repr, rows), strict=True))
         expected = Counter(_changes(before, self.rows, names, shared))
         assert found == expected, [*(found - expected)][:2] + [*(expected - found)][:2]
+
+
+def rows_of(t: mdt.Table) -> pa.Table:
+    """Return the rows of a table with their meta columns."""
+    return t.scan(columns=[*META_FIELDS, *t.schema.names]).to_arrow()
 
 
 @contextmanager

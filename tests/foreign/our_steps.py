@@ -48,7 +48,7 @@ class OurSteps:
     def has_unpublished_commit(self) -> bool:
         """Return True if a dead writer of ours has committed, and its instant is not completed.
 
-        Our readers see such a commit, and those of Hudi do not, until the next writer decides.
+        Readers do not see such a commit until the next writer decides.
         """
         metadata = mdt.open(self._path).metadata
         snapshot = metadata.newest(watched=False)

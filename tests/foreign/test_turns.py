@@ -1,7 +1,8 @@
 """Hudi and mdt write to a table in turns, at random, and die at random: after each step all readers
 have the same rows.
 
-MDT_HUDI_TURNS is the number of histories, by default 3. A longer campaign has 40 of 15 steps.
+MDT_HUDI_TURNS is the number of histories, by default 3, and MDT_HUDI_STEPS that of their steps, by
+default 15. A longer campaign has 40 histories of 15 steps and one of 200.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pytest
 from compare_states import EQUAL, difference
 from counting import count
-from follower import Follower, replayable
+from follower import Follower, replayable, rows_of
+from hudi_kinds import COMMIT_TIME
 from hudi_session import HudiSession, Refused
 from our_steps import HudiIsAtWork, OurSteps
 from random_steps import RandomSteps
@@ -24,7 +26,7 @@ from mdt.errors import Expired
 from mdt.hudi.avro_schema import META_FIELDS
 
 HISTORIES = int(os.environ.get("MDT_HUDI_TURNS", "3"))
-STEPS = 15
+STEPS = int(os.environ.get("MDT_HUDI_STEPS", "15"))
 REFUSED_MAX = 0.6
 """Part of the steps that Hudi refuses, or that we refuse while Hudi is at work."""
 KILLED = 0.08
@@ -32,8 +34,21 @@ KILLED = 0.08
 KILLED_AFTER_SECONDS_MAX = 2.5
 
 
+LAZY = {
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
+"""Hudi's cleaner rolls back failed writes once their heartbeat is old, instead of the next write."""
+
+
 class TurnSteps(RandomSteps):
     """Random steps of Hudi that leave a table of version 6."""
+
+    def __init__(self, seed, version):
+        super().__init__(seed, version)
+        if seed % 3 == 2:
+            self.options |= LAZY
 
     def _weights(self):
         return {step: n for step, n in super()._weights().items() if step != self._upgrade}
@@ -58,11 +73,19 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
     """
     draw = random.Random(seed)
     steps = TurnSteps(seed, 6)
-    hudi.create(path, steps.version, steps.kind, steps.options)
     name, step = steps.first()
     done += [f"{steps.kind} {steps.options}", name]
-    step(hudi, path)
-    adopt(path, draw, has_buckets="BUCKET" in steps.options.values())
+    if seed % 2 and not {"BUCKET", *COMMIT_TIME.values()} & {*steps.options.values()}:
+        done.append("the table is one of mdt")
+        made = path.with_name("made")
+        hudi.create(made, steps.version, steps.kind, steps.options)
+        step(hudi, made)
+        create(path, draw, mdt.open(made))
+        hudi.create(path, steps.version, steps.kind, steps.options)
+    else:
+        hudi.create(path, steps.version, steps.kind, steps.options)
+        step(hudi, path)
+        adopt(path, draw, has_buckets="BUCKET" in steps.options.values())
     ours, follower = OurSteps(str(seed), path), Follower(hudi, path, name)
     refused, killed, is_open = 0, 0, False
     for _ in range(STEPS):
@@ -89,6 +112,8 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
                 name += f" -- refused: {str(error)[:200]} … {str(error)[-600:]}"
         done.append(name)
         is_open = not is_open and ours.has_unpublished_commit()
+        if is_open:
+            assert difference(rows_of(mdt.open(path)), hudi.rows(path)) == EQUAL
         if is_open and draw.random() < 0.5:
             continue  # Hudi's next step meets the commit of a dead writer
         if ours.has_unpublished_commit() and not ours.settle():
@@ -107,6 +132,22 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
     count("turns that were refused", refused)
     count("writers of Hudi that were killed", killed)
     assert refused <= REFUSED_MAX * STEPS
+
+
+def create(path: Path, draw: random.Random, rows: mdt.Table) -> None:
+    """Create a table of mdt with the rows of another one, and a key index that suits Hudi."""
+    definition = rows.definition
+    t = mdt.create(
+        path,
+        rows.schema,
+        key=definition.key,
+        partition_by=definition.partition_by,
+        ordering=definition.ordering,
+        table_type=definition.table_type,
+        key_index=draw.choice(["bloom", "simple"]),  # they insert into base files only, as Hudi
+        options={"mdt.rollback.after.seconds": 1, "mdt.write.footer.bloom": True},
+    )
+    t.bulk_insert(rows.scan())
 
 
 def adopt(path: Path, draw: random.Random, *, has_buckets: bool) -> None:
