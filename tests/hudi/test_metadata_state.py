@@ -172,3 +172,20 @@ def test_version_6_tells_by_digits_until_when_files_are_contained():
     assert load_metadata_table(table.storage).missing_instants(
         timeline(6, f"{time(9)}.commit")
     ) == [time(9)]
+
+
+def test_version_9_restores_the_metadata_table_under_an_instant_of_its_own():
+    table = MetadataTable(MemoryStorage(), 9)
+    initial(table, 1)
+    data = timeline_of(
+        parse_name(f"{time(start)}_{time(end)}.{action}", 2)
+        for start, end, action in ((3, 4, "deltacommit"), (5, 9, "restore"))
+    )
+    folder = ".hoodie/timeline"
+    table.create(f"{folder}/{time(3)}_{time(4)}.deltacommit", b"")
+    table.create(f"{folder}/{time(8)}_{time(8)}.deltacommit", b"")
+    assert load_metadata_table(table.storage).missing_instants(data) == [time(5)]
+    assert load_metadata_table(table.storage).unknown_instants(data) == [time(8)]
+    table.create(f"{folder}/{time(6)}_{time(7)}.restore", b"")
+    assert load_metadata_table(table.storage).missing_instants(data) == []
+    assert load_metadata_table(table.storage).unknown_instants(data) == []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from mdt.errors import Corrupt, Missing
 from mdt.hudi.file_names import HUDI
@@ -30,7 +31,8 @@ FOLDER = f"{HUDI}/metadata"
 HINT = (
     f"delete the folder {FOLDER}: files are listed without it, and Hudi's next writer makes it anew"
 )
-_CHANGES = COMMITS | {"clean", "rollback", "restore"}
+_RESTORE = "restore"
+_CHANGES = COMMITS | {"clean", "rollback", _RESTORE}
 """Actions that add or remove data files, so that the metadata table must contain them."""
 _LOG_COMPACTION = "logcompaction"
 _COMPACTIONS = (COMPACTION, _LOG_COMPACTION)
@@ -67,7 +69,10 @@ class MetadataTable:
         Args:
             data: The timeline of the data table, loaded before this one.
         """
-        known, initial = self._completed(), self._initial_time()
+        known, initial = (
+            self._completed().keys() | self._restores(data).keys(),
+            self._initial_time(),
+        )
         missing = []
         for file in data.files:
             is_change = file.state == COMPLETED and file.action in _CHANGES
@@ -76,6 +81,24 @@ class MetadataTable:
                 if time > initial:
                     missing.append(file.time)
         return missing
+
+    def _restores(self, data: Timeline) -> dict[str, list[str]]:
+        """Return the restores of the data table that this table contains -> the instants of the
+        writes to this table that belong to each.
+
+        In layout 2, a restore first restores this table under an instant of its own, and then adds
+        what a listing of files shows.
+        """
+        restores = {}
+        for file in data.of_action(_RESTORE):
+            during = [
+                own
+                for own in self._completed().values()
+                if file.time < own.time and own.completion < file.completion
+            ]
+            if any(own.action == _RESTORE for own in during):
+                restores[file.time] = [own.time for own in during]
+        return restores
 
     def initialized_until(self, objects: TableObjects) -> str:
         """Return the newest instant of the data table that was completed when the names of all
@@ -117,6 +140,7 @@ class MetadataTable:
         """
         times = {file.time for file in data.files}
         times |= {file.time for file in self.timeline.files if file.action == _LOG_COMPACTION}
+        times.update(chain.from_iterable(self._restores(data).values()))
         unknown = []
         for time, file in self._completed().items():
             is_write = file.action == "deltacommit" and not time.startswith(_INITIAL)
