@@ -174,18 +174,23 @@ def test_version_6_tells_by_digits_until_when_files_are_contained():
     ) == [time(9)]
 
 
-def test_version_9_restores_the_metadata_table_under_an_instant_of_its_own():
-    table = MetadataTable(MemoryStorage(), 9)
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_restore_has_instants_of_its_own_in_the_metadata_table(version):
+    table = MetadataTable(MemoryStorage(), version)
     initial(table, 1)
+    table.commit(3)
+    table.commit(8)
+    instants = [(3, 3, "deltacommit"), (5, 9, "restore"), (10, 10, "deltacommit")]
     data = timeline_of(
-        parse_name(f"{time(start)}_{time(end)}.{action}", 2)
-        for start, end, action in ((3, 4, "deltacommit"), (5, 9, "restore"))
+        parse_name(f"{time(start)}.{action}", 1)
+        if version == 6
+        else parse_name(f"{time(start)}_{time(end)}.{action}", 2)
+        for start, end, action in instants
     )
-    folder = ".hoodie/timeline"
-    table.create(f"{folder}/{time(3)}_{time(4)}.deltacommit", b"")
-    table.create(f"{folder}/{time(8)}_{time(8)}.deltacommit", b"")
-    assert load_metadata_table(table.storage).missing_instants(data) == [time(5)]
-    assert load_metadata_table(table.storage).unknown_instants(data) == [time(8)]
-    table.create(f"{folder}/{time(6)}_{time(7)}.restore", b"")
-    assert load_metadata_table(table.storage).missing_instants(data) == []
-    assert load_metadata_table(table.storage).unknown_instants(data) == []
+    table.commit(10)
+    metadata = load_metadata_table(table.storage)
+    assert metadata.missing_instants(data) == [time(5)]
+    assert metadata.unknown_instants(data) == [time(8)]
+    table.commit(6, "restore")
+    metadata = load_metadata_table(table.storage)
+    assert metadata.missing_instants(data) == metadata.unknown_instants(data) == []

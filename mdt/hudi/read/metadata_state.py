@@ -44,6 +44,8 @@ _FIRST_INITIALIZATION = "010"
 """The digits that the initialization of the first partition appends. Services append smaller ones.
 """
 _FILES = "files"
+_END = "9" * _INSTANT_DIGITS
+"""Later than all instants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +88,19 @@ class MetadataTable:
         """Return the restores of the data table that this table contains -> the instants of the
         writes to this table that belong to each.
 
-        In layout 2, a restore first restores this table under an instant of its own, and then adds
-        what a listing of files shows.
+        A restore first restores this table under an instant of its own, and then adds what a
+        listing of files shows. Layout 1 does not store when it ended, so the next instant of the
+        data table tells.
         """
         restores = {}
         for file in data.of_action(_RESTORE):
+            end = file.completion
+            if self.table.layout == 1:
+                end = min((one.time for one in data.files if one.time > file.time), default=_END)
             during = [
                 own
                 for own in self._completed().values()
-                if file.time < own.time and own.completion < file.completion
+                if file.time < own.time and own.completion < end
             ]
             if any(own.action == _RESTORE for own in during):
                 restores[file.time] = [own.time for own in during]
