@@ -1,12 +1,9 @@
 """The state of a process: parts that modules own by name, and what clears them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from worlds import make, rows
@@ -17,27 +14,27 @@ from mdt.stores.storage import LocalStorage
 
 
 @in_session
-def numbers() -> list[int]:
+def numbers():
     return []
 
 
 @for_life
-def facts() -> list[int]:
+def facts():
     return []
 
 
 @memo(2)
-def listed(value: int) -> list[int]:
+def listed(value):
     return [value]
 
 
-def test_all_threads_get_one_part() -> None:
+def test_all_threads_get_one_part():
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: numbers(), range(64)))
     assert all(part is found[0] for part in found)
 
 
-def test_clear_forgets_all_but_facts_and_open_tables_go_on(tmp_path: Path) -> None:
+def test_clear_forgets_all_but_facts_and_open_tables_go_on(tmp_path):
     table = make(LocalStorage(tmp_path / "t"), "MERGE_ON_READ", "record")
     table.upsert(rows(range(6), 1, 1.0))
     before = numbers(), facts(), listed(1), table.scan().to_arrow()
@@ -68,7 +65,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), numbers())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
-def test_a_forked_child_begins_without_parts_and_writes(tmp_path: Path) -> None:
+def test_a_forked_child_begins_without_parts_and_writes(tmp_path):
     table = make(LocalStorage(tmp_path / "t"), "MERGE_ON_READ", "record")
     table.upsert(rows(range(6), 1, 1.0))
     keys = rows(range(2), 2, 2.0).to_pylist()

@@ -32,7 +32,6 @@ SCHEMA = pa.schema(
         ("s", pa.string()),
     ]
 )
-FOREVER = 2**40
 
 
 def rows(numbers, ts):

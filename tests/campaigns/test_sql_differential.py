@@ -9,7 +9,6 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,9 +28,6 @@ its cases.
 SCALE = float(os.environ.get("MDT_SQL_WORLDS", "1"))
 """So many times as many pairs of tables."""
 SHOWN = 5
-
-Answer = tuple[str, Any]
-"""("rows", a table) or ("error", what Spark calls it)."""
 
 
 def answer(spark, text):

@@ -2,8 +2,6 @@
 code 2.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

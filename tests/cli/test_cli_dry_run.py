@@ -2,12 +2,8 @@
 it stands.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -156,7 +152,7 @@ def test_a_dry_run_foretells_what_is_done_then(name, path):
         assert 0.5 * done["objects"] <= foretold["objects"] <= 2 * done["objects"]
 
 
-SERVICES: dict[str, Callable[..., Any]] = {
+SERVICES = {
     "compact": lambda t, **more: t.compact(**more).bytes_written,
     "cluster": lambda t, **more: t.cluster("fare", **more).bytes_written,
     "insert_overwrite_table": (

@@ -1,7 +1,5 @@
 """Files that commands read are not brought into memory as a whole."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pyarrow as pa

@@ -2,8 +2,6 @@
 options of stores.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 is.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from datetime import date

@@ -1,10 +1,7 @@
 """``mdt services``: one process that looks after many tables."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable
 
 from command_line import SCHEMA, documents, error_of, filled, run, shown
 from texts import rows_of
@@ -61,7 +58,7 @@ def test_a_signal_ends_a_run_after_the_step_that_is_running(tmp_path, monkeypatc
 
 def test_a_table_that_fails_does_not_keep_others_waiting(tmp_path, monkeypatch):
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
-    run_due: Callable[..., object] = auto_maintenance.run_due
+    run_due = auto_maintenance.run_due
 
     def sometimes(metadata, options, **more):
         if metadata.storage.url.endswith("one"):  # type: ignore[attr-defined]

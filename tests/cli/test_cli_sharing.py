@@ -1,7 +1,5 @@
 """The commands for tables that other Hudi writers write, too."""
 
-from __future__ import annotations
-
 import shutil
 
 from command_line import document, error_of, filled, shown

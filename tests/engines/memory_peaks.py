@@ -6,8 +6,6 @@ Prints a JSON object: write -> bytes above what the process had before.  Of file
 one and its key map.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

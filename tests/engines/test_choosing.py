@@ -2,11 +2,7 @@
 process.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +16,7 @@ from mdt.engines import conditional_tasks
 from mdt.errors import Invalid
 from mdt.stores.storage import LocalStorage
 
-STEPS: list[Callable[[mdt.Table], Any]] = [
+STEPS = [
     lambda t: t.delete_where("fare > 7 and ts = 1"),
     lambda t: t.update_where({"fare": "fare * 10 + ts"}, "fare between 2 and 5"),
     lambda t: t.update_where(

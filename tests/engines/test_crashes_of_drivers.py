@@ -2,11 +2,6 @@
 an operation or nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from merges import merged
 from pooled import PooledTable, copies
@@ -15,7 +10,6 @@ from worlds import (
     BASE_STATE,
     COW,
     MOR,
-    State,
     deleted,
     filled,
     make,
@@ -26,7 +20,6 @@ from worlds import (
     upserted,
 )
 
-import mdt
 from mdt.stores.storage import LocalStorage, MemoryStorage
 
 
@@ -48,7 +41,7 @@ def by_conditions(table):
 
 KEPT = {key: row for key, row in BASE_STATE.items() if row[0] == 2}
 MERGED = {**deleted(BASE_STATE, [0]), "k1": (2, 11.0), "k3": (0, 10.0), "k8": (3, 9.0)}
-FLOWS: dict[str, tuple[Callable[[mdt.Table], object], list[State]]] = {
+FLOWS = {
     "upsert": (
         lambda t: t.upsert(rows(range(2, 9), 3, 3.0)),
         [upserted(BASE_STATE, range(2, 9), 3, 3.0)],
@@ -78,7 +71,7 @@ def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(
     def run(storage):
         act(kind(storage))
 
-    start: Callable[[], Any] = lambda: filled(table_type, "bloom")
+    start = lambda: filled(table_type, "bloom")
     if kind is PooledTable:
         table = make(LocalStorage(tmp_path / "start", durable=False), table_type, "record")
         table.upsert(rows(range(6), 1, 1.0))

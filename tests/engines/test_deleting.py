@@ -2,11 +2,7 @@
 disk.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +102,7 @@ def test_a_delete_in_tasks_is_that_in_process(engine, shape):
         tables[-1].upsert(data(1, 80))
         if kind == "repeats":
             tables[-1].insert(data(2, 30), check=False)
-    steps: list[Callable[[mdt.Table], Any]] = [
+    steps = [
         lambda t: t.delete(data(3, 12, 90)),
         lambda t: t.delete(data(4, 20, 90).drop_columns(["ts", "at"])),
         lambda t: t.upsert(data(5, 25, cities=known)),

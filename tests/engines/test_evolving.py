@@ -2,12 +2,6 @@
 they fit into memory.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -77,7 +71,7 @@ def grown(table):
         )
 
 
-FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
+FORMS = {
     "reader": lambda table, _: table.to_reader(max_chunksize=4),
     "batches": lambda table, _: (batch for batch in table.to_batches(max_chunksize=4)),
     "tables": lambda table, _: in_pieces(table),

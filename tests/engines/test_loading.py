@@ -2,8 +2,6 @@
 what a write in process leaves.
 """
 
-from __future__ import annotations
-
 import random
 
 import pyarrow as pa

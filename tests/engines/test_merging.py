@@ -2,15 +2,13 @@
 process.
 """
 
-from __future__ import annotations
-
 import random
 from functools import partial
 
 import pyarrow as pa
 import pytest
 from counting import count
-from merges import Said, merged
+from merges import merged
 from pooled import PooledTable, ThreadTable
 from reader import agreed
 from spilled import SpilledTable
@@ -56,19 +54,19 @@ KINDS = [
         "key": ["sub", "id"],
     },
 ]
-MATCHED: list[Said] = [
+MATCHED = [
     ("matched", "source.x > target.x", {"x": "source.x + target.x", "must": "source.must"}),
     ("matched", "source.ts >= target.ts and target.must < 5", {"ts": "source.ts", "x": 1.5}),
     ("matched", "source.x is null", {"ts": "target.ts - 3"}),
     ("matched", "target.must % 3 = 0", None),
     ("matched", "source.must = 7", None),
 ]
-OTHERS: list[Said] = [
+OTHERS = [
     ("not_matched_by_source", "target.must = 2", None),
     ("not_matched_by_source", "target.x > 0.3 and target.ts < 6", {"x": "target.x + 1", "must": 3}),
     ("not_matched_by_source", "target.ts = 4", {"ts": "target.ts - 2"}),
 ]
-NEW: list[Said] = [
+NEW = [
     ("not_matched", "source.x > 0.5", "*"),
     (
         "not_matched",

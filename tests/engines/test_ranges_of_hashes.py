@@ -2,8 +2,6 @@
 table's hashes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

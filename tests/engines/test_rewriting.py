@@ -2,11 +2,7 @@
 those of one process.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,8 +14,6 @@ from worlds import MODES, as_state, assert_clean, make, rows
 import mdt
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
-
-Service = Callable[[mdt.Table], Any]
 
 
 def compact(table):

@@ -2,11 +2,8 @@
 them.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections import Counter
-from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -76,7 +73,7 @@ def made(rows):
 
 
 def counted(rows):
-    expected: blocks.Counts = {}
+    expected = {}
     for row in rows.to_pylist():
         at = tuple(row[name] for name in tasks.COUNTED.names)
         n, total = expected.get(at, (0, 0))
@@ -139,7 +136,7 @@ def test_rows_that_come_together_keep_the_order_of_the_input(rows, parts):
         schema=columns("k string, n int64, at int64"),
     )
     halves = [given_rows.slice(0, len(rows) // 2), given_rows.slice(len(rows) // 2)]
-    dealt: dict[int, list[bytes]] = {}
+    dealt = {}
     with mock.patch.object(tasks, "_BATCH_BYTES", 100):
         for part, half in enumerate(halves):
             batches = iter(half.to_batches(max_chunksize=3))
@@ -150,7 +147,7 @@ def test_rows_that_come_together_keep_the_order_of_the_input(rows, parts):
         for number, some in dealt.items()
     }
     assert sorted(row["at"] for some in found.values() for row in some) == list(range(len(rows)))
-    where: dict[Any, int] = {}
+    where = {}
     for number, some in found.items():
         assert 0 <= number < parts and [row["at"] for row in some] == sorted(
             row["at"] for row in some
@@ -167,11 +164,11 @@ def test_each_row_goes_to_the_bucket_of_its_place_and_key(rows, cuts):
     takers = list(range(5, 6 + len(bounds)))
     places = [("", -1, [], [3]), ("x", -1, bounds, takers), ("", 0, [], [1]), ("", 1, [], [2])]
     batches = iter(rows.combine_chunks().to_batches(max_chunksize=25))
-    found: dict[int, list[Any]] = {}
+    found = {}
     for batch in tasks.assign_buckets(deal_of(places, 3), batches):
         for row in batch.to_pylist():
             found.setdefault(row.pop(BUCKET), []).append(row)
-    expected: dict[int, list[Any]] = {}
+    expected = {}
     keys = sort_keys(rows, KEY).cast(pa.binary()).to_pylist()
     for row, key in zip(rows.to_pylist(), keys, strict=True):
         named = row["__mdt_partition"] if row["__mdt_kind"] == INSERT else "", row["__mdt_group"]
@@ -207,7 +204,7 @@ def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets):
     ]
     given_rows = pa.concat_tables(parts)
     found, places = sort_by_bucket(given_rows)
-    expected: dict[int, list[int]] = {}
+    expected = {}
     for row in given_rows.to_pylist():
         expected.setdefault(row[BUCKET], []).append(row["at"])
     assert {

@@ -2,18 +2,14 @@
 nothing of them is left.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +69,7 @@ def seen(table):
     )
 
 
-WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
+WRITES = {
     "upsert": lambda t, d: t.upsert(d),
     "insert": lambda t, d: t.insert(d),
     "bulk_insert": lambda t, d: t.bulk_insert(d),
@@ -104,7 +100,7 @@ def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name, shape
     for seed in range(2, 4):
         keys = 60 + 1000 * (name != "upsert") * (seed == 3)
         given = data(seed, 20 if name != "insert" else 2, keys)
-        found: list[Any] = []
+        found = []
         for table in tables:
             try:
                 done = WRITES[name](table, given)
@@ -272,7 +268,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 def test_progress_tells_files_and_what_it_raises_ends_the_write():
     table = created(partition_by=["city"], options=SMALL)
-    told: list[tuple[int, int]] = []
+    told = []
     table.upsert(data(5).to_reader(max_chunksize=4), progress=lambda *of: told.append(of))
     assert told and told[-1][0] == told[-1][1] == len(table.files())
     assert told == sorted(told)

@@ -2,13 +2,8 @@
 tasks as in process.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from merges import NEW_ALL, Said, merged, said
+from merges import NEW_ALL, merged, said
 from pooled import EVERY_KIND, ThreadTable
 from worlds import COW, MOR, assert_clean, filled, make, meanwhile, objects_of, ours, rows, theirs
 
@@ -19,8 +14,8 @@ from mdt.testing.local_engine import LocalEngine
 from mdt.write.operations import RowOperation
 
 COUNTS = ("inserted", "updated", "deleted", "late")
-ADDED: Said = ("matched", None, {"fare": "target.fare + source.fare"})
-RAISED: Said = ("matched", "source.fare > target.fare + 10", None)
+ADDED = ("matched", None, {"fare": "target.fare + source.fare"})
+RAISED = ("matched", "source.fare > target.fare + 10", None)
 
 
 def started():
@@ -108,7 +103,7 @@ def test_a_merge_is_refused_after_an_alter(kind):
 def test_an_attempt_that_outlives_its_transaction_stores_nothing(table_type, monkeypatch):
     """As of an executor that was cut off, and goes on."""
     storage, results = filled(table_type, "record"), LocalEngine.collect_results
-    attempts: list[Callable[[], Any]] = []
+    attempts = []
 
     def spied(self, parts, function):
         attempts.append(lambda: [function(iter(part.to_batches()), 99) for part in parts])

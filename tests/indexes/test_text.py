@@ -1,7 +1,5 @@
 """The inverted index: rows by token, read block by block."""
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect
 from contextlib import suppress

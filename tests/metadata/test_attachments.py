@@ -2,8 +2,6 @@
 found wherever they stand.
 """
 
-from __future__ import annotations
-
 import pytest
 from trees import TABLE_TYPES
 from worlds import make, rows

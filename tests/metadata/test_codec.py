@@ -1,7 +1,5 @@
 """Frames, packs and Arrow sections: what goes in comes out, and every damage is told."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 

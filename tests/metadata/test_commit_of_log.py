@@ -2,8 +2,6 @@
 for months keeps no more than its limit.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -2,15 +2,11 @@
 process, as reading behind its end would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -54,7 +50,7 @@ def work(folder, kind, size):
     each call answers.
     """
     table = mdt.open(folder, OPTIONS)
-    calls: dict[str, Callable[[], Any]] = {
+    calls = {
         "scan": lambda: table.scan(where="v = 7").count(),
         "count": lambda: table.scan().count(),
         "files": lambda: len(table.files()),
@@ -68,7 +64,7 @@ def work(folder, kind, size):
     large = [path for path in files if path.stat().st_size > COPIED_OBJECT_BYTES_MAX]
     for path in large:
         os.truncate(path, size)
-    after: dict[str, Any] = {}
+    after = {}
     for name, call in calls.items():
         try:
             after[name] = call()
@@ -89,7 +85,7 @@ def answers(folder, kind, size):
         [sys.executable, "-c", code, str(folder), kind, str(size)], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
-    found: dict[str, Any] = json.loads(done.stdout)
+    found = json.loads(done.stdout)
     assert found["cut"], "nothing was large enough to be mapped"
     expected = {"scan": 12, "count": ROWS, "get": 7, "upsert": 10, "delete": 12, "check": True}
     assert expected.items() <= found["before"].items()

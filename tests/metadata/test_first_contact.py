@@ -1,7 +1,5 @@
 """What a user is told who opens or creates a table where something else stands."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Bloom index by the footers of base files: where keys may live, without the metadata table."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -7,9 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -23,7 +21,7 @@ from mdt.hudi import properties, timeline
 from mdt.hudi.v6 import Version6
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
 from mdt.metadata.files import paths
-from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, Storage
+from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage
 from mdt.table import Table
 from mdt.testing.faulty import FaultyStorage
 
@@ -39,7 +37,7 @@ def _local(folder):
     return LocalStorage(folder / "t", durable=False)
 
 
-STORAGES: dict[str, Callable[[Path], Storage]] = {
+STORAGES = {
     "local": _local,
     "memory": lambda _: MemoryStorage(),
     "objects": lambda _: ObjectStorage("memory:///", MemoryStore()),
@@ -82,7 +80,7 @@ def half_upgraded(storage):
     storage.delete(paths.properties())
 
 
-CHANGES: dict[str, tuple[Callable[[Storage], None], str]] = {
+CHANGES = {
     "an upgrade": (upgrade, "table version 9"),
     "an upgrade under way": (half_upgraded, "table version 8"),
     "properties without version": (
@@ -97,7 +95,7 @@ AT_WORK = (
     "compaction.requested",
     "replacecommit.requested",
 )
-READS: dict[str, Callable[[Table], object]] = {
+READS = {
     "scan": lambda table: table.scan("id = 'a'").to_arrow(),
     "get": lambda table: table.get("a"),
     "explain": lambda table: table.scan().explain(),
@@ -108,7 +106,7 @@ READS: dict[str, Callable[[Table], object]] = {
     "stats": lambda table: table.stats(),
     "warm": lambda table: table.warm(),
 }
-WRITES: dict[str, Callable[[Table], object]] = {
+WRITES = {
     "upsert": lambda table: table.upsert(rows("a", v=2)),
     "insert": lambda table: table.insert(rows("z")),
     "delete": lambda table: table.delete(rows("a")),

@@ -1,7 +1,5 @@
 """Key indexes by their names and by Hudi's, and what each of them does to a table."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -246,7 +244,7 @@ def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch):
 def test_commits_open_a_part_of_the_bloom_index_once_however_many_there_are(
     monkeypatch,
 ):
-    opened: list[int] = []
+    opened = []
     of = bloom._open
     monkeypatch.setattr(
         bloom, "_open", lambda key_part: opened.append(len(key_part)) or of(key_part)

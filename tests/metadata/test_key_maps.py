@@ -2,8 +2,6 @@
 before it is believed.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from decimal import Decimal

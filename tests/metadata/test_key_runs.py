@@ -1,10 +1,7 @@
 """Key indexes that are kept beside the table find every key, whatever has become of the store."""
 
-from __future__ import annotations
-
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +30,7 @@ def made(path, key_index, scope="partition", **options):
         "mdt.max.file.bytes": 4096,
         **options,
     }
-    more: dict[str, Any] = {"partition_by": ["city"], "key_index": key_index, "scope": scope}
+    more = {"partition_by": ["city"], "key_index": key_index, "scope": scope}
     return mdt.create(path / "t", SCHEMA, ["id"], options=given, **more)
 
 
@@ -44,7 +41,7 @@ def opened(path, folder, **more):
 
 def reads_of(table, monkeypatch):
     """Return a list that gets each key map that is asked for."""
-    asked: list[Any] = []
+    asked = []
     one = ObjectReader.key_map
 
     def counted(self, stored):

@@ -2,12 +2,9 @@
 ones are refused.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -92,7 +89,7 @@ def test_a_pickled_table_finds_its_keys(tmp_path):
 
 
 NAME, SECRET = "multilinear/1", "5e" * 32
-FORGED: list[Any] = [
+FORGED = [
     None,
     7,
     SECRET,

@@ -2,8 +2,6 @@
 and the log agree.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -112,8 +110,8 @@ def test_a_checkpoint_with_records_on_top_says_what_the_log_says(steps, records,
     items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30)
 )
 def test_a_layered_mapping_holds_what_a_dictionary_holds(items):
-    truth: dict[int, int] = {}
-    mapping: Layered[int, int] = Layered()
+    truth = {}
+    mapping = Layered()
     for some in items:
         before, old = mapping, dict(truth)
         mapping, truth = mapping.with_items(some), {**truth, **some}

@@ -2,8 +2,6 @@
 rows goes on, and is said.
 """
 
-from __future__ import annotations
-
 import logging
 
 import pyarrow as pa

@@ -2,8 +2,6 @@
 may have many tables open.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

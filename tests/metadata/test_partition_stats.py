@@ -2,11 +2,8 @@
 damaged or missing.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,7 +66,7 @@ def histories(draw):
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=_options())
     commits = draw(st.integers(3, 9))
     compacted = draw(st.integers(2, commits))
-    live: dict[str, dict[str, Any]] = {}
+    live = {}
     for n in range(commits):
         if n == compacted:
             table.metadata.compact()

@@ -1,7 +1,5 @@
 """Points in the history: seqs, instants and times, and what is none of these."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import pandas as pd
@@ -13,8 +11,6 @@ import mdt
 from mdt.hudi import timeline
 from mdt.metadata.snapshot.as_of import seq_at
 from mdt.stores.storage import MemoryStorage
-
-HOUR_US = 3_600_000_000
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 nobody sees it but in time and bytes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 
@@ -138,7 +135,7 @@ def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of
 
 def test_an_index_is_asked_once_for_a_shard(monkeypatch):
     table = made()
-    asked: list[int] = []
+    asked = []
     plain = BitmapIndex.rows_within
 
     def counted(self, found, *rest):
@@ -231,7 +228,7 @@ def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(ever
     def upsert(city):
         table.upsert(rows(range(city, 240, CITIES), 9 + city))
 
-    steps: list[Callable[[], object]] = [
+    steps = [
         lambda: upsert(0),
         lambda: upsert(3),
         table.compact,

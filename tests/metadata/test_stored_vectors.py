@@ -2,8 +2,6 @@
 rest of the page.
 """
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

@@ -21,8 +21,6 @@ from indexes.testing import predicates
 from mdt import Invalid
 from mdt.stores.storage import MemoryStorage
 
-Order = list[tuple[str, str, str]]
-
 
 def places(rows, order):
     """Return what the rows are sorted by, in a form that Python compares as Spark does: None for

@@ -2,14 +2,10 @@
 altered is refused with the reason.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -59,7 +55,7 @@ def rows(ids):
     ]
 
 
-DEFINED: dict[str, Any] = {"partition_by": ["city"], "ordering": "ts", "indexes": INDEXES}
+DEFINED = {"partition_by": ["city"], "ordering": "ts", "indexes": INDEXES}
 
 
 def made(path, table_type="MERGE_ON_READ"):
@@ -214,7 +210,7 @@ def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path, at_once):
     table = made(tmp_path)
     if not at_once:
         table.alter(add={"more": "int64"})
-    change: dict[str, Any] = {"widen": {"n": "int64"}, "add": {"more": "int64"} if at_once else {}}
+    change = {"widen": {"n": "int64"}, "add": {"more": "int64"} if at_once else {}}
     said = "would fail: there are log files that lack 'more', and in which 'n' is int32 … compact"
     refused(said, table.alter, **change)
     table.compact()
@@ -270,7 +266,7 @@ def test_older_states_keep_their_schema(tmp_path):
     assert "note" not in between.names and between.field("n").type == pa.int64()
 
 
-REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
+REFUSED = {
     "a key": ({"rename": {"id": "key"}}, "is part of the record key"),
     "a partition column": (
         {"drop": ["city"]},
@@ -481,7 +477,7 @@ def inside(*names):
 
 IDS = {"id": pa.string(), "ts": pa.int64()}
 INSIDE = pa.schema({**IDS, **inside("a")})
-MORE_INSIDE: dict[str, Any] = {
+MORE_INSIDE = {
     "s": {"a": 5, "b": 6},
     "l": [{"a": 5, "b": 6}],
     "m": [("k", {"a": 5, "b": 6})],

@@ -2,8 +2,6 @@
 have them escaped.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -370,7 +368,7 @@ def test_services(table):
 
 
 def test_large_base_files_are_rewritten(table, monkeypatch):
-    done: list[int] = []
+    done = []
 
     def counted(*of, **more):
         done.append(1)

@@ -2,12 +2,9 @@
 of a time, the known fields of a dict.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +23,7 @@ from mdt.stores.storage import MemoryStorage
 NOON, MIDNIGHT = datetime(2024, 1, 1, 12), datetime(2024, 1, 1)
 POINT = pa.struct({"a": pa.int8(), "at": pa.timestamp("ms", "UTC")})
 
-CUT: list[tuple[str | pa.DataType, Any]] = [
+CUT = [
     ("int64", 1.5),
     ("int64", Decimal("1.5")),
     ("int64", Fraction(3, 2)),
@@ -62,7 +59,7 @@ CUT: list[tuple[str | pa.DataType, Any]] = [
     (pa.map_(pa.string(), pa.int8()), [("k", 1.5)]),
     (pa.map_(pa.string(), POINT), {"k": {"b": 1}}),
 ]
-WHOLE: list[tuple[str | pa.DataType, Any, Any]] = [
+WHOLE = [
     ("int64", 2.0, 2),
     ("int64", Decimal("2.0"), 2),
     ("int8", np.float32(2), 2),

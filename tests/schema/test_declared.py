@@ -2,12 +2,8 @@
 instead stands in docs/schema.md.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,7 +22,7 @@ from mdt.schema.convert import convert
 from mdt.schema.declared import Restoration, plain, stored_schema
 from mdt.stores.storage import MemoryStorage
 
-NESTED: tuple[tuple[str, Callable[[pa.DataType], pa.DataType], Callable[[Any], Any]], ...] = (
+NESTED = (
     ("list", pa.list_, lambda v: [v, None]),
     ("large_list", pa.large_list, lambda v: [v]),
     ("list_view", pa.list_view, lambda v: [v, v]),
@@ -177,7 +173,7 @@ def test_null_structs_may_have_anything_in_their_required_fields(tmp_path):
         table.compact()
 
 
-BROKEN: list[tuple[dict[str, Any], str]] = [
+BROKEN = [
     ({"v": None}, "column 'v' is required, but null in 2 rows, first in row 1"),
     (
         {"s": {"a": None, "b": "x"}},

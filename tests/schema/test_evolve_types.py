@@ -2,10 +2,6 @@
 error of ours says why not.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from declared_types import FLAT
@@ -18,7 +14,7 @@ from mdt.schema.evolve import add_missing_columns, evolution
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize
 
-NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
+NESTED = {
     "list": (pa.list_(pa.int32()), [[1], None]),
     "struct": (pa.struct([("a", pa.int32())]), [{"a": 1}, None]),
     "map": (pa.map_(pa.string(), pa.int32()), [[("k", 1)], None]),

@@ -1,14 +1,9 @@
 """Data comes as callers have it, and is cast where that loses nothing; so do schemas."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -62,7 +57,7 @@ def _with_ids(ids):
     return TABLE.set_column(0, "id", ids)
 
 
-FORMS: dict[str, Callable[[], Any]] = {
+FORMS = {
     "a table": lambda: TABLE,
     "a batch": lambda: TABLE.to_batches()[0],
     "a reader": lambda: pa.RecordBatchReader.from_batches(
@@ -160,7 +155,7 @@ def _coded(codes, values):
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.uint32()), values)
 
 
-CASTS: list[tuple[Any, str | pa.DataType | None, str | pa.DataType]] = [
+CASTS = [
     ([1, None], None, "double"),
     ([1.0, None], None, "int64"),
     ([1.0, -3.0], None, "int8"),
@@ -238,7 +233,7 @@ def test_what_arrow_cannot_convert_is_refused_by_its_types():
     refused(said, _table().upsert, TABLE.slice(0, 1).set_column(1, "name", views))
 
 
-LOSSES: list[tuple[list[Any], str | None, str | pa.DataType]] = [
+LOSSES = [
     ([0.5, 0.1], None, "float"),
     ([1.0, 1.5], None, "int64"),
     ([1, 2**53 + 1], None, "double"),
@@ -268,7 +263,7 @@ def test_a_cast_that_loses_something_is_refused_and_names_the_row(values, source
 
 
 ZONED = pa.timestamp("us", "UTC")
-NEVER: list[tuple[str | pa.DataType, str | pa.DataType]] = [
+NEVER = [
     ("string", "int64"),
     ("int64", "string"),
     ("bool", "int8"),
@@ -375,14 +370,14 @@ def test_pieces_of_few_rows_are_held_together_and_those_without_rows_not_at_all(
         assert pa.concat_tables(tables)["id"].to_pylist() == list(range(5_000))
 
 
-OLD_DAYS: dict[str, pa.Array] = {
+OLD_DAYS = {
     "a day": pa.array([date(1582, 10, 14), date(2024, 1, 1)]),
     "a time": pa.array([datetime(1899, 12, 31), None], pa.timestamp("us", "UTC")),
     "96 bits": pa.array([datetime(1700, 1, 1), None], pa.timestamp("ns")),
     "a day inside": pa.array([[date(2024, 1, 1)], []]),
 }
 LEGACY = {"org.apache.spark.legacyDateTime": "", "org.apache.spark.version": "3.5.0"}
-READERS: dict[str, Callable[[Path], Any]] = {
+READERS = {
     "table": pq.read_table,
     "dataset": ds.dataset,
     "scanner": lambda file: ds.dataset(file).scanner(),

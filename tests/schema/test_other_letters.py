@@ -2,8 +2,6 @@
 and refused with the candidates where not.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from refusals import refused

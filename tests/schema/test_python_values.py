@@ -1,9 +1,6 @@
 """Values that Arrow and Hudi have and Python has not: as dicts and as JSON."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +10,7 @@ from command_line import document, shown
 import mdt
 from mdt.schema.python_values import rows_of
 
-FAR: dict[str, tuple[pa.Array, Any, str]] = {
+FAR = {
     "timestamp": (
         pa.array([253402300800], pa.timestamp("s")),
         np.datetime64("10000-01-01T00:00:00"),

@@ -1,13 +1,9 @@
 """Versions of a schema follow each other by rules that readers rely on."""
 
-from __future__ import annotations
-
 import json
 import operator
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,7 +45,7 @@ def chain_of(count):
     return (FIRST, *(version(since, range(5), ID, N, S) for since in range(1, count)))
 
 
-WRONG: dict[str, tuple[SchemaVersion, str]] = {
+WRONG = {
     "no later": (version(0, range(5), ID, N, S), "begins before its predecessor"),
     "narrower": (version(1, (0, 1), ID, ("n", pa.bool_())), "int32 cannot be read as bool"),
     "other digits": (version(1, (0, 1), ID, ("n", pa.decimal128(9, 0))), "cannot be read as"),
@@ -83,7 +79,7 @@ def test_a_table_may_have_all_the_versions_that_it_keeps():
 def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
     monkeypatch,
 ):
-    checked: list[int] = []
+    checked = []
     whole = versions._check_follows
 
     def counted(new, *before):
@@ -111,7 +107,7 @@ def test_ids_of_dropped_columns_are_never_given_again():
         check_succession((FIRST, gap, reused), ("id",))
 
 
-DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
+DAMAGE = {
     "too few ids": lambda value: value["ids"].pop(),
     "too many ids": lambda value: value["ids"].append(9),
     "an id twice": lambda value: value.update(ids=[0, 1, 1, 3, 4]),

@@ -1,7 +1,5 @@
 """Tables that two writers write in turns: adoption, import of commits, and release."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pyarrow as pa

@@ -2,8 +2,6 @@
 it is there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -2,8 +2,6 @@
 calls the wrong rows new.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from counting import count

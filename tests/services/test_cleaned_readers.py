@@ -1,7 +1,5 @@
 """Readers, writers and archives that meet a cleaning of others, or a forged one."""
 
-from __future__ import annotations
-
 import pytest
 from aging import ARCHIVE_RECORDS, grown, names, upsert
 from worlds import as_state, assert_clean
@@ -182,7 +180,7 @@ def _before_each_look(monkeypatch, act):
     """Do ``act`` whenever a check has taken its snapshot and begins to look; return the list that
     the seqs of these will be in.
     """
-    seqs: list[int] = []
+    seqs = []
 
     def looked(state, progress):
         seqs.append(state.snapshot.seq)

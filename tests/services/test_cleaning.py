@@ -2,8 +2,6 @@
 sleeps does harm.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import numpy as np

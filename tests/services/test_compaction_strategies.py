@@ -2,8 +2,6 @@
 others stay as they are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -2,8 +2,6 @@
 type of column can take part.
 """
 
-from __future__ import annotations
-
 import math
 from datetime import date
 from decimal import Decimal

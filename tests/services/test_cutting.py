@@ -2,8 +2,6 @@
 what they are to every reader.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -2,8 +2,6 @@
 known.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from reader import agreed

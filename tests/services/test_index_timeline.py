@@ -2,10 +2,7 @@
 every moment of it.
 """
 
-from __future__ import annotations
-
 from io import BytesIO
-from typing import Any
 
 import fastavro
 import pytest
@@ -27,7 +24,7 @@ SPEC = "bitmap/1(fare)"
 def states(storage):
     """Return the states of each ``indexing`` instant."""
     layout = layout_of(mdt.open(storage).definition)
-    found: dict[str, list[str]] = {}
+    found = {}
     for info in storage.list_dir(paths.HUDI):
         instant = layout.instant_at(info.path)
         if instant is not None and instant.action == "indexing":
@@ -142,6 +139,6 @@ def test_a_plan_that_is_damaged_on_the_timeline_is_written_again():
 
 
 def test_what_is_told_is_a_pure_function():
-    told: Any = (["bitmap/1(a)"], "20260101000000000")
+    told = (["bitmap/1(a)"], "20260101000000000")
     assert index_plan.encode_plan(*told) == index_plan.encode_plan(*told)
     assert index_plan.encode_metadata(*told) != index_plan.encode_plan(*told)

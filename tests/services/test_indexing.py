@@ -2,8 +2,6 @@
 costs a row or lasts.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import numpy as np
@@ -144,7 +142,7 @@ def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(
     for first in (30, 40, 50):
         table.upsert(rows(range(first, first + 9), 5, 5.0))
     table.rebuild_index(mode="async")
-    listed: list[int] = []
+    listed = []
     members = Shards.members
     monkeypatch.setattr(
         Shards, "members", lambda shards, shard: (listed.append(shard), members(shards, shard))[1]
@@ -162,7 +160,7 @@ def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(
     columns = pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(12))])
     table = mdt.create(MemoryStorage(), columns, ["id"], options={"mdt.services.auto": False})
     table.upsert({"id": ["a"], **{f"c{n}": [n] for n in range(12)}})
-    asked: list[str] = []
+    asked = []
     covered = Snapshot.covered_shards
 
     def counted(self, index):

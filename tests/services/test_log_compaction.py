@@ -2,8 +2,6 @@
 need stays.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 
@@ -188,7 +186,7 @@ def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed
         ordering=ordering,
         options=options,
     )
-    model: dict[int, tuple[int, float]] = {}
+    model = {}
     for step in range(30):
         ids = draw.sample(range(8), draw.randint(1, 3))
         what = draw.choices(["upsert", "delete", "join", "clean"], [6, 2, 3, 1])[0]

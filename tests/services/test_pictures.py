@@ -1,7 +1,5 @@
 """A table at a glance: what the text says, and what is drawn."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise

@@ -2,8 +2,6 @@
 table.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 
@@ -101,7 +99,7 @@ def lived(table_type, key_index):
             "mdt.delete.keeps.ordering": True,
         },
     )
-    live: dict[int, int] = {}
+    live = {}
 
     def write(ids, ts):
         table.upsert(rows(ids, ts))
@@ -127,7 +125,7 @@ def lived(table_type, key_index):
 
 
 def _everybody():
-    written: dict[int, set[int]] = {}
+    written = {}
     for ids, ts in (
         (range(400), 1),
         (range(390, 450), 2),

@@ -2,8 +2,6 @@
 were.
 """
 
-from __future__ import annotations
-
 import pytest
 from old_tables import A, B, old_table
 from texts import columns

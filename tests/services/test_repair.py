@@ -1,7 +1,5 @@
 """What a repair puts back, what it makes anew, and what it says of what is lost."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -81,7 +79,7 @@ def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit():
     assert "restored byte for byte" in str(report)
 
 
-def test_a_key_index_that_is_kept_outside_the_table_is_left_to_build_itself_again() -> None:
+def test_a_key_index_that_is_kept_outside_the_table_is_left_to_build_itself_again():
     table = made("memory")
     job, seq = Repair(table.metadata), table.snapshot().seq
     keys.rebuild(job, [Problem(table.path, -1, "misses keys", Kind.KEY_INDEX)])

@@ -2,12 +2,9 @@
 other.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from functools import cache
-from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -98,7 +95,7 @@ def test_the_changes_of_a_restore_are_those_that_it_undoes(table):
         for kind in ("insert", "update_after", "delete")
     }
     assert (result.inserted, result.updated, result.deleted) == tuple(counts.values())
-    images: dict[str, list[Any]] = {"update_before": [], "update_after": []}
+    images = {"update_before": [], "update_after": []}
     for row in table.changes(1).to_arrow().to_pylist():
         images[row["_change"]].append((row["id"], row["ts"], row["n"]))
     assert sorted(images["update_before"]) == sorted(images["update_after"]), (

@@ -2,10 +2,7 @@
 without them meanwhile.
 """
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +20,7 @@ SCHEMA = pa.schema(
         ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
     ]
 )
-ALTERATIONS: dict[str, dict[str, Any]] = {
+ALTERATIONS = {
     "added": {"add": {"more": "string"}},
     "added with a default": {"add": {"more": "int64"}, "defaults": {"more": 7}},
     "dropped": {"drop": ["note", "s.b"]},
@@ -67,7 +64,7 @@ def made(path, **more):
 
 def again(table, id):
     """Return a row of the table as it is now, changed in the columns that it has."""
-    row: dict[str, Any] = table.scan([("id", "=", id)]).to_arrow().to_pylist()[0]
+    row = table.scan([("id", "=", id)]).to_arrow().to_pylist()[0]
     return row | {"ts": 9}
 
 

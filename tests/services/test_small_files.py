@@ -2,8 +2,6 @@
 themselves, and their number has a bound.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

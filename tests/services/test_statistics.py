@@ -1,7 +1,5 @@
 """Table statistics: what ``t.stats()`` says of columns, and how far it may be off."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

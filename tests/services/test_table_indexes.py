@@ -2,8 +2,6 @@
 explain says of each.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -112,7 +110,7 @@ def test_an_index_that_knows_only_prefixes_and_equality_is_asked_about_like(
 
 
 def test_an_index_that_knows_only_like_is_asked_about_prefixes(table, monkeypatch):
-    asked: list[Leaf] = []
+    asked = []
 
     def prune(self, summaries, leaf, type):
         asked.append(leaf)

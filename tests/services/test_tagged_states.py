@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 import pytest
 from aging import ARCHIVE_RECORDS, assert_kept, grown, names, upsert
 from worlds import COW, MOR, as_state, assert_clean, meanwhile
@@ -159,7 +157,7 @@ def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
 def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_beside_few(
     monkeypatch,
 ):
-    asked: list[int] = []
+    asked = []
     listed = Checkpoints.listed
     monkeypatch.setattr(Checkpoints, "listed", lambda self: asked.append(1) or listed(self))
     calls = []

@@ -1,7 +1,5 @@
 """Tags and savepoints: names of states, for readers, for cleaning, and for Hudi's services."""
 
-from __future__ import annotations
-
 import io
 
 import fastavro

@@ -2,8 +2,6 @@
 done, and a thread ends cleanly.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

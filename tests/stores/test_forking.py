@@ -1,7 +1,5 @@
 """Forked children find the locks of this process free, whatever its threads do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files on an object store, which is far: they are packed more tightly than on a disk."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest

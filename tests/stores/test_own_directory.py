@@ -1,7 +1,5 @@
 """Directories for stores of ours are private and marked; those of other programs are left alone."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

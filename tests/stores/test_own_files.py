@@ -1,12 +1,8 @@
 """Files of which code is made are believed only where nobody but the user can have written them."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import stat
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -103,7 +99,7 @@ def a_folder(file):
     file.mkdir(0o700)
 
 
-REPLACED: dict[str, Callable[[Path], object]] = {
+REPLACED = {
     "cut": lambda file: os.truncate(file, len(file.read_bytes()) - 1),
     "emptied": lambda file: file.write_bytes(b""),
     "damaged": damaged,
@@ -112,12 +108,12 @@ REPLACED: dict[str, Callable[[Path], object]] = {
     "a pipe": a_pipe,
     "written by a group": lambda file: file.chmod(0o660),
 }
-FOLDERS: dict[str, Callable[[Path], object]] = {
+FOLDERS = {
     "in an open folder": lambda file: file.parent.chmod(0o770),
     "in a linked folder": lambda file: linked(file.parent),
     "below a linked folder": lambda file: linked(file.parents[1]),
 }
-OTHERS: dict[str, Callable[[Path], object]] = {
+OTHERS = {
     "huge": lambda file: os.truncate(file, 1 << 40),
     "a folder": a_folder,
     "read by all": lambda file: file.chmod(0o604),

@@ -1,7 +1,5 @@
 """Pages of remote metadata on the local disk: shared, bounded, and never believed."""
 
-from __future__ import annotations
-
 import multiprocessing
 from contextlib import suppress
 

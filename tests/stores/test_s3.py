@@ -2,8 +2,6 @@
 missing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -19,7 +17,7 @@ from refusals import refused as refused_with
 from texts import columns
 
 import mdt
-from mdt import Invalid, MdtError, Missing, Unavailable
+from mdt import Invalid, Missing, Unavailable
 from mdt.stores.storage import open_storage
 
 SCHEMA = columns("id int64, city string, ts int64, fare double")
@@ -193,7 +191,7 @@ SCOPE = s3.fault(
 )
 UNAUTHORIZED = s3.fault("AuthorizationPermissionMismatch", "This request is not authorized")
 DENIED = s3.fault("AccessDenied", "Access Denied")
-ANSWERS: dict[str, tuple[int, str, type[MdtError], str]] = {
+ANSWERS = {
     "a redirect": (
         301,
         s3.fault("PermanentRedirect", "use the endpoint"),

@@ -1,11 +1,8 @@
 """The contract of ``Storage``, for every storage; and what is special about each."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -18,10 +15,10 @@ from refusals import refused
 
 from mdt import errors
 from mdt.stores import safe_open
-from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, Storage, open_storage
+from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, open_storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
-KINDS: dict[str, Callable[[Path], Storage]] = {
+KINDS = {
     "local": LocalStorage,
     "memory": lambda _: MemoryStorage(),
     "object": lambda _: ObjectStorage("memory:///"),
@@ -202,7 +199,7 @@ def test_a_name_that_is_too_long_is_invalid(tmp_path):
 
 
 def test_every_new_object_and_directory_is_flushed(tmp_path, monkeypatch):
-    flushed: list[str] = []
+    flushed = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
     storage = LocalStorage(tmp_path / "t")
     storage.create("a/b/x", b"1")
@@ -227,7 +224,7 @@ def _socket(at):
         made.bind(os.path.relpath(at))
 
 
-STRANGE: dict[str, Callable[[Path], object]] = {
+STRANGE = {
     "a link": lambda at: at.symlink_to(at.parents[2] / "outside/precious"),
     "a dangling link": lambda at: at.symlink_to(at.parents[2] / "outside/nothing"),
     "a pipe": os.mkfifo,
@@ -362,7 +359,7 @@ def changes(storage):
 
 
 C, P, R = {"c": b"create"}, {"p": b"put-if"}, {"r": b"replace"}
-STATES: list[dict[str, bytes]] = [{}, C, C | P, C | P | R, P | R]
+STATES = [{}, C, C | P, C | P | R, P | R]
 """What there is after each change."""
 
 

@@ -2,12 +2,9 @@
 made.
 """
 
-from __future__ import annotations
-
 import pickle
 import traceback
 from datetime import timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +26,7 @@ VALUES = {
     "endpoint_url": "http://localhost:9000",
     "allow_http": "true",
 }
-S3_SPELLINGS: dict[str, dict[str, object]] = {
+S3_SPELLINGS = {
     "deltalake": {f"AWS_{name}".upper(): value for name, value in VALUES.items()},
     "polars": {f"aws_{name}": value for name, value in VALUES.items()},
     "object_store": {**VALUES, "allow_http": True},
@@ -121,7 +118,7 @@ def test_options_of_http_come_from_the_environment_too():
     refused("AWS_ALLOW_HTTP must be", parse_store_options, "s3", {}, maybe)
 
 
-WRONG: dict[str, tuple[str, Any, str]] = {
+WRONG = {
     "an unknown name": (
         "s3",
         {"AWS_ACESS_KEY_ID": SECRET},
@@ -192,7 +189,7 @@ def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url, given, text)
     ],
 )
 def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url):
-    makers: list[Any] = [
+    makers = [
         open_storage,
         mdt.open,
         lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"]),

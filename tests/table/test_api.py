@@ -2,11 +2,8 @@
 each step.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,7 +172,7 @@ def test_the_metadata_are_compacted_as_often_as_the_option_says(tmp_path):
 
 
 MOMENT = datetime(2024, 2, 29, 12, 30, 15, 123456, UTC)
-KEYS: dict[str, tuple[list[Any], str]] = {
+KEYS = {
     "int64": ([-(2**63), 0, 2**63 - 1], "0"),
     "int32": ([-5, 0, 7], "-5"),
     "bool": ([True, False], "true"),
@@ -304,7 +301,7 @@ def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path
 @pytest.mark.parametrize("durable", [True, False])
 def test_files_are_flushed_unless_the_table_says_otherwise(durable, tmp_path, monkeypatch):
     mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.durable": durable})
-    flushed: list[int] = []
+    flushed = []
     monkeypatch.setattr("mdt.stores.local.os.fsync", flushed.append)
     mdt.open(tmp_path / "t").upsert(rows(range(3)))
     assert bool(flushed) == durable

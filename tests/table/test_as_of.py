@@ -1,10 +1,6 @@
 """Past states of a table: scans, look-ups, and tables that were opened as of a point."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from reader import AS_OF, READ_OPTIMIZED, bag, hudi_table
@@ -66,7 +62,7 @@ def test_indexes_work_on_a_past_state_and_get_finds_its_rows(table):
     assert table.get(key) is None and table.scan("n = 2").count() == 0
 
 
-WRITES: dict[str, Callable[[mdt.Table], Any]] = {
+WRITES = {
     "upsert": lambda t: t.upsert(rows("z x 1")),
     "insert": lambda t: t.insert(rows("z x 1")),
     "delete": lambda t: t.delete(rows("a x 1")),
@@ -118,7 +114,7 @@ def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table):
     assert again.count() == 3 and repr(again).endswith("where n > 3, written after commit 1>")
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     ({"as_of": 5}, "no commit 5"),
     ({"as_of": -1}, "no commit -1"),
     ({"since": -1}, "there is no commit -1"),

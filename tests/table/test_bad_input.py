@@ -2,12 +2,8 @@
 on disk changes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +18,7 @@ from mdt.stores.storage import LocalStorage
 
 SCHEMA = columns("id string, city string, ts int64, fare double, n int32")
 SCHEMA = SCHEMA.append(pa.field("at", pa.timestamp("us", "UTC")))
-GOOD: dict[str, list[Any]] = {
+GOOD = {
     "id": ["a", "b"],
     "city": ["x", "y"],
     "ts": [1, 1],
@@ -74,7 +70,7 @@ def times(unit, zone=None):
 TWICE = rows().append_column("id", pa.array(["c", "d"]))
 MISNAMED = rows().rename_columns(["id", "city", "ts", "fair", "n", "at"])
 SCALARS = {**ROW, "id": np.array(5)}
-UPSERTS: dict[str, tuple[Any, str]] = {
+UPSERTS = {
     "a missing key column": (rows().drop_columns(["id"]), "'id' is missing … id string"),
     "a missing ordering column": (rows().drop_columns(["ts"]), "'ts' is missing … ts int64"),
     "a null key": (rows(id=["a", None]), "'id' is null … (row 1) … fill it"),
@@ -176,7 +172,7 @@ UPSERTS: dict[str, tuple[Any, str]] = {
         "row 1 (id='b') has Decimal('0.12345678901234567890') … hint: … fare double",
     ),
 }
-CALLS: dict[str, tuple[Callable[[mdt.Table], object], str]] = {
+CALLS = {
     "delete of a column given twice": (lambda t: t.delete(TWICE), "repeated column names: ['id']"),
     "insert of keys that occur twice": (
         lambda t: t.insert(rows(id=["q", "q"], city=["x", "x"])),
@@ -235,7 +231,7 @@ def test_no_rows_are_fine_and_commit_nothing(operation, table):
 
 
 DIGITS = "1" * 6_000
-FILTERS: dict[str, tuple[Any, str]] = {
+FILTERS = {
     "that does not parse": ("fare >", "not SQL … \n  fare >\n        ^"),
     "of an unknown column": ("n = 1 and fair > 1", "no column 'fair' … \n            ^ … fare"),
     "of an unknown column in a list": ([("fair", ">", 1)], "no column 'fair' … hint: … fare"),
@@ -320,7 +316,7 @@ def test_indexes_that_are_no_specifications(spec, table):
     refused("text", table.create_index, spec)
 
 
-OPTIONS: dict[str, tuple[dict[str, object], str]] = {
+OPTIONS = {
     "unknown": ({"mdt.bloom.fp": 0.1}, "'mdt.bloom.fp' … hint: … mdt.bloom.fpp"),
     "out of range": ({"mdt.max.file.bytes": 10}, "mdt.max.file.bytes=10 … hint: … from 1024"),
     "of a wrong type": (
@@ -343,7 +339,7 @@ def test_options_at_open(options, said, root):
     refused(said, mdt.open, root / "t", options)
 
 
-NEW: dict[str, tuple[Any, dict[str, Any], str]] = {
+NEW = {
     "no schema": ({"id": "string"}, {}, "a dict … hint: … pyarrow.Schema"),
     "no key": (SCHEMA, {"key": []}, "record key … hint: … key=['id']"),
     "an unknown key": (SCHEMA, {"key": ["idd"]}, "key … 'idd' … hint: did you mean id?"),

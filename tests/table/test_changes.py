@@ -61,7 +61,7 @@ class Read(NamedTuple):
 @pytest.fixture
 def reads(monkeypatch):
     """Return a list that gets what is read of files."""
-    found: list[Read] = []
+    found = []
     rows_at = changed_rows.rows_at
 
     def counted(*given, **named):

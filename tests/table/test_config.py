@@ -1,7 +1,5 @@
 """Options: typed, ranged, named once; Hudi's names are accepted."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import get_args
 

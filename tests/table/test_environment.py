@@ -1,14 +1,12 @@
 """Time zone, locale, hash seed and umask of a process change no answer and no name."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-ENVIRONMENTS: list[dict[str, str]] = [
+ENVIRONMENTS = [
     {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
     {
         "TZ": "Pacific/Apia",

@@ -2,8 +2,6 @@
 table; none is stored.
 """
 
-from __future__ import annotations
-
 import logging
 
 import pytest

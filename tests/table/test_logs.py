@@ -2,8 +2,6 @@
 nobody listens.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

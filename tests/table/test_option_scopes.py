@@ -2,8 +2,6 @@
 into a table or read from one.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

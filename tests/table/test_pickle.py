@@ -2,8 +2,6 @@
 hold.
 """
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import pickle

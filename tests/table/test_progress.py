@@ -2,16 +2,12 @@
 nothing anywhere else.
 """
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -48,7 +44,7 @@ def _filled():
     return storage
 
 
-WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
+WRITES = {
     "upsert": lambda t, p: t.upsert(rows(range(50), 2.0), progress=p),
     "insert": lambda t, p: t.insert(rows(range(3000, 3050)), progress=p),
     "bulk_insert": lambda t, p: t.bulk_insert(rows(range(4000, 4100)), progress=p),
@@ -59,7 +55,7 @@ WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
     "create_index": lambda t, p: t.create_index("bitmap(x)", progress=p),
     "analyze": lambda t, p: t.analyze(["x"], progress=p),
 }
-READS: dict[str, Callable[[mdt.Table, Any], Any]] = {
+READS = {
     "check": lambda t, p: t.check(progress=p),
     "to_arrow": lambda t, p: t.scan().to_arrow(progress=p),
     "with a limit": lambda t, p: t.scan("x > 0", limit=5).to_arrow(progress=p),
@@ -75,7 +71,7 @@ CALLS = WRITES | READS
 @pytest.mark.parametrize("name", CALLS)
 def test_a_callback_hears_how_far_a_call_has_come(name):
     table = filled()
-    heard: list[tuple[int, int, int]] = []
+    heard = []
     CALLS[name](table, lambda *done: heard.append((*done, threading.get_ident())))
     done, totals, threads = zip(*heard, strict=True)
     assert list(done) == sorted(set(done)), "it counts up"
@@ -86,7 +82,7 @@ def test_a_callback_hears_how_far_a_call_has_come(name):
 def test_building_indexes_later_tells_its_progress():
     table = filled()
     table.create_index("bitmap(x)", mode="async")
-    heard: list[tuple[int, int]] = []
+    heard = []
     table.build_indexes(progress=lambda done, total: heard.append((done, total)))
     assert heard[-1] == (len(table.files()), len(table.files())) != (0, 0)
 

@@ -1,9 +1,6 @@
 """Upserts of parts of rows, and columns that are merged: what was there stays, for every reader."""
 
-from __future__ import annotations
-
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -100,7 +97,7 @@ def test_many_rows_of_one_key_are_merged_as_if_they_came_one_by_one(tmp_path):
         assert row["note"] == "".join(f"{i:04}" for i in mine)
 
 
-KEY: dict[str, Any] = {"id": ["a"], "city": ["x"]}
+KEY = {"id": ["a"], "city": ["x"]}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +193,7 @@ def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path):
 def test_only_the_columns_that_stay_are_read(tmp_path, monkeypatch):
     from mdt.write import blending
 
-    asked: list[list[str]] = []
+    asked = []
     real = blending.rows_at
     seen = lambda metadata, snapshot, where, names, **more: (
         asked.append(list(names)) or real(metadata, snapshot, where, names, **more)

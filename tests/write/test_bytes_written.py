@@ -2,13 +2,9 @@
 run tells them before.
 """
 
-from __future__ import annotations
-
 import logging
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +55,7 @@ def star(table, data):
     return table.merge(data).when_matched().update("*")
 
 
-Act = Callable[[mdt.Table, list[int], dict[str, bool]], Any]
-SMALL: dict[str, Act] = {
+SMALL = {
     "insert": lambda t, ids, how: t.insert(rows(np.array(ids) + ROWS, 1)),
     "upsert": lambda t, ids, how: t.upsert(rows(ids, 2000), **how),
     "partial": lambda t, ids, how: t.upsert(
@@ -111,7 +106,7 @@ def test_a_dry_run_tells_what_a_write_would_do_and_writes_nothing(table, operati
         )
 
 
-FALLING: dict[str, Act] = {
+FALLING = {
     "merge": lambda t, ids, how: star(t, rows(ids, 10)).execute(**how),
     "update_where": lambda t, ids, how: t.update_where(
         {"ts": "ts - 1"}, f"id < 'id_{len(ids):09d}'", **how

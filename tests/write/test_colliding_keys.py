@@ -2,8 +2,6 @@
 rows.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import mmh3

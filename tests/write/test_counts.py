@@ -2,10 +2,7 @@
 become again what they were declared as.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, time, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,7 +27,7 @@ SCHEMA = pa.schema(
     ]
 )
 PLAIN = SCHEMA.set(8, pa.field("coded", pa.duration("us")))
-ROW: dict[str, Any] = {
+ROW = {
     "id": "a",
     "wait": timedelta(seconds=90),
     "at": time(1, 2, 3),

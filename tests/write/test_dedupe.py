@@ -1,7 +1,5 @@
 """Sources of merges that repeat keys: ``dedupe=True`` takes the newest row of each."""
 
-from __future__ import annotations
-
 import random
 
 import pyarrow as pa

@@ -2,8 +2,6 @@
 that a merge would leave out.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from texts import columns

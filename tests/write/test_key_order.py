@@ -2,10 +2,7 @@
 bounds stay text.
 """
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +18,7 @@ from mdt.metadata.keys.locate import propose
 from mdt.stores.storage import MemoryStorage
 from mdt.write import row_groups
 
-KEY_TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+KEY_TYPES = {
     pa.int32(): st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3),
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
     pa.string(): st.text(st.sampled_from("\0\x01aé\U0010ffff"), min_size=1, max_size=3),

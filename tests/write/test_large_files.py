@@ -2,12 +2,8 @@
 byte for byte.
 """
 
-from __future__ import annotations
-
 import errno
 import os
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,7 +86,7 @@ def rewrites(monkeypatch):
     """The rows of the files that were made row group by row group; every file of several row groups
     is large.
     """
-    done: list[int] = []
+    done = []
 
     def counted(*of, **more):
         found = large_files.rewrite(*of, **more)
@@ -103,8 +99,7 @@ def rewrites(monkeypatch):
     yield done
 
 
-History = Callable[[mdt.Table], object]
-HISTORIES: dict[str, tuple[dict[str, Any], History]] = {
+HISTORIES = {
     "upserts": (
         {},
         lambda t: [t.upsert(data(n, range(30 * n, 30 * n + 60, 1 + n))) for n in (1, 2)],

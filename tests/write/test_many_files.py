@@ -2,8 +2,6 @@
 that fail leave nothing.
 """
 
-from __future__ import annotations
-
 import os
 
 import numpy as np
@@ -51,7 +49,7 @@ def test_a_key_is_compared_with_the_files_of_its_partition_only(tmp_path, monkey
         for n in range(40):
             table.insert(rows(100_000 + n, 1, 7))
         table = mdt.open(tmp_path / "t")
-    pairs: list[int] = []
+    pairs = []
     probe = FilterSet.probe_pairs
 
     def counting(self, which, key, hashes):
@@ -115,7 +113,7 @@ def test_a_file_that_cannot_be_made_fails_the_write_and_nothing_of_it_is_left(
 
 def test_statistics_of_many_small_files_are_made_together(tmp_path, monkeypatch):
     """They are those that each file would have by itself, which large files still have."""
-    made_of: list[int] = []
+    made_of = []
     to_batch = column_stats.to_batch
     counted = {"to_batch": lambda stats: (made_of.append(len(stats)), to_batch(stats))[1]}
     given, found = rows(0, 3 * PARTITIONS, 1), []

@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from merges import NEW_ALL, merged

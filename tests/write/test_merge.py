@@ -2,14 +2,12 @@
 taken; every reader sees the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 
 import pyarrow as pa
 import pytest
-from merges import NEW_ALL, STAR, Said, merged, said
+from merges import NEW_ALL, STAR, merged, said
 from pooled import EVERY_KIND
 from reader import agreed
 from texts import columns, rows_of
@@ -46,7 +44,7 @@ def test_the_first_clause_that_holds_is_taken_for_each_row(tmp_path, table_type,
     source = rows([0, 1, 2, 20, 21], 3, 5.0).append_column(
         "op", pa.array(["gone", "more", "more", "new", None])
     )
-    clauses: list[Said] = [
+    clauses = [
         ("matched", "source.op = 'gone'", None),
         ("matched", "target.fare < source.fare", {"fare": "source.fare * 10 + target.fare"}),
         ("not_matched", "source.op is not null", "*"),
@@ -298,7 +296,7 @@ def test_new_rows_whose_key_lives_are_refused_where_rows_are_matched_otherwise(
 def test_only_columns_that_clauses_name_are_read(tmp_path, monkeypatch):
     from mdt.write import matching, merge
 
-    asked: list[list[str]] = []
+    asked = []
     real = merge.rows_at
 
     def seen(metadata, snapshot, where, names, *, threads):

@@ -2,8 +2,6 @@
 rows are returned or checked.
 """
 
-from __future__ import annotations
-
 import pytest
 from old_tables import A, B, old_table
 from test_colliding_keys import SCHEMA, row

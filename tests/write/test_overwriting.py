@@ -1,7 +1,5 @@
 """Overwrites and drops: what they replace, what they leave, and what they do not look at."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 

@@ -2,8 +2,6 @@
 nothing leaves the table.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 import trees

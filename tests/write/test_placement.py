@@ -2,8 +2,6 @@
 that row for a live one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from reader import agreed

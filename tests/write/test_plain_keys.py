@@ -1,9 +1,6 @@
 """Keys of rows to delete that are plain values, as look-ups take them."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +12,7 @@ from texts import columns
 
 import mdt
 
-PLAIN_KEYS: dict[str, tuple[Any, int]] = {
+PLAIN_KEYS = {
     "a value": ("k3", 1),
     "a list": (["k1", "k2", "none"], 2),
     "a set": ({"k4", "k5"}, 2),

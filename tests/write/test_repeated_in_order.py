@@ -2,8 +2,6 @@
 key nobody looks further.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -42,7 +40,7 @@ def test_the_last_row_of_a_key_stays(definitions, data, kind, in_order):
         keys.sort(key=lambda key: key.encode() if isinstance(key, str) else key)
     orderings = data.draw(st.lists(st.integers(0, 3), min_size=len(keys), max_size=len(keys)))
     rows = pa.table({"k": keys, "ts": orderings, "v": range(len(keys))}, definitions[kind].schema)
-    newest: dict[object, tuple[int, int]] = {}
+    newest = {}
     for number, (key, ordering) in enumerate(zip(keys, orderings, strict=True)):
         if key not in newest or ordering >= newest[key][0]:
             newest[key] = ordering, number

@@ -2,10 +2,7 @@
 changes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -36,7 +33,7 @@ def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(valu
     table = made(tmp_path)
     table.upsert([row(1, "a")])
     small = mdt.open(table.path, {"mdt.write.memory.max": 1})
-    writes: list[Any] = [
+    writes = [
         lambda: table.upsert([row(2, value), row(3, "b")]),
         lambda: table.upsert([row(1, value)]),
         lambda: table.insert([row(2, value)]),

@@ -2,8 +2,6 @@
 arranges rows anew.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -22,7 +20,7 @@ def test_rows_of_many_slices_are_taken_from_one_chunk(parts, monkeypatch):
     """Arrow joins all chunks of a column whenever some rows of it are taken, so each slice would
     cost what all rows cost.
     """
-    chunks: list[int] = []
+    chunks = []
     rows = KeyedRows.rows
 
     def taken(self, at):

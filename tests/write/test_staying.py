@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 from datetime import date
 
 import pyarrow as pa

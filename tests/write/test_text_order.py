@@ -1,7 +1,5 @@
 """Ordering fields of text: by code points, also where the first eight bytes are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Deletes that keep their ordering value: late rows do not revive what was deleted after them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Inserts without look-up: what stands twice, and what becomes of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -2,11 +2,8 @@
 rows are those of single calls.
 """
 
-from __future__ import annotations
-
 import threading
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -209,7 +206,7 @@ def test_who_gives_more_than_can_be_committed_waits(monkeypatch):
         return write(*given)
 
     monkeypatch.setattr(writer._table, "_commit_write", slow)
-    given: list[Future[Any]] = []
+    given = []
     giver = threading.Thread(
         target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40))
     )
@@ -225,7 +222,7 @@ def test_who_gives_more_than_can_be_committed_waits(monkeypatch):
 
 def written_by(storage):
     """Let a writer make three commits; return what it was told, and how its block ended."""
-    told: list[Future[Any]] = []
+    told = []
     try:
         with mdt.open(storage).writer(max_rows=2, max_seconds=FOREVER) as writer:
             told.extend(writer.upsert(rows([n, n + 30], 5, float(n))) for n in range(3))

@@ -5,22 +5,18 @@ Arguments: the path of a table.  The last line is, for each of two queries, the 
 and the executor that read it, as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Iterator
 
 import pyarrow as pa
 from cluster_reads import cluster
-from pyspark.sql import SparkSession
 
 import mdt
 from mdt.engines.spark.private import java_session
 
 
-def executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def executor(batches):
     """Say of each file who has read it: Python workers are children of a process of their
     executor.
     """
@@ -29,14 +25,14 @@ def executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([names, pa.array([os.getppid()] * len(names))], ["name", "executor"])
 
 
-def readers(spark: SparkSession, path: str, where: str) -> list[tuple[str, int]]:
+def readers(spark, path, where):
     """Return each file that a query reads, with the number of an executor."""
     names = mdt.read(spark, path).where(where).select("_metadata.file_name")
     found = names.mapInArrow(executor, "name string, executor long").distinct().collect()
     return sorted((row["name"], row["executor"]) for row in found)
 
 
-def main(path: str) -> None:
+def main(path):
     """Read twice, all files, and some of them."""
     builder = cluster().config("spark.mdt.affinity", "on").config("spark.locality.wait", "60s")
     # Every file in a task of its own, as those of a usual size are.

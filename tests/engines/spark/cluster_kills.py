@@ -6,18 +6,14 @@ how many executors were killed, and whether each table has the rows that it has 
 passes its check, and holds no file that nobody refers to after a clean.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cluster_reads import cluster
 from killing_tasks import Phases
-from pyspark.sql import DataFrame, SparkSession
 from reader import bag
 
 import mdt
@@ -29,7 +25,7 @@ SCHEMA = pa.schema(
 OPTIONS = {"mdt.durable": False, "mdt.max.file.bytes": 200_000, "mdt.spark.local.bytes.max": 0}
 
 
-def rows(ids: range, plus: int = 0) -> pa.Table:
+def rows(ids, plus=0):
     columns = [
         [f"k{i:06}" for i in ids],
         [f"c{i % 3}" for i in ids],
@@ -39,7 +35,7 @@ def rows(ids: range, plus: int = 0) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def frame(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
+def frame(spark, folder, table):
     """Return the rows as Spark reads them from some files."""
     place = folder / "more"
     place.mkdir(exist_ok=True)
@@ -50,7 +46,7 @@ def frame(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
     return spark.read.parquet(str(place)).dropDuplicates(["id"])
 
 
-def made(path: Path, *, is_full: bool) -> mdt.Table:
+def made(path, *, is_full):
     table = mdt.create(
         path, SCHEMA, key=["id"], partition_by=["city"], key_index="record", options=OPTIONS
     )
@@ -59,12 +55,12 @@ def made(path: Path, *, is_full: bool) -> mdt.Table:
     return mdt.open(path, OPTIONS)
 
 
-def main(folder: Path, operation: str) -> None:
+def main(folder, operation):
     """Run the operation without a kill, then once for each phase with one."""
     spark = cluster().config("spark.sql.shuffle.partitions", "3").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     more = frame(spark, folder, rows(range(6_000, 18_000), 1))
-    work: dict[str, Callable[[mdt.Table], object]] = {
+    work = {
         "load": lambda table: table.bulk_insert(more),
         "upsert": lambda table: table.upsert(more),
         "delete": lambda table: table.delete(more.select("id", "city")),

@@ -4,8 +4,6 @@ test_on_a_cluster.py.
 Arguments: the path of a table.  The last line is what the queries gave, as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -22,7 +20,7 @@ QUERIES = (
 )
 
 
-def cluster() -> SparkSession.Builder:
+def cluster():
     """Return what makes a session on a cluster of two executors."""
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").config(
         "spark.ui.enabled", "false"
@@ -33,10 +31,10 @@ def cluster() -> SparkSession.Builder:
     return builder.config("spark.executor.memory", "512m")
 
 
-def executors() -> list[int]:
+def executors():
     """Return the process ids of the executors below this process."""
-    parents: dict[int, int] = {}
-    lines: dict[int, bytes] = {}
+    parents = {}
+    lines = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
@@ -52,7 +50,7 @@ def executors() -> list[int]:
     return sorted(pid for pid in ours if b"CoarseGrainedExecutorBackend" in lines.get(pid, b""))
 
 
-def main(path: str) -> None:
+def main(path):
     """Read, end an executor, read."""
     spark = cluster().config("spark.sql.files.maxPartitionBytes", "200000").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

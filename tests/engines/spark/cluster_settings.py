@@ -5,21 +5,18 @@ Arguments: the folder where the driver finds that package, the archive, empty fo
 the table that is made. The last line is what happened, as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
 
 from cluster_reads import cluster
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 import mdt
 import mdt.spark
 
 
-def session(archive: str) -> SparkSession:
+def session(archive):
     """Return a session on two executors that says what indexes tables have, and which package they
     come from.
     """
@@ -36,14 +33,14 @@ def session(archive: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def main(folder: str, archive: str, path: str) -> None:
+def main(folder, archive, path):
     """Write and read a table, unless an executor lacks the package."""
     sys.path.append(folder)
     spark = session(archive)
     spark.sparkContext.setLogLevel("OFF")
     mdt.spark.enable(spark)
     rows = spark.range(2000).selectExpr("id", "id % 97 as v", "repeat('x', int(id % 50)) as note")
-    told: dict[str, object] = {}
+    told = {}
     try:
         rows.write.format("mdt").option("key", "id").save(path)
         mdt.open(path).create_index("bloom(note)", mode="async")

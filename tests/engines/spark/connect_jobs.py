@@ -4,13 +4,10 @@ Arguments: "server" and a folder. The server runs the client as a process of its
 is what the client saw, as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,7 +16,7 @@ import mdt
 import mdt.spark
 
 
-def serve(folder: str) -> None:
+def serve(folder):
     """Serve one client, which works in ``folder``."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -44,17 +41,17 @@ def serve(folder: str) -> None:
     print(done.stdout)
 
 
-def refused(call: Callable[[], Any]) -> list[str]:
+def refused(call):
     """Return the kind of the error that a call raises, its condition and its SQLSTATE."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - of PySpark, or of mdt
-        found: Any = error
+        found = error
         return [type(found).__name__, found.getCondition(), found.getSqlState()]
     return []
 
 
-def work(folder: str, url: str) -> None:
+def work(folder, url):
     """Write, change and read a table by a server, and print what was seen."""
     spark = SparkSession.builder.remote(url).getOrCreate()
     path, told = f"{folder}/t", dict[str, Any]()

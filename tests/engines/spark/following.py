@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from counting import count
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 Row = tuple[Any, ...]
 
 
-def row(key: str, city: str, n: int) -> dict[str, Any]:
+def row(key, city, n):
     return {"id": key, "city": city, "n": n}
 
 
@@ -25,13 +22,13 @@ class Follower:
     ``scanned``: rows that scans gave the query in the last run.
     """
 
-    def __init__(self, spark: SparkSession, path: str, folder: Path, **options: str) -> None:
+    def __init__(self, spark, path, folder, **options):
         self.batches: list[list[Row]] = []
         self.scanned = 0
         self.frame = spark.readStream.format("mdt").options(**options).load(path)
         self.folder = folder
 
-    def run(self) -> list[list[Row]]:
+    def run(self):
         """Read what there is, and return the batches of this run, each sorted."""
         self.batches = []
         query = self.start(availableNow=True)
@@ -39,19 +36,19 @@ class Follower:
         self.scanned = sum(progress["numInputRows"] for progress in query.recentProgress)
         return self.batches
 
-    def start(self, **trigger: Any) -> StreamingQuery:
+    def start(self, **trigger):
         """Begin to read, by default what comes, too."""
         writer = self.frame.writeStream.foreachBatch(self._keep).option(
             "checkpointLocation", str(self.folder)
         )
         return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
 
-    def _keep(self, rows: DataFrame, number: int) -> None:
+    def _keep(self, rows, number):
         self.batches.append(sorted(tuple(row) for row in rows.collect()))
         count("batches of streams that were read")
 
 
-def finished(query: StreamingQuery) -> None:
+def finished(query):
     assert query.awaitTermination(60)
     error = query.exception()
     if error is not None:

@@ -1,17 +1,9 @@
 """What Spark's UI shows of plans: for tests that ask for ``spark.mdt.explain=metrics``."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-
 from mdt.engines.spark.private import java_session
 
-Figures = dict[str, str]
 
-
-def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
+def figures(spark, frame):
     """Run ``frame`` and return the metrics of each explained scan in it, as Spark's UI shows them;
     Spark's scans agree with them.
     """
@@ -34,7 +26,7 @@ def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
     return explained
 
 
-def newest(store: Any) -> int:
+def newest(store):
     """Return the number of the newest execution; Spark keeps some of them."""
     executions = store.executionsList()
     return max(
@@ -42,7 +34,7 @@ def newest(store: Any) -> int:
     )
 
 
-def shown(node: Any, values: Any) -> Figures:
+def shown(node, values):
     metrics = node.metrics()
     each = [metrics.apply(i) for i in range(metrics.size())]
     return {
@@ -52,11 +44,11 @@ def shown(node: Any, values: Any) -> Figures:
     }
 
 
-def number(found: Figures, name: str) -> int:
+def number(found, name):
     return int(found[name].replace(",", ""))
 
 
-def reads(spark: SparkSession, frame: DataFrame, what: str) -> tuple[int, int]:
+def reads(spark, frame, what):
     """Return how many footers, or deletion vectors, a query finds in executors, and how many it
     reads.
     """

@@ -1,7 +1,5 @@
 """Adopted tables on Spark: procedures, and commits of another writer between queries."""
 
-from __future__ import annotations
-
 import pytest
 from hudi_tables import bag
 from other_writer import OtherWriter

@@ -2,21 +2,16 @@
 frames whose table is another one now.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import shutil
 import struct
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from declared_types import GOOD, REQUIRED, types_in_readme
-from pyspark.sql import SparkSession
 from reader import bag
 from sql_tables import IN_TASKS, settings, stored
 
@@ -35,7 +30,7 @@ SCHEMA = pa.schema(
     ]
 )
 WIDER = {"n": "int64", "f": "double", "day": "timestamp[us]", "s.a": "double"}
-ALTERS: dict[str, list[dict[str, Any]]] = {
+ALTERS = {
     "added": [{"add": {"more": "int64"}}],
     "added with a default": [{"add": {"more": "int64"}, "defaults": {"more": 7}}],
     "added inside": [{"add": {"s.c": "string"}}],
@@ -48,7 +43,7 @@ ALTERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def rows(ids: str, first: int = 0) -> pa.Table:
+def rows(ids, first=0):
     found = []
     for n, id in enumerate(ids, first + 1):
         nested = {"s": {"a": n, "b": id}, "l": [n, None]}
@@ -57,7 +52,7 @@ def rows(ids: str, first: int = 0) -> pa.Table:
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def same(spark: SparkSession, table: mdt.Table) -> None:
+def same(spark, table):
     """Compare what both engines see: everything, one column, and rows by a filter."""
     names = table.schema.names
     frame = mdt.read(spark, table.path)
@@ -73,9 +68,7 @@ def same(spark: SparkSession, table: mdt.Table) -> None:
 
 
 @pytest.mark.parametrize("name", ALTERS)
-def test_spark_reads_files_of_older_versions(
-    spark: SparkSession, tmp_path: Path, name: str
-) -> None:
+def test_spark_reads_files_of_older_versions(spark, tmp_path, name):
     table = stored(tmp_path, rows("abcdef"))
     table.upsert(rows("bc", 7))
     for change in ALTERS[name]:
@@ -89,9 +82,7 @@ def test_spark_reads_files_of_older_versions(
 
 
 @pytest.mark.parametrize("what", ["altered", "replaced"])
-def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(
-    spark: SparkSession, tmp_path: Path, what: str
-) -> None:
+def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(spark, tmp_path, what):
     path = tmp_path / "t"
     table = stored(path, rows("ab"))
     frame = mdt.read(spark, str(path))
@@ -108,7 +99,7 @@ def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(
     assert mdt.read(spark, str(path)).count() == (2 if what == "altered" else 3)
 
 
-def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_frames_of_a_table_that_was_deleted_say_so(spark, tmp_path):
     path = tmp_path / "t"
     table = stored(path, rows("ab"))
     table.upsert(rows("ac"))
@@ -131,7 +122,7 @@ def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path
             frame.collect()
 
 
-def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_past_state_has_its_columns_on_spark(spark, tmp_path):
     table = stored(tmp_path, rows("ab"))
     then, expected = table.snapshot().seq, table.scan().to_arrow()
     table.alter(rename={"note": "remark"}, widen={"n": "int64"}, beyond_hudi=True)
@@ -140,9 +131,7 @@ def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])
-def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(
-    spark: SparkSession, tmp_path: Path, local_bytes: int
-) -> None:
+def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(spark, tmp_path, local_bytes):
     """At any depth, as rows of Arrow may; numbers become wider, and what has no type goes."""
     inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
     types = {"s": inner, "items": pa.list_(inner), "by": pa.map_(pa.string(), inner)}
@@ -173,9 +162,7 @@ def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_widened_numbers_are_those_in_process(
-    spark: SparkSession, tmp_path: Path, vectorized: str
-) -> None:
+def test_widened_numbers_are_those_in_process(spark, tmp_path, vectorized):
     draw = random.Random(3)
     floats = [struct.unpack("<f", struct.pack("<I", draw.getrandbits(32)))[0] for _ in range(3000)]
     floats += [4088288.25, 0.1, 2e-3, 1.4e-45, 3.4028234663852886e38, 2.0**-126, math.inf, -0.0]
@@ -197,7 +184,7 @@ def test_widened_numbers_are_those_in_process(
 # --- columns as they are declared ------------------------------------------------------------
 
 
-def test_readme_says_what_spark_shows(spark: SparkSession, tmp_path: Path) -> None:
+def test_readme_says_what_spark_shows(spark, tmp_path):
     said = types_in_readme()
     columns = {f"c{i}": pa.nulls(1, type) for i, (type, _) in enumerate(said.values())}
     table = stored(tmp_path / "t", pa.table({"id": [1], **columns}))
@@ -207,9 +194,7 @@ def test_readme_says_what_spark_shows(spark: SparkSession, tmp_path: Path) -> No
     assert frame.collect()[0].asDict() == {"id": 1, **dict.fromkeys(columns)}
 
 
-def test_a_time_without_zone_has_its_digits_in_every_session(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_time_without_zone_has_its_digits_in_every_session(spark, tmp_path):
     naive, noon = pa.timestamp("us"), datetime(2026, 7, 1, 12)
     types = {"at": naive, "s": pa.struct([("at", pa.timestamp("ms"))]), "l": pa.list_(naive)}
     schema = pa.schema({"id": pa.int64(), **types})
@@ -234,7 +219,7 @@ def test_a_time_without_zone_has_its_digits_in_every_session(
     assert table.scan(order_by="id").to_arrow().to_pylist() == rows
 
 
-def test_required_fields_are_read_and_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_required_fields_are_read_and_written_by_spark(spark, tmp_path):
     data = pa.Table.from_pylist([GOOD, {**GOOD, "id": 2, "s": None, "l": None}], schema=REQUIRED)
     table = stored(tmp_path / "t", data, options=IN_TASKS)
     table.upsert(data.slice(1))
@@ -247,7 +232,7 @@ def test_required_fields_are_read_and_written_by_spark(spark: SparkSession, tmp_
     assert table.scan(order_by="id").to_arrow().to_pylist() == data.to_pylist()
 
 
-def test_a_table_is_created_by_the_schema_of_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_is_created_by_the_schema_of_a_frame(spark, tmp_path):
     frame = spark.sql(
         """select id, cast(id as byte) b, timestamp_ntz'2026-01-01 00:00:00' at, array(id) l
            from range(3)"""

@@ -2,15 +2,10 @@
 into fewer rows.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 from sql_tables import settings
 
 import mdt
@@ -49,7 +44,7 @@ REFUSING = {
 }
 
 
-def rows(days: list[date]) -> pa.Table:
+def rows(days):
     found = []
     for number, day in enumerate(days):
         at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
@@ -66,7 +61,7 @@ def rows(days: list[date]) -> pa.Table:
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def make(path: Path, monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
+def make(path, monkeypatch):
     """Return a table with base and log files that do not name the calendar of their days, as those
     of older versions.
     """
@@ -79,9 +74,7 @@ def make(path: Path, monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
 
 
 @pytest.fixture
-def old(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[mdt.Table]:
+def old(spark, tmp_path, monkeypatch):
     mdt.spark.enable(spark)
     table = make(tmp_path / "t", monkeypatch)
     spark.sql("drop table if exists old_days")
@@ -90,7 +83,7 @@ def old(
     spark.sql("drop table old_days")
 
 
-def streamed(spark: SparkSession, path: str) -> DataFrame:
+def streamed(spark, path):
     query = (
         spark.readStream.format("mdt")
         .load(path)
@@ -101,7 +94,7 @@ def streamed(spark: SparkSession, path: str) -> DataFrame:
     return spark.table("streamed_days")
 
 
-WAYS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
+WAYS = {
     "read": lambda spark, path: mdt.read(spark, path),
     "catalog": lambda spark, path: spark.table("old_days"),
     "format": lambda spark, path: spark.read.format("mdt").load(path),
@@ -117,7 +110,7 @@ WAYS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
 }
 
 
-def answers(frame: DataFrame) -> list[object]:
+def answers(frame):
     """Return rows, what filters find, and the least and greatest values, of which Spark is told by
     metadata where it can be.
     """
@@ -141,9 +134,7 @@ def answers(frame: DataFrame) -> list[object]:
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_dates_are_the_same_under_the_calendars_of_old_writers(
-    spark: SparkSession, old: mdt.Table, way: str
-) -> None:
+def test_dates_are_the_same_under_the_calendars_of_old_writers(spark, old, way):
     expected = answers(WAYS[way](spark, old.path))
     assert [row[0] for row in expected[1]] == [1] and [row[0] for row in expected[4]] == [0]
     for values in (LEGACY, REFUSING):
@@ -151,9 +142,7 @@ def test_dates_are_the_same_under_the_calendars_of_old_writers(
             assert answers(WAYS[way](spark, old.path)) == expected
 
 
-def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(
-    spark: SparkSession, old: mdt.Table
-) -> None:
+def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(spark, old):
     before = old.scan(order_by="id").to_arrow()
     with settings(spark, LEGACY):
         spark.sql(
@@ -166,8 +155,8 @@ def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(
 
 
 def test_spark_reads_our_files_by_themselves_as_they_are_under_the_calendar_of_old_writers(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+    spark, tmp_path
+):
     table = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     table.bulk_insert(rows(DAYS))
     files = [str(tmp_path / "t" / file["name"]) for file in table.files().to_pylist()]
@@ -179,8 +168,8 @@ def test_spark_reads_our_files_by_themselves_as_they_are_under_the_calendar_of_o
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
 def test_a_file_that_is_gone_or_damaged_is_an_error_where_spark_is_told_to_leave_it_out(
-    spark: SparkSession, tmp_path: Path, vectorized: str
-) -> None:
+    spark, tmp_path, vectorized
+):
     mdt.spark.enable(spark)
     table = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     table.bulk_insert(rows(DAYS))

@@ -1,15 +1,9 @@
 """What an entry of Spark's catalog says decides nothing about the machine that reads its table."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 import mdt
 import mdt.spark
@@ -21,7 +15,7 @@ COLUMNS = "id string, n int"
 
 
 @pytest.fixture
-def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+def sql(spark, tmp_path):
     mdt.spark.enable(spark)
     for name in ("entered", "saved"):
         spark.sql(f"drop table if exists {name}")
@@ -31,7 +25,7 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
         spark.sql(f"drop table if exists {name}")
 
 
-def entered(spark: SparkSession, place: Path, option: str, value: str) -> None:
+def entered(spark, place, option, value):
     """Make a table, and then an option in its entry behind the back of mdt, as another program
     can.
     """
@@ -45,7 +39,7 @@ def entered(spark: SparkSession, place: Path, option: str, value: str) -> None:
     java.sessionState().catalog().refreshTable(table.identifier())
 
 
-def copied(record: Any, name: str, value: Any) -> Any:
+def copied(record, name, value):
     """Return a copy of a record of Scala's with another value in one field."""
     names = [record.productElementName(number) for number in range(record.productArity())]
     return record.copy(
@@ -53,7 +47,7 @@ def copied(record: Any, name: str, value: Any) -> Any:
     )
 
 
-def opened_with(place: Path) -> list[str]:
+def opened_with(place):
     """Return the options with which the table at a place is open, all that are of the machine."""
     return [
         name
@@ -72,9 +66,7 @@ def opened_with(place: Path) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("columns", ["({}) using mdt {}", "using mdt {1} as select 'a' id, 1 n"])
-def test_create_table_refuses_options_of_the_machine(
-    sql: SparkSession, clause: str, columns: str
-) -> None:
+def test_create_table_refuses_options_of_the_machine(sql, clause, columns):
     with pytest.raises(
         PySparkException, match=r"is an option of the machine[^\n]*\n  hint: .*SET spark\.mdt\."
     ) as caught:
@@ -83,9 +75,7 @@ def test_create_table_refuses_options_of_the_machine(
     assert not sql.catalog.tableExists("entered")
 
 
-def test_save_as_table_refuses_them_and_a_save_by_path_does_not(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_save_as_table_refuses_them_and_a_save_by_path_does_not(sql, tmp_path):
     rows = (
         sql.createDataFrame([("a", 1)], COLUMNS)
         .write.format("mdt")
@@ -127,8 +117,8 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_an_entry_with_such_an_option_is_read_without_it_and_a_warning_says_so(
-    sql: SparkSession, tmp_path: Path, query: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    sql, tmp_path, query, caplog
+):
     trap = tmp_path / "trap"
     entered(sql, tmp_path / "t", "MDT.cache.dir", str(trap))
     session().clear()
@@ -139,9 +129,7 @@ def test_an_entry_with_such_an_option_is_read_without_it_and_a_warning_says_so(
     assert "entered" in sql.catalog.getTable("entered").name
 
 
-def test_the_warning_names_the_option_once_and_what_to_do(
-    sql: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_warning_names_the_option_once_and_what_to_do(sql, tmp_path, caplog):
     entered(sql, tmp_path / "t", "mdt.write.spill.dir", str(tmp_path / "trap"))
     with caplog.at_level(logging.WARNING, logger="mdt.metadata"):
         for _ in range(2):
@@ -154,7 +142,7 @@ def test_the_warning_names_the_option_once_and_what_to_do(
     )
 
 
-def test_other_options_of_an_entry_still_count(sql: SparkSession, tmp_path: Path) -> None:
+def test_other_options_of_an_entry_still_count(sql, tmp_path):
     entered(sql, tmp_path / "t", "mdt.compression", "zstd")
     session().clear()
     sql.sql("select * from entered").collect()

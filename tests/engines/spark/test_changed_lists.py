@@ -2,24 +2,19 @@
 would have been sent.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
-from pyspark.sql import SparkSession
 from whole_files import WholeFiles
 
 import mdt
 from mdt.engines.spark import file_index
-from mdt.engines.spark.listing import Changes, NativeFiles
+from mdt.engines.spark.listing import NativeFiles
 from mdt.engines.spark.native_files import SnapshotFiles
 from mdt.metadata.snapshot.read_optimized import ReadOptimized
 from mdt.stores.storage import MemoryStorage
@@ -34,21 +29,21 @@ OPTIONS = {
 KEYS = 120
 
 
-def rows(draw: random.Random, most: int = 12) -> pa.Table:
+def rows(draw, most=12):
     ids = draw.sample(range(KEYS), draw.randint(1, most))
     return pa.table(
         [ids, [f"c{i % 3}" for i in ids], [draw.randint(0, 99) for _ in ids]], schema=SCHEMA
     )
 
 
-def rolled_back(table: mdt.Table, draw: random.Random) -> None:
+def rolled_back(table, draw):
     """Take the newest commit back where that can be done."""
     newest = table.history().to_pylist()[-1]
     if newest["operation"] in ("upsert", "delete"):
         table.rollback(newest["seq"])
 
 
-STEPS: dict[str, Callable[[mdt.Table, random.Random], object]] = {
+STEPS = {
     "upsert": lambda table, draw: table.upsert(rows(draw)),
     "delete": lambda table, draw: table.delete(rows(draw).select(["id", "city"])),
     "update": lambda table, draw: table.update_where({"v": "v + 1"}, f"v > {draw.randint(0, 99)}"),
@@ -61,7 +56,7 @@ STEPS: dict[str, Callable[[mdt.Table, random.Random], object]] = {
 WEIGHTS = [8, 4, 3, 1, 1, 1, 3, 1]
 
 
-def made(storage: MemoryStorage | Path, table_type: str, seed: int) -> mdt.Table:
+def made(storage, table_type, seed):
     table = mdt.create(
         storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=OPTIONS
     )
@@ -69,7 +64,7 @@ def made(storage: MemoryStorage | Path, table_type: str, seed: int) -> mdt.Table
     return table
 
 
-def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[object]], list[int]]:
+def followed(before, changes):
     """Return the columns of the list that follows, and where in ``before`` the dead rows of each
     file stand, -1 where they are asked for anew.
     """
@@ -79,7 +74,7 @@ def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[obje
     has_dead = before.has_dead.copy()
     known[changes.dead], has_dead[changes.dead] = -1, changes.has_dead
     more = changes.added
-    columns: dict[str, list[object]] = {
+    columns = {
         field.name: [
             *np.array(getattr(before, field.name))[stays].tolist(),
             *np.array(getattr(more, field.name)).tolist(),
@@ -91,7 +86,7 @@ def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[obje
     return columns, [*known[stays].tolist(), *[-1] * len(more)]
 
 
-def require_follows(before: SnapshotFiles, now: SnapshotFiles) -> Counter[str]:
+def require_follows(before, now):
     """Assert that the changes make of one list the other, dead rows included, and return what they
     say; nothing where they are not known.
     """
@@ -114,12 +109,10 @@ def require_follows(before: SnapshotFiles, now: SnapshotFiles) -> Counter[str]:
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("seed", range(4))
-def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(
-    table_type: str, seed: int
-) -> None:
+def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(table_type, seed):
     table, draw = made(MemoryStorage(), table_type, seed), random.Random(seed)
-    sent: list[list[SnapshotFiles]] = []
-    said: Counter[str] = Counter()
+    sent = []
+    said = Counter()
     for step in draw.choices([*STEPS], WEIGHTS, k=40):
         STEPS[step](table, draw)
         snapshot = table.metadata.newest()
@@ -137,11 +130,11 @@ def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(
     count("lists of files that follow from older ones", said["lists"])
 
 
-def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_sent_whole() -> None:
+def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_sent_whole():
     table = made(MemoryStorage(), "MERGE_ON_READ", 1)
     draw = random.Random(1)
 
-    def view(refers: bool = False) -> SnapshotFiles:
+    def view(refers=False):
         return SnapshotFiles(table.metadata.newest(), table.storage, compares=True, refers=refers)
 
     first = view()
@@ -160,10 +153,10 @@ def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_s
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_an_open_frame_reads_right_after_whatever_was_done(
-    spark: SparkSession, tmp_path: Path, table_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark, tmp_path, table_type, monkeypatch
+):
     """Also the rows of files that stay, whose dead rows Spark knows since an older list."""
-    replies: Counter[str] = Counter()
+    replies = Counter()
     for name in ("_encode_snapshot", "_encode_changes"):
         answer = getattr(file_index, name)
         monkeypatch.setattr(

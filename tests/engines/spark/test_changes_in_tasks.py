@@ -2,17 +2,11 @@
 of another table, or of another copy.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from counted_storages import counted_storages
-from pyspark.sql import SparkSession
 from reader import bag
 
 import mdt
@@ -22,14 +16,12 @@ from mdt.engines.spark.failures import TaskFailed
 from mdt.errors import Unsupported
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
-from mdt.table import Table
-from mdt.testing.slow import CountingStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CountingStorage]]:
+def counted(monkeypatch):
     """The storages that a new worker opens; this process is one."""
     made = counted_storages(monkeypatch, tasks)
     forget()
@@ -37,12 +29,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CountingStorage]]:
     forget()
 
 
-def forget() -> None:
+def forget():
     tasks._metadata.cache_clear()
     changes._open_range.cache_clear()
 
 
-def table_at(path: Path, *values: int, **options: Any) -> Table:
+def table_at(path, *values, **options):
     """Return a table with a commit for each value, which updates and adds rows."""
     table = mdt.create(path, SCHEMA, ["id"], options=options)
     for value in values:
@@ -50,20 +42,20 @@ def table_at(path: Path, *values: int, **options: Any) -> Table:
     return table
 
 
-def put(table: Table, value: int) -> None:
+def put(table, value):
     table.upsert({"id": [0, value, value + 1], "v": [value] * 3})
 
 
 class Query:
     """What tasks of a query are told: a piece each."""
 
-    def __init__(self, table: Table, since: int, mode: str = "all") -> None:
+    def __init__(self, table, since, mode="all"):
         self.stream = table.changes(since, mode=mode)
         self.of = changes._ChangesRelation(self.stream._rows())
         self.pieces = self.of._find_pieces([])
         self.place = changes._ChangesSource.from_changes(self.of._changes)
 
-    def run(self, task: int = 0) -> pa.Table:
+    def run(self, task=0):
         """Return what a task reads."""
         batch = pa.record_batch([pa.array([self.pieces[task]], pa.binary())], ["piece"])
         asked = self.of._read_arguments(SCHEMA.names)
@@ -72,15 +64,15 @@ class Query:
             changes._read(self.place, asked, schema, iter([batch])), schema
         )
 
-    def is_right(self) -> bool:
+    def is_right(self):
         found = pa.concat_tables([self.run(n) for n in range(len(self.pieces))])
         expected = self.stream.to_arrow().select(found.column_names)
         return bool(bag(found) == bag(expected.cast(found.schema)))
 
 
 def test_a_worker_opens_a_table_once_for_all_tasks_and_looks_for_newer_commits_once_a_query(
-    tmp_path: Path, counted: list[CountingStorage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, counted, monkeypatch
+):
     monkeypatch.setattr("mdt.scan.changed_rows._BATCH_ROWS", 2)
     table = table_at(tmp_path / "t", 10, 20, 30)
     query = Query(table, 0)
@@ -99,8 +91,8 @@ def test_a_worker_opens_a_table_once_for_all_tasks_and_looks_for_newer_commits_o
 
 @pytest.mark.parametrize("mode", ["all", "net"])
 def test_an_older_copy_that_went_on_otherwise_is_not_taken_for_what_stood_there(
-    tmp_path: Path, counted: list[CountingStorage], mode: str
-) -> None:
+    tmp_path, counted, mode
+):
     path, aside = tmp_path / "t", tmp_path / "aside"
     table = table_at(path, 10, 20)
     shutil.copytree(path, aside)
@@ -115,8 +107,8 @@ def test_an_older_copy_that_went_on_otherwise_is_not_taken_for_what_stood_there(
 
 
 def test_another_table_at_the_path_is_another_one_and_that_of_an_older_query_is_gone(
-    tmp_path: Path, counted: list[CountingStorage]
-) -> None:
+    tmp_path, counted
+):
     path = tmp_path / "t"
     old = Query(table_at(path, 10, 20), 0)
     assert old.is_right()
@@ -133,8 +125,8 @@ def test_another_table_at_the_path_is_another_one_and_that_of_an_older_query_is_
 
 
 def test_a_range_that_was_cleaned_has_expired_in_a_worker_that_knew_the_table_and_in_one_that_did_not(
-    tmp_path: Path, counted: list[CountingStorage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, counted, monkeypatch
+):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     table = table_at(tmp_path / "t", 10, 20, **{"mdt.metadata.compact.records": 3})
     query = Query(table, 0)
@@ -152,16 +144,14 @@ def test_a_range_that_was_cleaned_has_expired_in_a_worker_that_knew_the_table_an
     assert Query(table, table.snapshot().seq - 1).is_right()
 
 
-def test_a_table_in_memory_is_in_no_worker(counted: list[CountingStorage]) -> None:
+def test_a_table_in_memory_is_in_no_worker(counted):
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     put(table, 1)
     with pytest.raises(Unsupported, match="exists in this process only"):
         Query(table, 0)
 
 
-def test_workers_of_spark_read_what_changed_whatever_they_have_read_before(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_workers_of_spark_read_what_changed_whatever_they_have_read_before(spark, tmp_path):
     path = tmp_path / "t"
     for first in (10, 1000):
         table = table_at(path, first, first + 10)

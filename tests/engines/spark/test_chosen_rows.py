@@ -2,23 +2,16 @@
 nobody sees it but in time.
 """
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from reader import bag
 
 import mdt
 from mdt.engines.spark.private import java_frame
-from mdt.table import Table
 
 ROWS = 60_000
 SCHEMA = pa.schema(
@@ -74,7 +67,7 @@ QUERIES = {
 }
 
 
-def rows(numbers: range, step: int = 1) -> pa.Table:
+def rows(numbers, step=1):
     n = np.array(numbers, np.int64)
     order = n * step
     columns = {
@@ -92,7 +85,7 @@ def rows(numbers: range, step: int = 1) -> pa.Table:
     return pa.table([pa.array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
 
 
-SETTINGS: dict[str, dict[str, str]] = {
+SETTINGS = {
     "as it is": {},
     "rows": {"spark.sql.parquet.enableVectorizedReader": "false"},
     "no generated code": {"spark.sql.codegen.wholeStage": "false"},
@@ -107,7 +100,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 
 
-def new_table(path: Path) -> Table:
+def new_table(path):
     options = {"mdt.max.file.bytes": 1_000_000, "mdt.durable": False}
     made = mdt.create(
         path, SCHEMA, ["id"], table_type="MERGE_ON_READ", indexes=["bitmap(code)"], options=options
@@ -118,12 +111,12 @@ def new_table(path: Path) -> Table:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def table(tmp_path_factory):
     return new_table(tmp_path_factory.mktemp("chosen") / "table")
 
 
 @pytest.fixture(scope="module")
-def dirty(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def dirty(tmp_path_factory):
     """Base files with dead rows here and there, in runs, and in whole row groups; log files with
     dead rows of their own.
     """
@@ -138,7 +131,7 @@ def dirty(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.fixture
-def settings(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+def settings(spark, request):
     """Spark under the settings of this name."""
     chosen = SETTINGS[request.param]
     for name, value in chosen.items():
@@ -148,19 +141,19 @@ def settings(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[No
         spark.conf.unset(name)
 
 
-def native(spark: SparkSession, table: Table, name: str) -> None:
+def native(spark, table, name):
     """Make a view of the live rows without any index."""
     spark.createDataFrame(table.scan().to_arrow()).createOrReplaceTempView(name)
 
 
-def shown(frame: DataFrame) -> object:
+def shown(frame):
     return bag(frame.select(*(sf.col(c).cast("string") for c in frame.columns)).toArrow())
 
 
-def scanned(query: DataFrame) -> int:
+def scanned(query):
     """Run the query and return how many rows its scans gave, by Spark's own count."""
     query.collect()
-    plan: Any = java_frame(query).queryExecution().executedPlan()
+    plan = java_frame(query).queryExecution().executedPlan()
     leaves = (
         plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan
     ).collectLeaves()
@@ -173,9 +166,7 @@ def scanned(query: DataFrame) -> int:
 
 
 @pytest.mark.parametrize("name", ["table", "dirty"])
-def test_queries_give_the_rows_of_a_plain_table(
-    spark: SparkSession, name: str, request: pytest.FixtureRequest
-) -> None:
+def test_queries_give_the_rows_of_a_plain_table(spark, name, request):
     made = request.getfixturevalue(name)
     native(spark, made, "plain")
     mdt.read(spark, made.path).createOrReplaceTempView("ours")
@@ -201,9 +192,7 @@ WHERES = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, indirect=True)
-def test_live_rows_are_the_same_under_every_setting_of_spark(
-    spark: SparkSession, dirty: Table, settings: None
-) -> None:
+def test_live_rows_are_the_same_under_every_setting_of_spark(spark, dirty, settings):
     frame = mdt.read(spark, dirty.path)
     for where in WHERES:
         expected = dirty.scan(None if where == "true" else where, columns=COLUMNS).to_arrow()
@@ -215,9 +204,7 @@ def test_live_rows_are_the_same_under_every_setting_of_spark(
 @pytest.mark.parametrize(
     "settings", ["as it is", "rows", "small splits and odd batches"], indirect=True
 )
-def test_positions_survive_pushed_filters(
-    spark: SparkSession, dirty: Table, settings: None
-) -> None:
+def test_positions_survive_pushed_filters(spark, dirty, settings):
     """What Spark says of a row's position is where the file has it, and no dead one is among
     them.
     """
@@ -248,9 +235,7 @@ def test_positions_survive_pushed_filters(
     assert [row.id for row in again.collect()] == ["k000600"]
 
 
-def test_only_rows_that_an_index_chose_leave_the_scan(
-    spark: SparkSession, table: Table, dirty: Table
-) -> None:
+def test_only_rows_that_an_index_chose_leave_the_scan(spark, table, dirty):
     for made in (table, dirty):
         frame = mdt.read(spark, made.path)
         expected = made.scan("code = 77").count()
@@ -267,7 +252,7 @@ def test_only_rows_that_an_index_chose_leave_the_scan(
     assert scanned(mdt.read(spark, dirty.path).select("id")) == dirty.scan().count()
 
 
-def test_random_rows_die_and_are_looked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_random_rows_die_and_are_looked_for(spark, tmp_path):
     """Single rows, runs and whole files, against the same query in process."""
     draw = random.Random(7)
     made = new_table(tmp_path / "t")
@@ -293,7 +278,7 @@ def test_random_rows_die_and_are_looked_for(spark: SparkSession, tmp_path: Path)
         assert frame.count() == made.scan().count()
 
 
-def test_each_action_sees_the_newest_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_action_sees_the_newest_rows(spark, tmp_path):
     made = new_table(tmp_path / "t")
     frame = mdt.read(spark, made.path)
     query = "select count(*) from {f} where code = 77"

@@ -1,16 +1,12 @@
 """A classic session with the plugin of Spark Connect serves clients that have no JVM."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from test_on_a_cluster import run
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path: Path) -> None:
+def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path):
     pytest.importorskip("grpc")
     told = run("connect_jobs.py", tmp_path, "server", str(tmp_path))
     assert told == {
@@ -25,7 +21,7 @@ def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path: Pa
     }
 
 
-def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_path):
     import pyarrow as pa
     from pyspark.sql import DataFrame
 

@@ -2,18 +2,13 @@
 them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 from sql_tables import IN_TASKS, settings, stored
 from trees import ordered
 
@@ -26,17 +21,17 @@ NOT_AS_WRITTEN = "not as it was written"
 CHECKSUM = "CRC checksum verification failed"
 
 
-def rows(ids: range, ts: int = 1) -> pa.Table:
+def rows(ids, ts=1):
     values = [i * 2654435761**2 % 2**60 for i in ids]  # which no encoding makes small
     return pa.table({"id": [f"k{i:05}" for i in ids], "ts": [ts] * len(ids), "v": values})
 
 
-def table_at(path: Path, **more: Any) -> mdt.Table:
+def table_at(path, **more):
     return stored(path, rows(range(N)), options=IN_TASKS, ordering="ts", **more)
 
 
 @contextmanager
-def flipped(file: Path, at: int) -> Iterator[None]:
+def flipped(file, at):
     """Let a byte of a file be another one meanwhile."""
     data = file.read_bytes()
     file.write_bytes(data[:at] + bytes((data[at] ^ 16,)) + data[at + 1 :])
@@ -44,7 +39,7 @@ def flipped(file: Path, at: int) -> Iterator[None]:
     file.write_bytes(data)
 
 
-def byte_in(table: mdt.Table, kind: int, place: str) -> tuple[Path, int]:
+def byte_in(table, kind, place):
     """Return the first file of a kind, and a byte of its footer or of the pages of a column."""
     file = next(file for file in table.files().to_pylist() if file["kind"] == kind)
     path = Path(table.path, file["name"])
@@ -73,9 +68,7 @@ def byte_in(table: mdt.Table, kind: int, place: str) -> tuple[Path, int]:
     ],
 )
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_a_flipped_byte_makes_a_query_fail(
-    spark: SparkSession, tmp_path: Path, vectorized: str, kind: int, place: str, message: str
-) -> None:
+def test_a_flipped_byte_makes_a_query_fail(spark, tmp_path, vectorized, kind, place, message):
     table = table_at(tmp_path / "t")
     table.upsert(rows(range(10, 40), 2))
     expected = ordered(table.scan().to_arrow())
@@ -87,8 +80,8 @@ def test_a_flipped_byte_makes_a_query_fail(
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_tasks_that_write_or_index_stop_at_a_damaged_page_and_nothing_is_committed(
-    spark: SparkSession, tmp_path: Path, table_type: str
-) -> None:
+    spark, tmp_path, table_type
+):
     table = table_at(tmp_path / "t", table_type=table_type, key_index="bloom")
     table.create_index("bloom(v)", mode="async")
     seq, (file, at) = table.snapshot().seq, byte_in(table, 0, "v")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
-from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 from whole_files import WholeFiles
 
-from indexes.predicate import And, Leaf, Predicate, leaves
+from indexes.predicate import And, Leaf, leaves
 from mdt.engines.spark import file_index
 from mdt.engines.spark.failures import TaskFailed
 from mdt.engines.spark.file_index import _Planner, relation
-from mdt.engines.spark.listing import DeadRows, Listing
+from mdt.engines.spark.listing import Listing
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -31,7 +28,7 @@ class Asked(WholeFiles):
 
     asked: list[list[int]] = field(default_factory=list)
 
-    def dead(self, at: Sequence[int]) -> DeadRows:
+    def dead(self, at):
         self.asked.append(list(at))
         return super().dead(at)
 
@@ -41,12 +38,12 @@ class Lister(file_index.Lister):
     chooses the file by its tens.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.files = [folder / f"{n}.parquet" for n in range(5)]
         self.version = 1
         self.asked: list[list[int]] = []
 
-    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+    def list(self, query, predicate, rows=None):
         sizes = [file.stat().st_size for file in self.files]
         dead = [BitMap([0]).serialize()] * 4 + [b""]
         files = Asked([file.as_uri() for file in self.files], sizes, dead, self.asked)
@@ -56,16 +53,14 @@ class Lister(file_index.Lister):
 
 
 @pytest.fixture
-def lister(tmp_path: Path) -> Lister:
+def lister(tmp_path):
     found = Lister(tmp_path)
     for n, file in enumerate(found.files):
         pq.write_table(pa.table({"id": np.arange(10 * n, 10 * n + 10)}), file)
     return found
 
 
-def test_only_files_that_a_query_reads_are_asked_for_and_only_once(
-    spark: SparkSession, lister: Lister
-) -> None:
+def test_only_files_that_a_query_reads_are_asked_for_and_only_once(spark, lister):
     frame = relation(spark, lister, SCHEMA, lister.files[0].parent.as_uri())
     assert [row.id for row in frame.where("id = 12").collect()] == [12] and lister.asked == [[1]]
     assert not frame.where("id = 10").collect() and lister.asked == [[1]]
@@ -82,8 +77,8 @@ def test_only_files_that_a_query_reads_are_asked_for_and_only_once(
 
 
 def test_an_older_version_is_listed_again_for_its_query_and_never_taken_for_another(
-    lister: Lister,
-) -> None:
+    lister,
+):
     planner = _Planner(lister, frozenset(["id"]), "root")
     asked = {"query": "q", "known": [], "gone": [], "filters": []}
     for version in range(1, 8):

@@ -1,12 +1,7 @@
 """Decimals that Spark reads as integers: DecimalPages.java rewrites the pages of their bytes."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 from sql_tables import settings as settings_of
 
 import mdt
@@ -27,7 +21,7 @@ PRECISIONS = (*range(1, 21), 38)
 MONEY = pa.decimal128(12, 2)
 
 
-def number(draw: random.Random, type: pa.Decimal128Type) -> Decimal:
+def number(draw, type):
     """Return any number of the type, often an outermost one."""
     most = 10**type.precision - 1
     unscaled = draw.choice(
@@ -36,14 +30,14 @@ def number(draw: random.Random, type: pa.Decimal128Type) -> Decimal:
     return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -type.scale))
 
 
-def rows_of(ids: range, seed: int) -> pa.Table:
+def rows_of(ids, seed):
     """Return rows with a column for each precision, of many values, of few, and inside other
     columns; a tenth of all are null.
     """
     draw = random.Random(seed)
-    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
+    columns = {"id": pa.array(ids, pa.int64())}
 
-    def some(make: Callable[[], Any]) -> list[Any]:
+    def some(make):
         return [None if draw.random() < 0.1 else make() for _ in ids]
 
     for precision in PRECISIONS:
@@ -65,7 +59,7 @@ def rows_of(ids: range, seed: int) -> pa.Table:
     return pa.table(columns)
 
 
-def assert_read_alike(spark: SparkSession, table: mdt.Table, where: str = "true") -> None:
+def assert_read_alike(spark, table, where="true"):
     """Assert that Spark and the process read the same rows."""
     ours = table.scan(where=where).to_arrow().sort_by("id")
     frame = mdt.read(spark, table.path)
@@ -79,9 +73,7 @@ def assert_read_alike(spark: SparkSession, table: mdt.Table, where: str = "true"
 
 
 @pytest.mark.parametrize(("rows", "compression"), [(ROWS, "lz4"), (ROWS, "zstd"), (50, "lz4")])
-def test_numbers_of_every_precision_are_read(
-    spark: SparkSession, tmp_path: Path, rows: int, compression: str
-) -> None:
+def test_numbers_of_every_precision_are_read(spark, tmp_path, rows, compression):
     data = rows_of(range(rows), seed=rows)
     table = create(
         tmp_path / "t",
@@ -101,7 +93,7 @@ def test_numbers_of_every_precision_are_read(
     assert_read_alike(spark, table)
 
 
-def test_nulls_alone_and_columns_off_the_heap_are_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_nulls_alone_and_columns_off_the_heap_are_read(spark, tmp_path):
     data = pa.table(
         {
             "id": range(ROWS),
@@ -116,7 +108,7 @@ def test_nulls_alone_and_columns_off_the_heap_are_read(spark: SparkSession, tmp_
             assert_read_alike(spark, table)
 
 
-def test_older_files_are_read_in_their_own_precision(spark: SparkSession, tmp_path: Path) -> None:
+def test_older_files_are_read_in_their_own_precision(spark, tmp_path):
     data = pa.table(
         {
             "id": range(ROWS),
@@ -136,12 +128,12 @@ def test_older_files_are_read_in_their_own_precision(spark: SparkSession, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def java(spark: SparkSession) -> Any:
+def java(spark):
     """The class loader of the Java half."""
     return factory_of(spark.sparkContext).getClass().getClassLoader()
 
 
-def called(spark: SparkSession, java: Any, of: str, name: str, *arguments: Any) -> Any:
+def called(spark, java, of, name, *arguments):
     """Call a static method of a class that is not public."""
     method = next(
         one
@@ -155,12 +147,12 @@ def called(spark: SparkSession, java: Any, of: str, name: str, *arguments: Any) 
     return method.invoke(None, given)
 
 
-def test_bytes_become_integers(spark: SparkSession, java: Any) -> None:
+def test_bytes_become_integers(spark, java):
     buffers = private.jvm(spark).java.nio.ByteBuffer
 
     @settings(max_examples=60, deadline=None)
     @given(st.data(), st.integers(1, 8), st.binary(max_size=9))
-    def check(data: st.DataObject, length: int, levels: bytes) -> None:
+    def check(data, length, levels):
         width = 4 if length <= 4 else 8
         most = 1 << (8 * length - 1)
         numbers = data.draw(st.lists(st.integers(-most, most - 1), max_size=20))
@@ -181,7 +173,7 @@ def test_bytes_become_integers(spark: SparkSession, java: Any) -> None:
     check()
 
 
-def test_bytes_that_are_no_numbers_of_a_length_are_refused(spark: SparkSession, java: Any) -> None:
+def test_bytes_that_are_no_numbers_of_a_length_are_refused(spark, java):
     buffers = private.jvm(spark).java.nio.ByteBuffer
     for size, levels in ((13, 0), (12, 1), (5, 6)):
         with pytest.raises(
@@ -194,7 +186,7 @@ def test_bytes_that_are_no_numbers_of_a_length_are_refused(spark: SparkSession, 
 class Reader:
     """Spark's reader of one file, with the pages of DecimalPages."""
 
-    def __init__(self, spark: SparkSession, java: Any, path: Path) -> None:
+    def __init__(self, spark, java, path):
         jvm = private.jvm(spark)
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet
         self.java = parquet.VectorizedParquetRecordReader(False, 4096)
@@ -209,7 +201,7 @@ class Reader:
         self.file = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(file)
         called(spark, java, "DecimalPages", "before", iterator, self.file)
 
-    def types(self) -> list[str]:
+    def types(self):
         """Return Parquet's types of the columns that are read."""
         field = self.java.getClass().getSuperclass().getDeclaredField("parquetColumn")
         field.setAccessible(True)
@@ -219,7 +211,7 @@ class Reader:
             for i in range(columns.size())
         ]
 
-    def numbers(self, column: int, precision: int) -> Iterator[int]:
+    def numbers(self, column, precision):
         """Yield the values of a column without nulls, their digits."""
         while self.java.nextBatch():
             batch = self.java.resultBatch()
@@ -228,17 +220,17 @@ class Reader:
             )
             yield from (decimal.toUnscaledLong() for decimal in decimals)
 
-    def close(self) -> None:
+    def close(self):
         self.java.close()
         self.file.close()
 
 
 @pytest.fixture
-def reader(spark: SparkSession, java: Any, tmp_path: Path) -> Iterator[Callable[..., Reader]]:
+def reader(spark, java, tmp_path):
     """What writes a file and opens it."""
-    opened: list[Reader] = []
+    opened = []
 
-    def made(data: pa.Table, **said: Any) -> Reader:
+    def made(data, **said):
         path = tmp_path / f"{len(opened)}.parquet"
         pq.write_table(data, path, compression="none", **said)
         opened.append(Reader(spark, java, path))
@@ -249,7 +241,7 @@ def reader(spark: SparkSession, java: Any, tmp_path: Path) -> Iterator[Callable[
         one.close()
 
 
-def test_the_reader_is_told_of_integers(reader: Callable[..., Reader]) -> None:
+def test_the_reader_is_told_of_integers(reader):
     types = {
         "a": pa.decimal128(9, 2),
         "b": pa.decimal128(10, 2),
@@ -265,7 +257,7 @@ def test_the_reader_is_told_of_integers(reader: Callable[..., Reader]) -> None:
     assert list(reader(data, use_dictionary=True).numbers(2, 18)) == [1, -2]
 
 
-def test_a_dictionary_may_end_before_the_values_do(reader: Callable[..., Reader]) -> None:
+def test_a_dictionary_may_end_before_the_values_do(reader):
     for type in (pa.decimal128(7, 0), pa.decimal128(12, 0)):
         data = pa.table({"m": pa.array([Decimal(n * n % 9973 - 4000) for n in range(9000)], type)})
         found = reader(
@@ -280,23 +272,21 @@ def test_a_dictionary_may_end_before_the_values_do(reader: Callable[..., Reader]
         assert [Decimal(n) for n in found.numbers(0, type.precision)] == data["m"].to_pylist()
 
 
-def test_other_encodings_are_left_to_spark(reader: Callable[..., Reader]) -> None:
+def test_other_encodings_are_left_to_spark(reader):
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
     found = reader(data, use_dictionary=False, column_encoding={"m": "DELTA_BYTE_ARRAY"})
     assert found.types() == ["FIXED_LEN_BYTE_ARRAY"]
     assert list(found.numbers(0, 12)) == [100, -200]
 
 
-def test_pages_of_another_kind_are_refused(reader: Callable[..., Reader]) -> None:
+def test_pages_of_another_kind_are_refused(reader):
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
     found = reader(data, use_dictionary=False, data_page_version="2.0")
     with pytest.raises(Py4JJavaError, match="a page of decimals of another kind: .*DataPageV2"):
         list(found.numbers(0, 12))
 
 
-def test_pages_in_another_encoding_than_the_footer_says_are_refused(
-    spark: SparkSession, java: Any, tmp_path: Path
-) -> None:
+def test_pages_in_another_encoding_than_the_footer_says_are_refused(spark, java, tmp_path):
     path = tmp_path / "m.parquet"
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
     pq.write_table(

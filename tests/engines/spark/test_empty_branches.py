@@ -2,40 +2,32 @@
 answer changes by it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 from reader import bag
 from trees import create
 
 import mdt
-from indexes.predicate import Predicate
 from mdt.engines.spark import frame as frames
-from mdt.engines.spark.file_index import Lister, Listing, PlannerWarning, relation
+from mdt.engines.spark.file_index import Lister, PlannerWarning, relation
 from mdt.engines.spark.private import java_frame
-from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.plan.planner import ScanPlan
-from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("x", pa.int64())])
 
 
-def rows(ids: range, version: int = 0) -> pa.Table:
+def rows(ids, version=0):
     numbers = np.array(ids)
     return pa.table([numbers, numbers // 10, numbers % 7 + version], schema=SCHEMA)
 
 
-def new_table(path: Path, **more: Any) -> Table:
+def new_table(path, **more):
     return create(path, SCHEMA, partition_by=["part"], key_index="record", **more)
 
 
-def nodes(query: DataFrame) -> dict[str, int]:
+def nodes(query):
     """Return how many unions, joins and scans of files the optimized plan of a query has,
     subqueries included.
     """
@@ -104,38 +96,36 @@ QUERIES = [
 ]
 
 
-def fresh(table: Table) -> pa.Table:
+def fresh(table):
     """Change the table and return its rows then, as do the next ones."""
     table.upsert(rows(range(30)))
     return rows(range(30))
 
 
-def partly_dirty(table: Table) -> pa.Table:
+def partly_dirty(table):
     fresh(table)
     table.upsert(rows(range(5), 1))
     return pa.concat_tables([rows(range(5), 1), rows(range(5, 30))])
 
 
-def all_dirty(table: Table) -> pa.Table:
+def all_dirty(table):
     fresh(table)
     table.upsert(rows(range(0, 30, 3), 1))
     return pa.concat_tables([rows(range(n, 30, 3), n == 0) for n in range(3)])
 
 
-def emptied(table: Table) -> pa.Table:
+def emptied(table):
     partly_dirty(table)
     table.delete(rows(range(30)))
     return SCHEMA.empty_table()
 
 
-def untouched(table: Table) -> pa.Table:
+def untouched(table):
     return SCHEMA.empty_table()
 
 
 @pytest.mark.parametrize("state", [untouched, fresh, partly_dirty, all_dirty, emptied])
-def test_answers_are_the_same_in_every_state_of_a_table(
-    spark: SparkSession, tmp_path: Path, state: Any
-) -> None:
+def test_answers_are_the_same_in_every_state_of_a_table(spark, tmp_path, state):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     spark.createDataFrame(state(table)).createOrReplaceTempView("plain")
     frames.read(spark, table.metadata).createOrReplaceTempView("ours")
@@ -152,15 +142,13 @@ def test_answers_are_the_same_in_every_state_of_a_table(
         spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("followed")
     seen = []
 
-    def compacted(table: Table) -> pa.Table:
+    def compacted(table):
         table.compact()
         return pa.concat_tables([rows(range(5), 1), rows(range(5, 30))])
 
@@ -174,9 +162,7 @@ def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(
     assert "Union" not in executed and "Join" not in executed
 
 
-def test_branches_that_pruning_leaves_empty_are_dropped(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_branches_that_pruning_leaves_empty_are_dropped(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
@@ -191,9 +177,7 @@ def test_branches_that_pruning_leaves_empty_are_dropped(
     )
 
 
-def test_joins_and_subqueries_lose_their_empty_branches_too(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_joins_and_subqueries_lose_their_empty_branches_too(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
@@ -215,9 +199,7 @@ def test_joins_and_subqueries_lose_their_empty_branches_too(
     assert alone.first()[0] == 7  # type: ignore[index]
 
 
-def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     fresh(table)
     view = frames.read(spark, table.metadata)
@@ -233,9 +215,7 @@ def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(
     assert view.where("id < 20").count() == 10
 
 
-def test_a_query_keeps_the_version_of_its_optimized_plan(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_query_keeps_the_version_of_its_optimized_plan(spark, tmp_path):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     fresh(table)
     query = frames.read(spark, table.metadata).select("id", "x").where("id < 5")
@@ -248,28 +228,24 @@ def test_a_query_keeps_the_version_of_its_optimized_plan(
 class Plans:
     """Counts the calls of the planner."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.made = 0
         original = frames.plan
 
-        def counted(
-            metadata: Any, snapshot: Snapshot, predicate: Predicate | None, *more: Any
-        ) -> ScanPlan:
+        def counted(metadata, snapshot, predicate, *more):
             self.made += 1
             return original(metadata, snapshot, predicate, *more)
 
         monkeypatch.setattr(frames, "plan", counted)
 
-    def of(self, query: DataFrame) -> int:
+    def of(self, query):
         before = self.made
         query.collect()
         return self.made - before
 
 
 @pytest.mark.parametrize("state", [fresh, partly_dirty, all_dirty])
-def test_a_query_is_planned_and_counted_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Any
-) -> None:
+def test_a_query_is_planned_and_counted_once(spark, tmp_path, monkeypatch, state):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ", indexes=["bitmap(x)"])
     state(table)
     table = mdt.open(table.path, {"mdt.usage.counts": True})
@@ -291,9 +267,7 @@ def test_a_query_is_planned_and_counted_once(
     assert total.columns["id"].range.queries == 2
 
 
-def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark, tmp_path):
     table = new_table(tmp_path / "t")
     fresh(table)
     lister = frames._TableLister(table.metadata, None)
@@ -301,7 +275,7 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(
     class FailsFirst(Lister):
         calls = 0
 
-        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+        def list(self, query, predicate, rows=None):
             self.calls += not query.startswith("call:")
             if self.calls in (1, 2) and not query.startswith("call:"):
                 # with the filters, and again without
@@ -314,7 +288,7 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(
         assert frame.where("id >= 12").count() == 18
 
 
-def test_a_session_without_our_rule_reads_live_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_without_our_rule_reads_live_rows(spark, tmp_path):
     table = new_table(tmp_path / "t")
     fresh(table)
     frames.read(spark, table.metadata).createOrReplaceGlobalTempView("everywhere")
@@ -329,9 +303,7 @@ def test_a_session_without_our_rule_reads_live_rows(spark: SparkSession, tmp_pat
         spark.catalog.dropGlobalTempView("everywhere")
 
 
-def test_metadata_columns_and_input_file_name_say_the_real_file(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_metadata_columns_and_input_file_name_say_the_real_file(spark, tmp_path):
     table = new_table(tmp_path / "t")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)

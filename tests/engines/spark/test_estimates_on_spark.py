@@ -1,16 +1,10 @@
 """What Spark's optimizer is told of a table after pruning, and what it makes of it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from executed_plans import nodes, optimized, views
-from pyspark.sql import DataFrame, SparkSession
 from sql_tables import cases, settings, stored, tuples
 
 import mdt
@@ -23,20 +17,18 @@ HISTOGRAMS = "spark.sql.statistics.histogram.enabled"
 ALONE = {"mdt.services.auto": "false"}
 
 
-def numbers(values: Iterable[int]) -> pa.Array:
+def numbers(values):
     return pa.array(values, pa.int32())
 
 
-def facts(day: int) -> pa.Table:
+def facts(day):
     ids = range(day * ROWS, (day + 1) * ROWS)
     columns = {"id": ids, "day": numbers([day] * ROWS), "who": numbers([i % 50 for i in ids])}
     return pa.table(columns | {"v": [i / 2 for i in ids], "note": ["n" * 20] * ROWS})
 
 
 @pytest.fixture(scope="module")
-def measured(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SparkSession]:
+def measured(spark, tmp_path_factory):
     root = tmp_path_factory.mktemp("measured")
     table = mdt.create(root / "facts", facts(0).schema, "id", options=ALONE)
     for day in range(FILES):
@@ -47,14 +39,14 @@ def measured(
         yield session
 
 
-def sizes(frame: DataFrame, *, rows: bool = False) -> list[int]:
+def sizes(frame, *, rows=False):
     """Return the bytes, or rows, of each relation of the optimized plan."""
     leaves = optimized(frame).collectLeaves()
     stats = [leaves.apply(at).stats() for at in range(leaves.size())]
     return [int(str(one.rowCount().get() if rows else one.sizeInBytes())) for one in stats]
 
 
-def total(frame: DataFrame) -> int:
+def total(frame):
     """Return how many rows the optimized plan is taken to give."""
     return int(str(optimized(frame).stats().rowCount().get()))
 
@@ -62,15 +54,15 @@ def total(frame: DataFrame) -> int:
 JOIN = "select f.id, p.name from facts f join people p on f.who = p.who"
 
 
-def test_the_size_of_a_relation_is_what_is_left_of_it(measured: SparkSession) -> None:
+def test_the_size_of_a_relation_is_what_is_left_of_it(measured):
     whole, people = sizes(measured.sql(JOIN))
     part, same = sizes(measured.sql(f"{JOIN} where f.day < 3"))
     assert part < whole * 0.4 and same == people
 
 
 def test_the_cost_model_has_rows_and_columns_and_samples_of_what_no_index_knows(
-    measured: SparkSession,
-) -> None:
+    measured,
+):
     with settings(measured, COSTS):
         assert sizes(measured.sql(JOIN), rows=True) == [FILES * ROWS, 50]
         frame = measured.sql(f"{JOIN} where f.day in (2, 4)")
@@ -90,9 +82,7 @@ SEMI = """select count(*) from facts f where f.day < 3
 
 @pytest.mark.parametrize("word", ["exists", "not exists"])
 @pytest.mark.parametrize("costs", [COSTS, {}])
-def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(
-    measured: SparkSession, word: str, costs: dict[str, str]
-) -> None:
+def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(measured, word, costs):
     with settings(measured, costs):
         frame = measured.sql(SEMI.format(word))
         joined = measured.sql(f"{JOIN} where f.day < 3 and p.name > 'p2'").select("id")
@@ -109,17 +99,13 @@ def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(
         "f.note like 'n%' or f.v < f.id",
     ],
 )
-def test_conditions_that_we_cannot_say_do_not_spoil_the_estimate_of_the_others(
-    measured: SparkSession, condition: str
-) -> None:
+def test_conditions_that_we_cannot_say_do_not_spoil_the_estimate_of_the_others(measured, condition):
     with settings(measured, COSTS):
         frame = measured.sql(f"{JOIN} where f.day in (2, 4) and ({condition})")
         assert sizes(frame, rows=True)[0] == 2 * ROWS
 
 
-def test_a_subquery_that_is_one_row_is_not_measured(
-    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subquery_that_is_one_row_is_not_measured(measured, monkeypatch):
     asked = list[object]()
     before = frames._TableLister.estimate
     monkeypatch.setattr(
@@ -133,7 +119,7 @@ def test_a_subquery_that_is_one_row_is_not_measured(
     assert len(asked) == 2
 
 
-def test_a_pruned_side_is_broadcast(measured: SparkSession) -> None:
+def test_a_pruned_side_is_broadcast(measured):
     query = """select count(a.note), count(b.note) from {facts} a join {facts} b
         on a.id = b.id where a.day = 3"""
     few = {
@@ -148,12 +134,10 @@ def test_a_pruned_side_is_broadcast(measured: SparkSession) -> None:
             assert kind in [node.nodeName() for node in nodes(frame)]
 
 
-def test_estimates_that_fail_cost_nothing_but_themselves(
-    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimates_that_fail_cost_nothing_but_themselves(measured, monkeypatch):
     expected = measured.sql(f"{JOIN} where f.day = 1").collect()
 
-    def fails(*_: object, **__: object) -> None:
+    def fails(*_, **__):
         raise RuntimeError("no estimate")
 
     for name in ("estimate", "threshold", "totals"):
@@ -164,8 +148,8 @@ def test_estimates_that_fail_cost_nothing_but_themselves(
     assert tuples(measured.sql("select id from facts order by id desc limit 2")) == [1998, 1999]
 
 
-def test_a_query_is_planned_once(measured: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[str] = []
+def test_a_query_is_planned_once(measured, monkeypatch):
+    planned = []
     made = frames.plan
     monkeypatch.setattr(
         frames, "plan", lambda *given: planned.append(str(given[2])) or made(*given)
@@ -188,10 +172,8 @@ CONDITIONS = cases(
 
 
 @pytest.mark.parametrize("histograms", ["true", "false"])
-def test_the_cost_model_meets_every_type_and_constant_files(
-    spark: SparkSession, tmp_path: Path, histograms: str
-) -> None:
-    def odd(file: int, v: float) -> pa.Table:
+def test_the_cost_model_meets_every_type_and_constant_files(spark, tmp_path, histograms):
+    def odd(file, v):
         moment = pa.array([datetime(2024, 1, 1)] * 20, pa.timestamp("us"))
         times = {"at": moment.cast(pa.timestamp("us", "UTC")), "wall": moment}
         columns = {"id": range(20 * file, 20 * file + 20), "tenant": [100_000_000] * 20, **times}
@@ -207,14 +189,14 @@ def test_the_cost_model_meets_every_type_and_constant_files(
             assert spark.sql(join + condition, t=frame).count() == int(number), condition
 
 
-def test_a_setting_that_makes_files_larger_is_kept(measured: SparkSession) -> None:
+def test_a_setting_that_makes_files_larger_is_kept(measured):
     query = f"{JOIN} where f.day < 3"
     with settings(measured, {"spark.sql.sources.fileCompressionFactor": "500.0"}):
         large = sizes(measured.sql(query))[0]
     assert large > 45 * sizes(measured.sql(query))[0]
 
 
-def test_sessions_of_one_session_share_one_rule(measured: SparkSession) -> None:
+def test_sessions_of_one_session_share_one_rule(measured):
     expected = sizes(measured.sql(f"{JOIN} where f.day < 3"))
     path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
     java = private.java_session(measured)
@@ -229,15 +211,15 @@ def test_sessions_of_one_session_share_one_rule(measured: SparkSession) -> None:
 class Calls:
     """Counts what the optimizer asks Python for: each call, and each relation."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.calls, self.relations = 0, 0
         asked, told = file_index._Planner.apply, file_index._Planner.answer_question
 
-        def apply(planner: file_index._Planner, request: str) -> bytes:
+        def apply(planner, request):
             self.calls += '"each":' in request
             return asked(planner, request)
 
-        def tell(planner: file_index._Planner, question: Mapping[str, Any]) -> Any:
+        def tell(planner, question):
             self.relations += "estimate" in question
             return told(planner, question)
 
@@ -245,9 +227,7 @@ class Calls:
         monkeypatch.setattr(file_index._Planner, "answer_question", tell)
 
 
-def test_all_relations_of_a_query_are_asked_for_at_once(
-    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_relations_of_a_query_are_asked_for_at_once(measured, monkeypatch):
     calls = Calls(monkeypatch)
     more = "join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3"
     frame = measured.sql(f"{JOIN} {more} where f.day < 5")
@@ -258,13 +238,11 @@ def test_all_relations_of_a_query_are_asked_for_at_once(
     assert len(frame.collect()) == 3 * ROWS
 
 
-def test_a_relation_that_cannot_be_estimated_leaves_the_others_theirs(
-    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relation_that_cannot_be_estimated_leaves_the_others_theirs(measured, monkeypatch):
     people = sizes(measured.sql(JOIN))[1]
     estimated = frames._TableLister.estimate
 
-    def estimate(files: frames._TableLister, *asked: Any, **more: Any) -> Any:
+    def estimate(files, *asked, **more):
         if "day" in files.metadata.newest().definition.schema.names:
             raise OSError("no")
         return estimated(files, *asked, **more)

@@ -1,18 +1,13 @@
 """What updates set means what Spark's SQL means, value for value."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from counting import count
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 import mdt
 from mdt.errors import MdtError, Unsupported
@@ -32,7 +27,7 @@ TEXTS = ["t", "'x'", "upper(t)", "trim(t)", "null"]
 TESTS = ["i > 0", "t like 'a%'", "b", "d is null", "l in (1, 3) or not b", "i between -1 and 5"]
 
 
-def number(draw: random.Random, depth: int) -> str:
+def number(draw, depth):
     kind = draw.randrange(9 if depth else 1)
     one, other = (number(draw, depth - 1) if depth else draw.choice(ATOMS) for _ in range(2))
     if kind < 4:
@@ -50,7 +45,7 @@ def number(draw: random.Random, depth: int) -> str:
     return f"-({one})"
 
 
-def text(draw: random.Random) -> str:
+def text(draw):
     parts = [draw.choice(TEXTS) for _ in range(2)]
     return draw.choice(
         [
@@ -62,7 +57,7 @@ def text(draw: random.Random) -> str:
     )
 
 
-def as_told(values: list[object]) -> list[object]:
+def as_told(values):
     return [
         (
             None
@@ -162,14 +157,14 @@ FUNCTIONS = [
 
 
 @pytest.fixture
-def in_utc(spark: SparkSession) -> Iterator[SparkSession]:
+def in_utc(spark):
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     yield spark
     spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def in_words(value: object) -> object:
+def in_words(value):
     """Return a value so that equal ones are equal, NaN and decimals of several scales too."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return repr(float(value) + 0.0)
@@ -177,7 +172,7 @@ def in_words(value: object) -> object:
 
 
 @pytest.mark.timeout(300)
-def test_functions_have_sparks_values(in_utc: SparkSession) -> None:
+def test_functions_have_sparks_values(in_utc):
     frame = in_utc.createDataFrame(DATES).coalesce(1).persist()
     ours = dict[str, list[object]]()
     for one in FUNCTIONS:
@@ -210,9 +205,7 @@ CONDITIONS = [
 
 
 @pytest.mark.timeout(300)
-def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(
-    in_utc: SparkSession, tmp_path: Path
-) -> None:
+def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(in_utc, tmp_path):
     spark = in_utc
     table = mdt.create(tmp_path / "t", DATES.schema, key="id")
     table.upsert(DATES)
@@ -234,7 +227,7 @@ def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(
 
 
 @pytest.mark.timeout(300)
-def test_random_expressions_have_sparks_values(spark: SparkSession) -> None:
+def test_random_expressions_have_sparks_values(spark):
     draw, frame = random.Random(11), spark.createDataFrame(ROWS).coalesce(1).persist()
     texts = [number(draw, draw.randrange(3)) for _ in range(80)] + [text(draw) for _ in range(20)]
     for one in dict.fromkeys(texts):

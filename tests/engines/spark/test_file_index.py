@@ -8,20 +8,17 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from sql_tables import lines, settings, stored
 from whole_files import WholeFiles
@@ -37,12 +34,12 @@ from mdt.errors import Unsupported
 SCHEMA = StructType().add("id", "long").add("s", "string").add("f", "float")
 
 
-def write(folder: Path, name: str, columns: dict[str, Any]) -> Path:
+def write(folder, name, columns):
     pq.write_table(pa.table(columns), folder / name)
     return folder / name
 
 
-def rows_file(folder: Path, number: int, rows: int = 10) -> Path:
+def rows_file(folder, number, rows=10):
     ids = range(number * rows, number * rows + rows)
     values = {
         "id": pa.array(ids, pa.int64()),
@@ -52,7 +49,7 @@ def rows_file(folder: Path, number: int, rows: int = 10) -> Path:
     return write(folder, f"{number}.parquet", values)
 
 
-def known(predicate: Predicate) -> Predicate:
+def known(predicate):
     """Return the predicate with everything unknown taken for true."""
     if isinstance(predicate, Unknown):
         return And(())
@@ -75,7 +72,7 @@ class Table(file_index.Lister):
     released: list[str] = field(default_factory=list)
     pins: dict[str, int] = field(default_factory=dict)
 
-    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+    def list(self, query, predicate, rows=None):
         self.calls.append((query, predicate))
         version = self.pins.setdefault(query, len(self.files))
         files = self.files[:version]
@@ -89,20 +86,20 @@ class Table(file_index.Lister):
         self.kept.append(keep)
         return Listing(version, native, np.array(keep, np.int32))
 
-    def release(self, query: str) -> None:
+    def release(self, query):
         self.released.append(query)
 
-    def _holds(self, file: Path, predicate: Predicate) -> bool:
+    def _holds(self, file, predicate):
         return bool(matches(known(predicate), rows_of(file)).to_numpy().any())
 
 
 @functools.cache
-def rows_of(file: Path) -> pa.Table:
+def rows_of(file):
     return pq.read_table(file)
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
+def table(tmp_path):
     return Table([rows_file(tmp_path, number) for number in range(4)])
 
 
@@ -113,10 +110,10 @@ class Merged:
     files: Table
     folder: Path
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark):
         return relation(spark, self.files, SCHEMA, self.folder.as_uri())
 
-    def keys(self) -> set[str]:
+    def keys(self):
         """Return the keys of all calls so far, and forget them."""
         found = {query for query, _ in self.files.calls if not query.startswith("call:")}
         self.files.calls.clear()
@@ -127,18 +124,18 @@ LIVE = [*range(41), 42, *range(44, 50), *range(59, 70)]
 
 
 @pytest.fixture
-def merged(tmp_path: Path) -> Merged:
+def merged(tmp_path):
     files = [rows_file(tmp_path, number) for number in range(7)]
     return Merged(Table(files, dead={files[4]: [1, 3], files[5]: list(range(9))}), tmp_path)
 
 
-def ids(frame: DataFrame) -> list[int]:
+def ids(frame):
     return sorted(row.id for row in frame.select("id").collect())
 
 
 # --- predicates ------------------------------------------------------------------------------------------------------
 
-VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+VALUES = {
     "t": (pa.int8(), [-128, 5, None, 127]),
     "i": (pa.int32(), [-(2**31), 0, 7, None, 2**31 - 1]),
     "l": (pa.int64(), [-(2**63), 0, 16_777_217, None, 2**63 - 1]),
@@ -265,7 +262,7 @@ FILTERS = lines(
 
 
 @pytest.fixture(scope="module")
-def single_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def single_rows(tmp_path_factory):
     """A folder with one file for each value of each column, the other columns null: any wrong proof
     loses a row.
     """
@@ -280,9 +277,9 @@ def single_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def listed(frame: DataFrame) -> None:
+def listed(frame):
     """Plan the query and list its files, without running it."""
-    leaves: Any = java_frame(frame).queryExecution().sparkPlan().collectLeaves()
+    leaves = java_frame(frame).queryExecution().sparkPlan().collectLeaves()
     for leaf in map(leaves.apply, range(leaves.size())):
         if leaf.getClass().getSimpleName() == "FileSourceScanExec":
             leaf.selectedPartitions()
@@ -291,9 +288,7 @@ def listed(frame: DataFrame) -> None:
 @pytest.mark.parametrize(
     "filters", [FILTERS[::4], pytest.param(FILTERS, marks=pytest.mark.nightly)], ids=["some", "all"]
 )
-def test_pruning_loses_no_row_of_any_type_under_any_filter(
-    spark: SparkSession, single_rows: Path, filters: list[str]
-) -> None:
+def test_pruning_loses_no_row_of_any_type_under_any_filter(spark, single_rows, filters):
     files = [
         single_rows / f"{number}.parquet" for number in range(len(list(single_rows.iterdir())))
     ]
@@ -317,9 +312,7 @@ def test_pruning_loses_no_row_of_any_type_under_any_filter(
     assert useful > 0.5 * len(filters), "most of these filters should prune"
 
 
-def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(spark, tmp_path):
     table = stored(tmp_path / "taken", pa.table({"id": ["a", "b"], "v": [1, 2]}))
     frame = mdt.read(spark, table.path)
     assert frame.where("v > 1").count() == 1
@@ -332,9 +325,7 @@ def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(
     assert frame.where("v > 0").count() == 2
 
 
-def test_long_chains_of_or_reach_the_planner(
-    spark: SparkSession, table: Table, tmp_path: Path
-) -> None:
+def test_long_chains_of_or_reach_the_planner(spark, table, tmp_path):
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     assert ids(frame.where(" or ".join(f"id = {i} and f < {i + 1}" for i in range(120)))) == list(
         range(40)
@@ -346,14 +337,14 @@ def test_long_chains_of_or_reach_the_planner(
 # --- versions and keys -----------------------------------------------------------------------------------------------
 
 
-def copied(spark: SparkSession, v: DataFrame) -> list[int]:
+def copied(spark, v):
     """Write a join as Parquet files, and return what these hold."""
     with tempfile.TemporaryDirectory() as folder:
         v.join(v.select("id"), "id").write.parquet(f"{folder}/copy")
         return ids(spark.read.parquet(f"{folder}/copy"))
 
 
-ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
+ACTIONS = {
     "self join": lambda spark, v: spark.sql("select a.id from v a join v b using (id)").collect(),
     "subqueries": (
         lambda spark, v: spark.sql(
@@ -379,9 +370,7 @@ ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
     ("adaptive", "name"),
     [*(("true", name) for name in ACTIONS), *(("false", name) for name in list(ACTIONS)[:3])],
 )
-def test_all_relations_of_a_query_get_one_key(
-    spark: SparkSession, merged: Merged, adaptive: str, name: str
-) -> None:
+def test_all_relations_of_a_query_get_one_key(spark, merged, adaptive, name):
     frame = merged.frame(spark)
     frame.createOrReplaceTempView("v")
     with settings(spark, {"spark.sql.adaptive.enabled": adaptive}):
@@ -393,11 +382,9 @@ def test_all_relations_of_a_query_get_one_key(
     assert len(first) == 1 and (len(second) == 1 and first != second or name == "cache")
 
 
-def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
-    spark: SparkSession, table: Table, tmp_path: Path
-) -> None:
+def test_a_lister_that_changes_its_mind_within_a_query_fails_it(spark, table, tmp_path):
     class Fickle(Table):
-        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+        def list(self, query, predicate, rows=None):
             self.pins.clear()
             self.files.append(self.files[0])
             return super().list(query, predicate, rows)
@@ -410,9 +397,7 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_frame_returns_live_rows_in_the_schemas_columns_and_filters_are_pushed(
-    spark: SparkSession, merged: Merged
-) -> None:
+def test_a_frame_returns_live_rows_in_the_schemas_columns_and_filters_are_pushed(spark, merged):
     frame = merged.frame(spark)
     assert frame.columns == SCHEMA.fieldNames() and ids(frame) == LIVE
     assert frame.count() == len(LIVE)
@@ -426,9 +411,7 @@ def test_a_frame_returns_live_rows_in_the_schemas_columns_and_filters_are_pushed
     assert Leaf("id", ">=", 35) in set(leaves(merged.files.calls[-1][1]))
 
 
-def test_many_files_arrive_through_a_temporary_file_that_is_removed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark, tmp_path):
     table = Table([rows_file(tmp_path, 0)] * 1_000, prune=False)
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     assert len(frame.inputFiles()) == 1  # distinct names
@@ -449,9 +432,9 @@ def test_many_files_arrive_through_a_temporary_file_that_is_removed(
         ),
     ],
 )
-def test_an_accelerator_that_would_return_dead_rows_is_refused(setting: str, value: str) -> None:
+def test_an_accelerator_that_would_return_dead_rows_is_refused(setting, value):
     class Conf:
-        def get(self, name: str, default: str) -> str:
+        def get(self, name, default):
             return value if name == setting else default
 
     with pytest.raises(Unsupported, match="would return deleted rows") as caught:
@@ -462,11 +445,9 @@ def test_an_accelerator_that_would_return_dead_rows_is_refused(setting: str, val
 # --- trouble, threads, garbage ---------------------------------------------------------------------------------------
 
 
-def test_a_failing_planner_costs_a_warning_and_no_rows(
-    spark: SparkSession, table: Table, tmp_path: Path
-) -> None:
+def test_a_failing_planner_costs_a_warning_and_no_rows(spark, table, tmp_path):
     class Broken(Table):
-        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+        def list(self, query, predicate, rows=None):
             if predicate != And(()):
                 raise RuntimeError("index is broken")
             return super().list(query, predicate, rows)
@@ -476,17 +457,15 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(
         assert ids(frame.where("id > 35")) == [36, 37, 38, 39]
 
 
-def test_a_question_of_the_optimizer_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_question_of_the_optimizer_that_fails_is_logged(caplog):
     with caplog.at_level(logging.DEBUG, logger="mdt.plan"):
         assert file_index._answer_question({"planner": -1}) is None
     assert "a question of Spark's optimizer has no answer: KeyError: -1" in caplog.text
 
 
-def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark, tmp_path):
     class Lost(file_index.Lister):
-        def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+        def list(self, query, predicate, rows=None):
             raise RuntimeError("the table is gone")
 
     frame = relation(spark, Lost(), SCHEMA, tmp_path.as_uri())
@@ -494,16 +473,14 @@ def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(
         frame.collect()
 
 
-def test_dead_frames_free_their_listers_and_release_their_keys(
-    spark: SparkSession, table: Table, tmp_path: Path
-) -> None:
+def test_dead_frames_free_their_listers_and_release_their_keys(spark, table, tmp_path):
     class Tracked(Table):
         alive = 0
 
-        def __post_init__(self) -> None:
+        def __post_init__(self):
             Tracked.alive += 1
 
-        def __del__(self) -> None:
+        def __del__(self):
             Tracked.alive -= 1
 
     for _ in range(20):

@@ -1,16 +1,10 @@
 """ORDER BY … LIMIT, LIMIT, and count, min and max: same rows, few files or none."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from executed_plans import nodes, run, views
-from pyspark.sql import SparkSession
 from sql_tables import cases, lines, settings, stored
 
 import mdt
@@ -18,7 +12,7 @@ import mdt
 FILES, ROWS = 8, 40
 
 
-def rows(file: int) -> pa.Table:
+def rows(file):
     ids = list(range(file * ROWS, (file + 1) * ROWS))
     long = "x" * 70  # longer than bounds are
     fares = [float("nan") if file == 7 and i % 5 == 0 else float(i) for i in ids]
@@ -36,7 +30,7 @@ def rows(file: int) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
+def table(tmp_path_factory):
     """Eight files in the order of every column; two rows of the last and one of the third have
     died.
     """
@@ -49,13 +43,13 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
 
 
 @pytest.fixture(scope="module")
-def ordered(spark: SparkSession, table: mdt.Table) -> Iterator[SparkSession]:
+def ordered(spark, table):
     with views(spark, ordered=table) as session:
         spark.createDataFrame(table.scan().to_arrow()).createOrReplaceTempView("plain")
         yield session
 
 
-def both(spark: SparkSession, query: str) -> tuple[list[Any], int]:
+def both(spark, query):
     """Return the rows of a query, which those of plain rows are, too, and how many files it read."""
     frame = spark.sql(query.format("ordered"))
     expected = spark.sql(query.format("plain"))
@@ -102,7 +96,7 @@ FIRST = "select id, cast(fare as string) f, name from {{}} order by {} limit 7"
 @pytest.mark.parametrize(
     ("query", "most"), [*((FIRST.format(order), most) for order, most in TOP), *AROUND]
 )
-def test_the_first_rows_are_those_of_all_rows(ordered: SparkSession, query: str, most: str) -> None:
+def test_the_first_rows_are_those_of_all_rows(ordered, query, most):
     """``most``: so many files are read, at most."""
     assert both(ordered, query)[1] <= int(most)
 
@@ -121,9 +115,7 @@ LIMITS = cases(
 
 
 @pytest.mark.parametrize(("query", "number", "most"), LIMITS)
-def test_a_limit_reads_files_with_enough_rows(
-    ordered: SparkSession, query: str, number: str, most: str
-) -> None:
+def test_a_limit_reads_files_with_enough_rows(ordered, query, number, most):
     found, files = run(ordered.sql(query))
     assert len(found) == int(number) and sum(files) <= int(most)
 
@@ -169,13 +161,11 @@ READ = lines(
 @pytest.mark.parametrize(
     ("query", "is_told"), [*((q, True) for q in TOLD), *((q, False) for q in READ)]
 )
-def test_totals_are_those_of_the_rows(ordered: SparkSession, query: str, is_told: bool) -> None:
+def test_totals_are_those_of_the_rows(ordered, query, is_told):
     assert (not both(ordered, query)[1]) == is_told
 
 
-def test_a_count_is_of_the_version_that_the_rest_of_the_query_reads(
-    ordered: SparkSession, tmp_path: Path
-) -> None:
+def test_a_count_is_of_the_version_that_the_rest_of_the_query_reads(ordered, tmp_path):
     table = stored(tmp_path / "t", rows(0))
     frame = mdt.read(ordered, table.path)
     frame.createOrReplaceTempView("growing")
@@ -187,21 +177,21 @@ def test_a_count_is_of_the_version_that_the_rest_of_the_query_reads(
     ordered.catalog.dropTempView("growing")
 
 
-def test_totals_ask_python_and_run_no_job(ordered: SparkSession) -> None:
+def test_totals_ask_python_and_run_no_job(ordered):
     frame = ordered.sql("select count(*), min(id) from ordered")
     frame.collect()
     assert [node.nodeName() for node in nodes(frame)] == ["LocalTableScan"]
 
 
 @pytest.mark.parametrize("what", ["none", "joins"])
-def test_a_session_can_do_without(ordered: SparkSession, table: mdt.Table, what: str) -> None:
+def test_a_session_can_do_without(ordered, table, what):
     with settings(ordered, {"spark.mdt.optimize": what}):
         frame = mdt.read(ordered, table.path)
         for query in (frame.orderBy("id").limit(3), frame.selectExpr("count(*)")):
             assert sum(run(query)[1]) == FILES
 
 
-def test_an_unknown_name_is_refused(ordered: SparkSession, table: mdt.Table) -> None:
+def test_an_unknown_name_is_refused(ordered, table):
     with (
         settings(ordered, {"spark.mdt.optimize": "tops"}),
         pytest.raises(mdt.errors.Invalid, match="top"),
@@ -210,9 +200,7 @@ def test_an_unknown_name_is_refused(ordered: SparkSession, table: mdt.Table) -> 
 
 
 @pytest.mark.parametrize("optimize", ["all", "top", "top, totals"])
-def test_rows_are_counted_that_fulfil_every_condition(
-    ordered: SparkSession, table: mdt.Table, optimize: str
-) -> None:
+def test_rows_are_counted_that_fulfil_every_condition(ordered, table, optimize):
     with settings(ordered, {"spark.mdt.optimize": optimize}):
         frame = mdt.read(ordered, table.path)
     query = "select id from {t} where id >= (select max(id) - 9 from {t}) limit 5"
@@ -220,9 +208,7 @@ def test_rows_are_counted_that_fulfil_every_condition(
 
 
 @pytest.mark.parametrize("order", ["x desc", "x", "x desc nulls first", "x nulls last"])
-def test_the_first_rows_may_be_infinite_or_no_numbers(
-    ordered: SparkSession, tmp_path: Path, order: str
-) -> None:
+def test_the_first_rows_may_be_infinite_or_no_numbers(ordered, tmp_path, order):
     inf, nan = math.inf, math.nan
     table = None
     for file, values in enumerate([[inf, 1.0], [inf], [-inf], [None, 1.5], [nan], [-inf, nan]]):

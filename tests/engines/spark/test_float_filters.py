@@ -5,18 +5,12 @@ parquet-java decides by row group and page whether a filter can hold, with bits 
 values: -0.0 equals 0.0.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 from sql_tables import lines, stored
 
 import mdt
@@ -73,11 +67,11 @@ OPERATORS = lines(
 )
 
 
-def rows(repeat: int, spread: float = 0.0) -> pa.Table:
+def rows(repeat, spread=0.0):
     """Return rows of every kind, ``repeat`` of each value; ``spread``: a step between plain values,
     so that there are many.
     """
-    found: list[dict[str, Any]] = []
+    found = []
     for kind, values in KINDS.items():
         for i, value in itertools.product(range(repeat), values):
             x = value + i * spread if value and not math.isnan(value) else value
@@ -86,12 +80,12 @@ def rows(repeat: int, spread: float = 0.0) -> pa.Table:
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def in_spark(spark: SparkSession, rows: DataFrame, wheres: list[str]) -> list[list[int]]:
+def in_spark(spark, rows, wheres):
     """Return the ids that each filter finds.  Together in a union: the filters are pushed down as
     in queries of their own.
     """
     rows.createOrReplaceTempView("floats")
-    found: list[list[int]] = [[] for _ in wheres]
+    found = [[] for _ in wheres]
     numbered = [f"select {q} q, id from floats where {where}" for q, where in enumerate(wheres)]
     for start in range(0, len(wheres), 30):
         parts = numbered[start : start + 30]
@@ -100,16 +94,14 @@ def in_spark(spark: SparkSession, rows: DataFrame, wheres: list[str]) -> list[li
     return [sorted(ids) for ids in found]
 
 
-def filters(
-    paths: Sequence[str], templates: Sequence[str], literals: Sequence[str]
-) -> Iterator[str]:
+def filters(paths, templates, literals):
     """Yield a filter for each combination."""
     for path, template, text in itertools.product(paths, templates, literals):
         literal = text if "(" in text or "e" in text else text + PATHS[path]
         yield template.format(c=path, v=literal)
 
 
-def assert_right(spark: SparkSession, table: mdt.Table, held: pa.Table, wheres: list[str]) -> None:
+def assert_right(spark, table, held, wheres):
     """Assert that every filter finds, on Spark and in process, what Spark finds in ``held``."""
     expected = in_spark(spark, spark.createDataFrame(held), wheres)
     assert any(expected)
@@ -119,7 +111,7 @@ def assert_right(spark: SparkSession, table: mdt.Table, held: pa.Table, wheres: 
         assert sorted(table.scan(where, ["id"]).to_arrow()["id"].to_pylist()) == wanted, where
 
 
-def dictionaries(path: Path) -> set[str]:
+def dictionaries(path):
     """Return the leaves of floats that have a dictionary in a base file below ``path``."""
     found = set()
     for file in path.rglob("*.parquet"):
@@ -155,8 +147,8 @@ are what dictionaries pay for.
     ],
 )
 def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
-    spark: SparkSession, tmp_path: Path, codec: str, repeat: int, spread: float, wheres: Any
-) -> None:
+    spark, tmp_path, codec, repeat, spread, wheres
+):
     held = rows(repeat, spread)
     options = {"mdt.compression": codec}
     table = stored(tmp_path / "t", held, partition_by="p", options=options)
@@ -169,9 +161,9 @@ def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("wheres", [SOME, pytest.param(EVERY, marks=pytest.mark.nightly)])
 def test_files_that_have_dictionaries_of_floats_are_read_right_too(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheres: Any
-) -> None:
-    def some(table: pa.Table) -> dict[str, float]:
+    spark, tmp_path, monkeypatch, wheres
+):
+    def some(table):
         leaves = leaf_columns(table.schema)
         return {leaf.path: 0.0 for leaf in leaves if not pa.types.is_boolean(leaf.type)}
 

@@ -2,15 +2,9 @@
 same scan.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from sql_tables import tuples
 
 import mdt
@@ -18,7 +12,6 @@ import mdt.spark
 from mdt.engines.spark import source
 from mdt.engines.spark.private import java_frame
 from mdt.errors import Unsupported
-from mdt.table import Table
 
 OLD = {"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]}
 SCHEMA = pa.table(OLD).schema
@@ -27,7 +20,7 @@ THEN = [("a", "Oslo", 1.5), ("b", "Rome", 2.5), ("c", "Oslo", 3.5)]
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def table(tmp_path_factory):
     """A table whose newest state differs from the one of commit 1 by an update and a delete."""
     path = tmp_path_factory.mktemp("format") / "t"
     found = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(city)"])
@@ -37,13 +30,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return found
 
 
-def read(spark: SparkSession, table: Table, **options: str) -> DataFrame:
+def read(spark, table, **options):
     return spark.read.format("mdt").options(**options).load(table.path)
 
 
-def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(
-    named: SparkSession, table: Table
-) -> None:
+def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(named, table):
     assert tuples(read(named, table)) == NOW
     query = read(named, table).where("fare > 5")
     plan = java_frame(query).queryExecution().executedPlan().toString()
@@ -52,9 +43,7 @@ def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(
     assert tuples(query) == [("a", "Oslo", 9.0)]
 
 
-def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(
-    named: SparkSession, table: Table
-) -> None:
+def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(named, table):
     instant = str(table.history()["instant"][1])
     assert tuples(read(named, table, as_of="1")) == THEN
     assert tuples(read(named, table, **{"as.of.instant": instant})) == THEN
@@ -63,9 +52,7 @@ def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(
     )
 
 
-def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(
-    named: SparkSession, table: Table
-) -> None:
+def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(named, table):
     assert tuples(read(named, table, since="1")) == [("a", "Oslo", 9.0)]
     assert tuples(read(named, table, since="1", until="1")) == []
     hudis = {
@@ -81,7 +68,7 @@ def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(
     ]
 
 
-def refusal(frame: Any) -> str:
+def refusal(frame):
     with pytest.raises(PySparkException) as refused:
         frame()
     return str(refused.value)
@@ -105,25 +92,19 @@ def refusal(frame: Any) -> str:
         ({"as_of": "77"}, "no commit 77"),
     ],
 )
-def test_what_options_cannot_mean_is_refused_with_what_they_could(
-    named: SparkSession, table: Table, options: dict[str, str], reason: str
-) -> None:
+def test_what_options_cannot_mean_is_refused_with_what_they_could(named, table, options, reason):
     with pytest.raises(PySparkException, match=f"(?s){reason}"):
         read(named, table, **options)
 
 
-def test_no_table_and_other_columns_are_refused(
-    named: SparkSession, table: Table, tmp_path: Path
-) -> None:
+def test_no_table_and_other_columns_are_refused(named, table, tmp_path):
     assert "is not an mdt table" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
     assert "the path of the table is missing" in refusal(lambda: named.read.format("mdt").load())
     some = named.read.schema("id string").format("mdt")
     assert "remove the schema" in refusal(lambda: some.load(table.path))
 
 
-def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(named, tmp_path):
     own = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     own.upsert(OLD)
     named.sql(f"create table trips using mdt location '{own.path}'")
@@ -144,9 +125,7 @@ def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
     assert named.table("trips").columns == ["id", "city", "fare", "n"]
 
 
-def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(
-    named: SparkSession, table: Table
-) -> None:
+def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(named, table):
     named.sql(
         f"create or replace temporary view format_late using mdt options (path '{table.path}',"
         " since '1')"
@@ -157,10 +136,10 @@ def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(
 
 
 def test_a_session_whose_class_loader_is_not_sparks_is_refused_by_name_and_read_without(
-    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark, table, monkeypatch
+):
     class Unknown:
-        def enable(self, session: Any, answers: Any) -> bool:
+        def enable(self, session, answers):
             return False
 
     monkeypatch.setattr(source, "factory_of", lambda context: Unknown())

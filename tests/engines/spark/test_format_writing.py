@@ -2,14 +2,11 @@
 table write; hudi-rs reads the same.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.functions import col, lit
 from reader import bag, hudi_table
@@ -40,30 +37,29 @@ OURS = {
     "indexes": "bitmap(city);text(id, tokenizer='word')",
 }
 
-Row = tuple[str, str, int]
 A, B, C = ("a", "Oslo", 1), ("b", "Rome", 1), ("c", "Oslo", 1)
 
 
 @pytest.fixture
-def named(spark: SparkSession) -> SparkSession:
+def named(spark):
     mdt.spark.enable(spark)
     for name in TABLES:
         spark.sql(f"drop table if exists {name}")
     return spark
 
 
-def frame(spark: SparkSession, *rows: Row) -> DataFrame:
+def frame(spark, *rows):
     ids, cities, times = zip(*rows, strict=True)
     return spark.createDataFrame(
         pa.table({"id": ids, "city": cities, "ts": pa.array(times, pa.int64())})
     )
 
 
-def save(rows: DataFrame, path: Path, mode: str = "append", **options: str) -> None:
+def save(rows, path, mode="append", **options):
     rows.write.format("mdt").mode(mode).options(**options).save(str(path))
 
 
-def read(path: Path | str) -> list[Row]:
+def read(path):
     """Return the rows, which hudi-rs reads, too, and in which a check finds nothing."""
     table = mdt.open(path)
     found = table.scan().to_arrow()
@@ -72,9 +68,7 @@ def read(path: Path | str) -> list[Row]:
     return sorted((row["id"], row["city"], row["ts"]) for row in found.to_pylist())
 
 
-def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named, tmp_path):
     path = tmp_path / "t"
     save(frame(named, A, B), path, "errorifexists", **OURS)
     definition = mdt.open(path).definition
@@ -114,9 +108,7 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(
     ]
 
 
-def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named, tmp_path):
     path = tmp_path / "t"
     save(frame(named, A, B), path, **HUDIS, **{"mdt.spark.local.bytes.max": "0"})
     assert read(path) == [A, B]
@@ -130,9 +122,7 @@ def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
-def test_a_first_write_that_failed_can_be_run_again(
-    named: SparkSession, tmp_path: Path, mode: str
-) -> None:
+def test_a_first_write_that_failed_can_be_run_again(named, tmp_path, mode):
     path = tmp_path / "t"
     rows = frame(named, A, B)
     with pytest.raises(PySparkException, match="null"):
@@ -171,12 +161,12 @@ def test_a_first_write_that_failed_can_be_run_again(
     ],
 )
 def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_written(
-    named: SparkSession,
-    tmp_path_factory: pytest.TempPathFactory,
-    mode: str,
-    options: dict[str, str],
-    reason: str,
-) -> None:
+    named,
+    tmp_path_factory,
+    mode,
+    options,
+    reason,
+):
     path = tmp_path_factory.getbasetemp() / "refusals" / "t"
     if not path.exists():
         save(frame(named, A), path, **OURS)
@@ -185,9 +175,7 @@ def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_writt
     assert len(mdt.open(path).history()) == 2
 
 
-def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(named, tmp_path):
     with pytest.raises(PySparkException, match=r"hoodie\.datasource\.write\.recordkey\.field"):
         save(frame(named, A), tmp_path / "t")
     with pytest.raises(PySparkException, match="no table at"):
@@ -196,9 +184,7 @@ def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 26])
-def test_a_first_overwrite_that_fails_leaves_what_was_there_before(
-    named: SparkSession, tmp_path: Path, local_bytes: int
-) -> None:
+def test_a_first_overwrite_that_fails_leaves_what_was_there_before(named, tmp_path, local_bytes):
     failing = named.range(9).selectExpr(
         "string(id) id", "'Oslo' city", "if(id < 8, id, bigint(raise_error('late'))) ts"
     )
@@ -217,9 +203,9 @@ def test_a_first_overwrite_that_fails_leaves_what_was_there_before(
 
 
 def test_a_first_overwrite_that_fails_leaves_what_others_have_committed(
-    named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def beside(table: mdt.Table, rows: DataFrame, **more: object) -> None:
+    named, tmp_path, monkeypatch
+):
+    def beside(table, rows, **more):
         mdt.open(table.path).insert([dict(zip(("id", "city", "ts"), B, strict=True))])
         raise Invalid("full")
 
@@ -230,9 +216,7 @@ def test_a_first_overwrite_that_fails_leaves_what_others_have_committed(
     assert read(tmp_path / "t") == [B]
 
 
-def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(named, tmp_path):
     path = tmp_path / "t"
     save(frame(named, A), path, key="id")
     save(frame(named, B).selectExpr("*", "1.5D fare"), path, mergeSchema="true")
@@ -240,15 +224,15 @@ def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(
     assert mdt.open(path).get("b") == {"id": "b", "city": "Rome", "ts": 5, "fare": 1.5}
 
 
-def sql(spark: SparkSession, text: str) -> None:
+def sql(spark, text):
     spark.sql(text).collect()
 
 
-def table_path(spark: SparkSession, name: str) -> str:
+def table_path(spark, name):
     return str(Path(spark.conf.get("spark.sql.warehouse.dir", "")) / name).replace("file:", "")
 
 
-def test_tables_of_the_catalog_take_inserts_and_overwrites(named: SparkSession) -> None:
+def test_tables_of_the_catalog_take_inserts_and_overwrites(named):
     frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
         "format_trips"
     )
@@ -275,8 +259,8 @@ def test_tables_of_the_catalog_take_inserts_and_overwrites(named: SparkSession) 
 
 
 def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused(
-    named: SparkSession,
-) -> None:
+    named,
+):
     frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
         "format_trips"
     )
@@ -293,9 +277,9 @@ def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused
 
 
 def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
-    named: SparkSession,
-) -> None:
-    def save(mode: str, by: str, **options: str) -> None:
+    named,
+):
+    def save(mode, by, **options):
         saved = frame(named, B).write.format("mdt").mode(mode).option("key", "id").partitionBy(by)
         saved.options(**options).saveAsTable("format_trips")
 
@@ -331,7 +315,7 @@ def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
     assert read(path) == [A, B]
 
 
-def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
+def test_buckets_of_spark_are_refused(named):
     options = "using mdt options (key 'id') clustered by (id) into 4 buckets"
     for text in (
         f"create table format_made (id string, ts bigint, city string) {options}",
@@ -346,7 +330,7 @@ def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
     assert not named.catalog.tableExists("format_made")
 
 
-def test_columns_that_are_not_null_are_required(named: SparkSession, tmp_path: Path) -> None:
+def test_columns_that_are_not_null_are_required(named, tmp_path):
     options = "using mdt options (key 'id')"
     sql(
         named,
@@ -379,7 +363,7 @@ def test_columns_that_are_not_null_are_required(named: SparkSession, tmp_path: P
         save(frame(named, A), tmp_path / "u", key="id", required="town")
 
 
-def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
+def test_frames_are_written_to_tables_by_name(named):
     rows = frame(named, A, B).select("ts", "city", "id")
     rows.writeTo("format_made").using("mdt").option("key", "id").partitionedBy("city").create()
     path = table_path(named, "format_made")
@@ -407,7 +391,7 @@ def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
     cached.unpersist()
 
 
-def test_properties_of_a_table_say_what_users_of_hudi_say(named: SparkSession) -> None:
+def test_properties_of_a_table_say_what_users_of_hudi_say(named):
     told = (
         "tblproperties (primaryKey = 'id', type = 'mor', preCombineField = 'ts', 'mdt.compression'"
         " = 'zstd', who = 'me')"
@@ -430,7 +414,7 @@ def test_properties_of_a_table_say_what_users_of_hudi_say(named: SparkSession) -
     assert mdt.open(table_path(named, "format_trips")).definition.ordering == "ts"
 
 
-def test_rows_in_an_order_of_the_catalog_are_refused(named: SparkSession) -> None:
+def test_rows_in_an_order_of_the_catalog_are_refused(named):
     options = "using mdt options (key 'id')"
     for text in (
         f"create table format_made (id string, ts bigint) {options} cluster by (ts)",
@@ -445,7 +429,7 @@ def test_rows_in_an_order_of_the_catalog_are_refused(named: SparkSession) -> Non
     assert not named.catalog.tableExists("format_made")
 
 
-def test_strings_with_a_collation_are_refused_as_new_columns(named: SparkSession) -> None:
+def test_strings_with_a_collation_are_refused_as_new_columns(named):
     options = "using mdt options (key 'id')"
     made = "create table format_made"
     for text in (
@@ -465,9 +449,7 @@ def test_strings_with_a_collation_are_refused_as_new_columns(named: SparkSession
     assert named.table("format_made").count() == 2
 
 
-def test_a_table_is_created_by_sql_with_columns_or_as_a_query(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named, tmp_path):
     options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
     sql(named, f"create table format_made (id string, ts bigint, city string) {options}")
     sql(

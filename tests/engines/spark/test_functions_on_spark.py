@@ -2,18 +2,14 @@
 Spark makes of the query.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from reader import bag
 
@@ -54,13 +50,13 @@ FILTERS = (
 
 
 @functions.register(columns=1, arguments=(int,))
-def in_hour(at: pa.Array, hour: int) -> object:
+def in_hour(at, hour):
     """Return which timestamps, in UTC, are within an hour of the day."""
     return (at.cast(pa.int64()).to_numpy(zero_copy_only=False) // 3_600_000_000 % 24) == hour
 
 
-def _rows(draw: random.Random, first: int, south: float) -> pa.Table:
-    def place(low: float, high: float) -> float | None:
+def _rows(draw, first, south):
+    def place(low, high):
         odd = ODD if first % 180 == 0 else ODD[:3]
         return draw.choice(odd) if draw.random() < 0.1 else draw.uniform(low, high)
 
@@ -80,7 +76,7 @@ def _rows(draw: random.Random, first: int, south: float) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
+def table(tmp_path_factory):
     """Twelve files from south to north with several row groups each; log files and dead rows in
     some of them.
     """
@@ -97,14 +93,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
     return table
 
 
-def _bag(frame: DataFrame) -> object:
+def _bag(frame):
     return bag(frame.toArrow().cast(SCHEMA))
 
 
 @pytest.mark.parametrize("where", FILTERS)
-def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(
-    table: mdt.Table, spark: SparkSession, where: str
-) -> None:
+def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(table, spark, where):
     scan = table.scan(where)
     expected = bag(scan.to_arrow())
     frame = scan.to_spark(spark)
@@ -117,9 +111,7 @@ def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(
     count("filters with functions of one's own, Spark compared with the scan in process")
 
 
-def test_files_that_the_index_of_a_function_proves_empty_are_not_read_by_spark(
-    table: mdt.Table, spark: SparkSession
-) -> None:
+def test_files_that_the_index_of_a_function_proves_empty_are_not_read_by_spark(table, spark):
     scan = table.scan(OSLO)
     assert 0 < scan.explain().files_read <= 8 < scan.explain().files_total
     read = scan.to_spark(spark).select(sf.input_file_name().alias("f")).distinct().count()
@@ -128,9 +120,7 @@ def test_files_that_the_index_of_a_function_proves_empty_are_not_read_by_spark(
     assert told.used and told.pruned > 0 and told.row_groups > 0
 
 
-def test_a_wrong_verdict_of_the_index_would_lose_rows_on_spark(
-    table: mdt.Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_verdict_of_the_index_would_lose_rows_on_spark(table, spark, monkeypatch):
     """The tests above can fail: an index that breaks the law is believed."""
     from example_geo import GridIndex
 
@@ -139,9 +129,7 @@ def test_a_wrong_verdict_of_the_index_would_lose_rows_on_spark(
     assert mdt.open(table.path).scan(OSLO).to_spark(spark).count() == 0 < expected
 
 
-def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(
-    table: mdt.Table, spark: SparkSession
-) -> None:
+def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(table, spark):
     frame = mdt.read(spark, table.path)
     inside = call("within_km", "lat", sf.col("lon"), 59.9, 10.7, 300)
     assert _bag(frame.where(inside)) == bag(table.scan(OSLO).to_arrow())
@@ -160,16 +148,14 @@ def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(
         (("within_km", "lat", "lon", "x", 1, 2), "'x' is not of type float"),
     ],
 )
-def test_a_call_that_cannot_be_is_refused(
-    spark: SparkSession, given: tuple[object, ...], told: str
-) -> None:
+def test_a_call_that_cannot_be_is_refused(spark, given, told):
     with pytest.raises(Invalid, match=told):
         call(*given)  # type: ignore[arg-type]
 
 
 def test_an_index_on_two_columns_is_built_by_spark_and_summarizes_dataframes_that_are_written(
-    table: mdt.Table, spark: SparkSession, tmp_path: Path
-) -> None:
+    table, spark, tmp_path
+):
     options = {"mdt.row.group.rows": 20, "mdt.spark.local.bytes.max": 0}
     other = mdt.create(
         tmp_path / "t", SCHEMA, ["id"], options=options, key_index="exact(bits='64')"

@@ -2,13 +2,9 @@
 of them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import failing_tasks
@@ -18,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
-from pyspark.sql import DataFrame, SparkSession
 
 import mdt
 from indexes.predicate import Leaf
@@ -30,10 +25,8 @@ from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
 from mdt.metadata.files.attachments import ObjectReader
 from mdt.metadata.metadata import Metadata
-from mdt.plan.planner import Explanation
 from mdt.plan.shard_rows import ShardRows
 from mdt.stores.object_range import ObjectRange
-from mdt.table import Table
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
@@ -53,7 +46,7 @@ WHERE = [
 ]
 
 
-def _rows(first: int, last: int, step: int = 7919) -> pa.Table:
+def _rows(first, last, step=7919):
     numbers = range(first, last)
     columns = [
         [f"k{i:06}" for i in numbers],
@@ -65,7 +58,7 @@ def _rows(first: int, last: int, step: int = 7919) -> pa.Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
+def table(tmp_path):
     """Many small files, most of which share summaries with others of their commit; some are
     dirty.
     """
@@ -91,7 +84,7 @@ def table(tmp_path: Path) -> Table:
 
 
 @pytest.fixture(autouse=True)
-def prepared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def prepared(spark, monkeypatch):
     """Give tasks few summaries each, and spare Spark the compiling, which takes longer than
     running.
     """
@@ -101,16 +94,16 @@ def prepared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
-def ids(frame: DataFrame) -> list[str]:
+def ids(frame):
     return sorted(frame.select("id").toArrow()["id"].to_pylist())
 
 
-def here(table: Table, where: str) -> list[str]:
+def here(table, where):
     """Return what the process finds without Spark."""
     return sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist())
 
 
-def in_tasks(spark: SparkSession, table: Table, where: str) -> Explanation:
+def in_tasks(spark, table, where):
     """Return what tasks find, without the words that say so, which stand behind every index that
     knows rows.
     """
@@ -127,7 +120,7 @@ def in_tasks(spark: SparkSession, table: Table, where: str) -> Explanation:
     )
 
 
-def summary_objects(table: Table) -> list[str]:
+def summary_objects(table):
     """Return the names of the objects that hold summaries with positions."""
     snapshot = table.snapshot()
     found = set()
@@ -143,22 +136,18 @@ def summary_objects(table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_tasks_find_the_same_rows_and_say_the_same_as_the_driver(
-    spark: SparkSession, table: Table, where: str
-) -> None:
+def test_tasks_find_the_same_rows_and_say_the_same_as_the_driver(spark, table, where):
     expected = replace(table.scan(where).explain(), caches={})
     assert in_tasks(spark, table, where) == expected
     frame = table.scan(where, columns=["id"]).to_spark(spark)
     assert ids(frame) == here(table, where)
 
 
-def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(
-    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
+def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(spark, table, monkeypatch):
+    read = []
     original = ObjectReader.read
 
-    def recorded(self: ObjectReader, stored: ObjectRange, **more: Any) -> Any:
+    def recorded(self, stored, **more):
         read.append(stored.path)
         return original(self, stored, **more)
 
@@ -179,14 +168,12 @@ def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(
     assert objects & set(read), "few summaries are read by the driver"
 
 
-def here_of(n: int) -> list[int]:
+def here_of(n):
     return [i for i in range(1200) if i * 7919 % 500 == n]
 
 
 @pytest.mark.parametrize("harm", ["damaged", "missing"])
-def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(
-    spark: SparkSession, table: Table, harm: str
-) -> None:
+def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(spark, table, harm):
     expected = here(table, "n = 33")
     for name in summary_objects(table)[::2]:
         file = Path(unquote(urlsplit(table.path).path)) / name
@@ -201,16 +188,12 @@ def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(
     assert ids(frames.read(spark, fresh.metadata).where("n = 33")) == expected
 
 
-def test_a_task_whose_worker_dies_is_run_again(
-    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_whose_worker_dies_is_run_again(spark, table, monkeypatch):
     monkeypatch.setattr(index_tasks, "answer", failing_tasks.kills_its_worker)
     assert in_tasks(spark, table, "n = 33") == replace(table.scan("n = 33").explain(), caches={})
 
 
-def test_a_job_that_fails_leaves_the_work_to_the_driver(
-    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_fails_leaves_the_work_to_the_driver(spark, table, monkeypatch):
     monkeypatch.setattr(index_tasks, "answer", failing_tasks.always_fails)
     with pytest.warns(PlannerWarning, match="this executor was lost"):
         told = table.scan("n = 33").explain(spark)
@@ -219,9 +202,7 @@ def test_a_job_that_fails_leaves_the_work_to_the_driver(
         assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
 
 
-def test_tasks_open_the_table_at_the_commit_that_the_query_reads(
-    spark: SparkSession, table: Table
-) -> None:
+def test_tasks_open_the_table_at_the_commit_that_the_query_reads(spark, table):
     old = table.metadata.newest()
     before = here(table, "n = 33")
     scan = table.scan("n = 33", columns=["id"])
@@ -232,7 +213,7 @@ def test_tasks_open_the_table_at_the_commit_that_the_query_reads(
     assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
 
 
-def test_jobs_start_wherever_spark_plans_a_scan(spark: SparkSession, table: Table) -> None:
+def test_jobs_start_wherever_spark_plans_a_scan(spark, table):
     """In threads of broadcasts and of subqueries, in several queries at a time, before and after
     adaptive execution.
     """
@@ -257,9 +238,7 @@ def test_jobs_start_wherever_spark_plans_a_scan(spark: SparkSession, table: Tabl
         assert list(pool.map(lambda text: ids(spark.sql(text)), texts * 2)) == found * 2
 
 
-def test_an_index_that_a_worker_lacks_proves_nothing_there(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_a_worker_lacks_proves_nothing_there(table, monkeypatch):
     snapshot = table.snapshot()
     options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
     source = Source(
@@ -288,9 +267,7 @@ def test_an_index_that_a_worker_lacks_proves_nothing_there(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 900)), min_size=1, max_size=60),
     st.integers(1, 8),
 )
-def test_tasks_get_every_file_once_and_those_of_a_shard_together(
-    shards: list[tuple[int, int]], cores: int
-) -> None:
+def test_tasks_get_every_file_once_and_those_of_a_shard_together(shards, cores):
     counts, weight = (np.array(values) for values in zip(*shards, strict=True))
     files = np.arange(counts.sum()) * 3
     start = np.append(0, np.cumsum(counts))

@@ -1,36 +1,28 @@
 """The Java half is compiled once for a user: what is kept of it is used, and never believed."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from pyspark.sql import SparkSession
 
 from mdt.engines.spark import java_half, private
 
-Counted = list[int]
-
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Where a user that is new here has what was compiled."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "mdt" / "jars-1"
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Counted:
+def compiled(monkeypatch):
     """One number for each time that something was compiled."""
-    times: Counted = []
+    times = []
     real = private.compile_java
 
-    def counted(context: Any, sources: Any) -> Any:
+    def counted(context, sources):
         times.append(len(sources))
         return real(context, sources)
 
@@ -38,9 +30,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return times
 
 
-def test_the_second_jvm_of_a_user_compiles_nothing(
-    spark: SparkSession, folder: Path, compiled: Counted
-) -> None:
+def test_the_second_jvm_of_a_user_compiles_nothing(spark, folder, compiled):
     first = java_half._create_factory(spark.sparkContext)
     assert len(compiled) == 1
     (file,) = folder.iterdir()
@@ -50,7 +40,7 @@ def test_the_second_jvm_of_a_user_compiles_nothing(
     assert list(folder.iterdir()) == [file]
 
 
-def archive(**files: bytes) -> bytes:
+def archive(**files):
     """Return a JAR of files, "/" in their names as "_"."""
     data = BytesIO()
     with ZipFile(data, "w") as made:
@@ -70,9 +60,7 @@ def archive(**files: bytes) -> bytes:
     ],
     ids=["nothing", "text", "empty", "an empty class", "no class"],
 )
-def test_a_jar_that_cannot_be_used_is_compiled_anew(
-    spark: SparkSession, folder: Path, compiled: Counted, foreign: bytes
-) -> None:
+def test_a_jar_that_cannot_be_used_is_compiled_anew(spark, folder, compiled, foreign):
     sources = java_half.java_sources()
     name = java_half.jar_name(sources, private.platform(spark.sparkContext))
     java_half.JAR_CACHE.put(name, foreign)
@@ -84,9 +72,7 @@ def test_a_jar_that_cannot_be_used_is_compiled_anew(
     assert "mdt/spark/Factory.class" in ZipFile(BytesIO(kept)).namelist()
 
 
-def test_a_damaged_jar_is_compiled_anew(
-    spark: SparkSession, folder: Path, compiled: Counted
-) -> None:
+def test_a_damaged_jar_is_compiled_anew(spark, folder, compiled):
     java_half._create_factory(spark.sparkContext)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -96,9 +82,7 @@ def test_a_damaged_jar_is_compiled_anew(
     assert file.read_bytes() == whole, "equal classes make equal bytes"
 
 
-def test_without_a_cache_directory_it_is_compiled_each_time(
-    spark: SparkSession, compiled: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cache_directory_it_is_compiled_each_time(spark, compiled, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     for _ in range(2):
         java_half._create_factory(spark.sparkContext)
@@ -106,14 +90,14 @@ def test_without_a_cache_directory_it_is_compiled_each_time(
 
 
 def test_where_spark_comes_from_elsewhere_than_the_class_path_nothing_is_kept(
-    spark: SparkSession, folder: Path, compiled: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark, folder, compiled, monkeypatch
+):
     monkeypatch.setattr(private, "platform", lambda context: "")
     java_half._create_factory(spark.sparkContext)
     assert not folder.exists()
 
 
-def test_a_platform_says_the_release_and_every_jar_of_spark(spark: SparkSession) -> None:
+def test_a_platform_says_the_release_and_every_jar_of_spark(spark):
     said = private.platform(spark.sparkContext)
     assert spark.version in said.split("\n")
     for name in ("spark-catalyst_", "parquet-hadoop-", "janino-"):
@@ -122,15 +106,15 @@ def test_a_platform_says_the_release_and_every_jar_of_spark(spark: SparkSession)
     assert "\nNone" not in said
 
 
-def changed_text(sources: dict[str, str]) -> dict[str, str]:
+def changed_text(sources):
     return sources | {"Jar.java": sources["Jar.java"] + " "}
 
 
-def other_file(sources: dict[str, str]) -> dict[str, str]:
+def other_file(sources):
     return sources | {"Other.java": ""}
 
 
-def moved_text(sources: dict[str, str]) -> dict[str, str]:
+def moved_text(sources):
     """Return as many characters, all in the same order."""
     first, second = sorted(sources)[:2]
     return sources | {first: sources[first] + second, second: ""}
@@ -138,8 +122,8 @@ def moved_text(sources: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("change", [changed_text, other_file, moved_text])
 def test_other_sources_have_another_name(
-    change: Callable[[dict[str, str]], dict[str, str]],
-) -> None:
+    change,
+):
     sources = java_half.java_sources()
     assert java_half.jar_name(change(sources), "4.3") != java_half.jar_name(sources, "4.3")
     assert java_half.jar_name(sources, "4.2") != java_half.jar_name(sources, "4.3")

@@ -2,16 +2,11 @@
 aggregates: same rows, fewer files.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from datetime import date, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from executed_plans import as_text, files_read, measured, optimized, plain, run, views
-from pyspark.sql import DataFrame, SparkSession
 from sql_tables import settings
 
 import mdt
@@ -21,7 +16,7 @@ BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 ALONE = {"mdt.services.auto": "false"}
 
 
-def sales(day: int) -> pa.Table:
+def sales(day):
     ids = range(day * ROWS, (day + 1) * ROWS)
     prices = pa.array([None if i % 9 == 0 else i for i in ids], pa.decimal128(9, 2))
     days = pa.array([day] * ROWS, pa.int32())
@@ -30,11 +25,11 @@ def sales(day: int) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def joined(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def joined(spark, tmp_path_factory):
     """A session with views ``sales``, a file for each day and one row of it in a log, and
     ``days``.
     """
-    root: Path = tmp_path_factory.mktemp("joined")
+    root = tmp_path_factory.mktemp("joined")
     table = mdt.create(
         root / "sales", sales(0).schema, "id", indexes=["bitmap(city)"], options=ALONE
     )
@@ -110,9 +105,7 @@ WHOLE = {
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 @pytest.mark.parametrize("which", PRUNED)
-def test_only_files_with_values_of_the_other_side_are_read(
-    joined: SparkSession, which: str, adaptive: str
-) -> None:
+def test_only_files_with_values_of_the_other_side_are_read(joined, which, adaptive):
     query, files = PRUNED[which]
     with settings(joined, {"spark.sql.adaptive.enabled": adaptive}):
         found, read = run(joined.sql(query))
@@ -121,17 +114,15 @@ def test_only_files_with_values_of_the_other_side_are_read(
 
 
 @pytest.mark.parametrize("which", WHOLE)
-def test_nothing_is_pruned_where_rows_without_a_match_count(
-    joined: SparkSession, which: str
-) -> None:
+def test_nothing_is_pruned_where_rows_without_a_match_count(joined, which):
     found, read = run(joined.sql(WHOLE[which]))
     assert found and as_text(found) == plain(joined, WHOLE[which])
     assert max(read) == FILES + 1
 
 
 def test_without_a_broadcast_nobody_is_asked_and_a_bloom_filter_of_sparks_own_is_not_told(
-    joined: SparkSession,
-) -> None:
+    joined,
+):
     bloom = "spark.sql.optimizer.runtime.bloomFilter"
     more = {f"{bloom}.enabled": "true", f"{bloom}.applicationSideScanSizeThreshold": "0"}
     with settings(joined, {BROADCAST: "-1"}):
@@ -141,14 +132,14 @@ def test_without_a_broadcast_nobody_is_asked_and_a_bloom_filter_of_sparks_own_is
             assert len(joined.sql(PRUNED["inner"][0]).collect()) == 2 * ROWS
 
 
-def test_an_index_finds_the_rows_of_the_values(joined: SparkSession) -> None:
+def test_an_index_finds_the_rows_of_the_values(joined):
     frame = joined.sql("select s.id from sales s join (values ('c3')) v(city) on s.city = v.city")
     rows = frame.collect()
     assert {row["id"] % 7 for row in rows} == {3}
     assert measured(frame, "numOutputRows") == [len(rows)]
 
 
-def test_many_and_long_values_are_told_as_their_range(joined: SparkSession) -> None:
+def test_many_and_long_values_are_told_as_their_range(joined):
     many = """select /*+ broadcast(r) */ s.id from sales s
         join (select cast(id + 300 as int) day from range(20000)) r on s.day = r.day where r.day > 2"""
     long = """select /*+ broadcast(r) */ s.id from sales s
@@ -158,15 +149,15 @@ def test_many_and_long_values_are_told_as_their_range(joined: SparkSession) -> N
 
 
 def test_branches_that_ask_different_sides_are_not_taken_for_each_other(
-    joined: SparkSession,
-) -> None:
+    joined,
+):
     one = JOIN.replace("s.id", "s.note, count(*) n") + " where d.name = '{}' group by s.note"
     query = f"""select n from ({one.format("d1")}) union all select n from ({one.format("d2")})
                 union all select count(*) from sales"""
     assert sorted(row[0] for row in joined.sql(query).collect()) == [ROWS, ROWS, FILES * ROWS]
 
 
-def test_two_joins_prune_one_scan(joined: SparkSession) -> None:
+def test_two_joins_prune_one_scan(joined):
     more = "join (values ('c1'), ('c2')) v(city) on s.city = v.city where d.name = 'd6'"
     rows, read = run(joined.sql(f"{JOIN} {more}"))
     assert {(row["id"] // ROWS, row["id"] % 7 in (1, 2)) for row in rows} == {(6, True)}
@@ -174,9 +165,7 @@ def test_two_joins_prune_one_scan(joined: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(("optimize", "files"), [("none", 3), ("top, joins", 1)])
-def test_a_session_can_do_without(
-    joined: SparkSession, tmp_path: Path, optimize: str, files: int
-) -> None:
+def test_a_session_can_do_without(joined, tmp_path, optimize, files):
     table = mdt.create(tmp_path / "t", sales(0).schema, "id")
     for day in range(3):
         table.bulk_insert(sales(day))
@@ -186,7 +175,7 @@ def test_a_session_can_do_without(
     assert rows[0]["n"] == ROWS and max(read) == files
 
 
-def test_a_question_about_an_aggregate_stays_above_it(joined: SparkSession) -> None:
+def test_a_question_about_an_aggregate_stays_above_it(joined):
     query = """select s.m from (select day, max(day) m from sales group by day) s
                join days d on s.m = d.day where d.name = 'd3'"""
     with settings(joined, {"spark.sql.planChangeValidation": "true"}):
@@ -197,16 +186,14 @@ def test_a_question_about_an_aggregate_stays_above_it(joined: SparkSession) -> N
 @pytest.mark.parametrize(
     ("side", "condition", "asks"), [("d", "d.name = 'd2'", True), ("s", "s.id < 60", False)]
 )
-def test_one_file_of_few_rows_asks_nothing(
-    joined: SparkSession, side: str, condition: str, asks: bool
-) -> None:
+def test_one_file_of_few_rows_asks_nothing(joined, side, condition, asks):
     """It is read before an answer has come."""
     query = f"select /*+ broadcast({side}) */ s.id, d.name from days d join sales s"
     frame = joined.sql(f"{query} on s.day = d.day where {condition}")
     assert (questions(frame) > 0) == asks
 
 
-def questions(frame: DataFrame) -> int:
+def questions(frame):
     """Return how many questions there are in the optimized plan."""
     return int(optimized(frame).treeString().count("dynamicpruning#"))
 
@@ -217,7 +204,7 @@ SOLD, KEYS, PARTS = 3000, 300, 6
 DAY = date(1969, 12, 1)
 
 
-def columns(numbers: list[int | None]) -> dict[str, pa.Array]:
+def columns(numbers):
     """Return the columns by which tables are joined, for a number each; all but ``spread`` rise
     from file to file.
     """
@@ -235,11 +222,11 @@ def columns(numbers: list[int | None]) -> dict[str, pa.Array]:
 
 
 @pytest.fixture(scope="module")
-def sold(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def sold(spark, tmp_path_factory):
     """A session with views ``sold``, of PARTS files, and ``parts``: what is sold has part i for
     each number i of the columns.
     """
-    root: Path = tmp_path_factory.mktemp("sold")
+    root = tmp_path_factory.mktemp("sold")
     numbers = [None if i % 11 == 0 else i * KEYS // SOLD for i in range(SOLD)]
     rows = pa.table({"id": range(SOLD), "amount": range(SOLD), **columns(numbers)})
     table = mdt.create(root / "sold", rows.schema, "id", options=ALONE)
@@ -308,7 +295,7 @@ FAR = {
 
 @pytest.mark.parametrize("threshold", ["-1", "40KB", "10MB"])
 @pytest.mark.parametrize("which", FAR)
-def test_rows_are_the_same_whoever_is_asked(sold: SparkSession, which: str, threshold: str) -> None:
+def test_rows_are_the_same_whoever_is_asked(sold, which, threshold):
     query, leaves_out = FAR[which]
     with settings(sold, {BROADCAST: threshold}):
         frame = sold.sql(query)
@@ -319,7 +306,7 @@ def test_rows_are_the_same_whoever_is_asked(sold: SparkSession, which: str, thre
         assert min(files_read(frame)[:-1]) < PARTS
 
 
-def test_a_chain_of_joins_is_planned_in_time(sold: SparkSession) -> None:
+def test_a_chain_of_joins_is_planned_in_time(sold):
     tables = ", ".join(f"parts p{i}" for i in range(14))
     joins = " and ".join(f"p{i}.part = p{i + 1}.part and p{i}.kind < 'k4'" for i in range(13))
     grouped = "(select big, count(*) n from sold group by big) s"
@@ -333,9 +320,7 @@ def test_a_chain_of_joins_is_planned_in_time(sold: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "asks"), [("SPREAD", "spread", False), ("whole", "Whole", True)]
 )
-def test_nobody_asks_for_what_leaves_out_no_file(
-    sold: SparkSession, costs: str, ours: str, theirs: str, asks: bool
-) -> None:
+def test_nobody_asks_for_what_leaves_out_no_file(sold, costs, ours, theirs, asks):
     join = f"sold s join parts p on s.{ours} = p.{theirs} where p.kind = 'k2'"
     query = f"select sum(s.amount) n from {join}"
     with settings(sold, {"spark.sql.cbo.enabled": costs, BROADCAST: "10MB"}):

@@ -5,21 +5,16 @@ What a filter refuses is not compared: it has no meaning here.  What it takes, S
 and find the same rows, but for the pairs that docs/filters/literals.md lists as different on purpose.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
 import random
-from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from counting import count
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from sql_tables import lines, settings
 
@@ -32,7 +27,7 @@ CASES_NIGHTLY = 40_000
 BATCH = 150
 BIG = 2**53
 
-COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+COLUMNS = {
     "i8": (pa.int8(), [0, 1, -1, 5, 44, 127, -128]),
     "i32": (pa.int32(), [0, 1, -1, 5, 44, 300, 2**31 - 1, -(2**31), 16777217]),
     "i64": (pa.int64(), [0, 1, -1, 5, 44, 2**31, 2**63 - 1, -(2**63), BIG, BIG + 1]),
@@ -406,7 +401,7 @@ LIKES = lines(
 )
 
 
-def rows() -> pa.Table:
+def rows():
     """Return every value of every column beside nulls."""
     length = max(len(values) for _, values in COLUMNS.values()) + 1
     arrays = [
@@ -416,7 +411,7 @@ def rows() -> pa.Table:
     return pa.table([pa.array(range(length), pa.int64()), *arrays], names=["n", *COLUMNS])
 
 
-def all_cases() -> Iterator[str]:
+def all_cases():
     """Yield every pair of column and literal under every operator."""
     for column, literal in itertools.product(COLUMNS, [*NUMBERS, *TEXTS, *OTHERS]):
         for template in TEMPLATES:
@@ -431,7 +426,7 @@ def all_cases() -> Iterator[str]:
     )
 
 
-def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
+def differs_on_purpose(where, schema):
     """Return whether the table of docs/filters/literals.md of differences, or a fault of Spark, is about a
     filter that is taken here.
     """
@@ -452,7 +447,7 @@ def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
     return False
 
 
-def ours(where: str, held: pa.Table) -> list[int] | None:
+def ours(where, held):
     """Return the rows that a filter finds here, None if it is refused."""
     try:
         predicate = parse_where(where, held.schema)
@@ -461,7 +456,7 @@ def ours(where: str, held: pa.Table) -> list[int] | None:
     return sorted(held.filter(matches(predicate, held))["n"].to_pylist())
 
 
-def theirs(view: DataFrame, wheres: Sequence[str]) -> dict[str, list[int] | str]:
+def theirs(view, wheres):
     """Return the rows that each filter finds in Spark, or its error."""
     try:
         found = view.selectExpr(
@@ -481,7 +476,7 @@ def theirs(view: DataFrame, wheres: Sequence[str]) -> dict[str, list[int] | str]
     }
 
 
-def compared(spark: SparkSession, wheres: Sequence[str]) -> int:
+def compared(spark, wheres):
     """Assert that Spark agrees about the filters that are taken here; return how many those are."""
     held = rows()
     mine = {where: found for where in wheres if (found := ours(where, held)) is not None}
@@ -499,13 +494,13 @@ def compared(spark: SparkSession, wheres: Sequence[str]) -> int:
 
 @pytest.mark.parametrize("cases", [CASES, pytest.param(CASES_NIGHTLY, marks=pytest.mark.nightly)])
 @pytest.mark.timeout(3600)
-def test_literals_mean_what_they_mean_to_spark(spark: SparkSession, cases: int) -> None:
+def test_literals_mean_what_they_mean_to_spark(spark, cases):
     every = list(all_cases())
     chosen = every if cases >= len(every) else random.Random(7).sample(every, cases)
     count("filters whose literals mean the same to Spark", compared(spark, chosen))
 
 
-def test_what_differs_on_purpose_does(spark: SparkSession) -> None:
+def test_what_differs_on_purpose_does(spark):
     """The table in docs/filters/literals.md is true: Spark finds other rows, or takes what is refused
     here.
     """

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 from whole_files import WholeFiles
@@ -87,13 +87,13 @@ GRAMS = [
 ]
 
 
-def test_spark_and_the_reference_find_the_same_rows_for_every_letter(spark: SparkSession) -> None:
+def test_spark_and_the_reference_find_the_same_rows_for_every_letter(spark):
     compare(spark, SURROUNDED, [Leaf("s", "match", "x"), Leaf("s", "match", "Y")])
     compare(spark, TEXTS, [Leaf("s", "match", query) for query in [*WORDS, *GRAMS, None]])
     compare(spark, TEXTS, [Leaf("s", "not match", query) for query in [*WORDS[::9], "", GRAMS[0]]])
 
 
-def compare(spark: SparkSession, texts: pa.Table, leaves: list[Leaf]) -> None:
+def compare(spark, texts, leaves):
     columns = [to_column(leaf, texts.schema).alias(f"q{n}") for n, leaf in enumerate(leaves)]
     found = spark.createDataFrame(texts).select(*columns).toArrow()
     for n, leaf in enumerate(leaves):
@@ -109,7 +109,7 @@ class Lister(file_index.Lister):
     file: Path
     asked: list[Predicate] = field(default_factory=list)
 
-    def list(self, query: str, predicate: Predicate, rows: int | None = None) -> Listing:
+    def list(self, query, predicate, rows=None):
         self.asked.append(predicate)
         return Listing(1, WholeFiles([self.file.as_uri()], [self.file.stat().st_size]))
 
@@ -119,7 +119,7 @@ class Notes:
     frame: DataFrame
     lister: Lister
 
-    def asked_by(self, condition: Column) -> set[Predicate]:
+    def asked_by(self, condition):
         """Return what the planner is asked about ``s``, as conjuncts."""
         self.lister.asked.clear()
         self.frame.where(condition).collect()
@@ -129,7 +129,7 @@ class Notes:
 
 
 @pytest.fixture(scope="module")
-def notes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Notes:
+def notes(spark, tmp_path_factory):
     file = tmp_path_factory.mktemp("match") / "0.parquet"
     pq.write_table(pa.table({"s": ["Fast cars", None], "id": [0, 1]}), file)
     lister = Lister(file)
@@ -137,8 +137,8 @@ def notes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Note
     return Notes(relation(spark, lister, schema, file.parent.as_uri()), lister)
 
 
-def test_planning_sees_a_match_for_what_it_is(notes: Notes) -> None:
-    def word(text: str) -> Leaf:
+def test_planning_sees_a_match_for_what_it_is(notes):
+    def word(text):
         return Leaf("s", "match", (text, "word"))
 
     assert notes.asked_by(match("s", "Fast  CARS!")) == {word("fast"), word("cars")}
@@ -154,7 +154,7 @@ def test_planning_sees_a_match_for_what_it_is(notes: Notes) -> None:
     assert notes.asked_by(match("s", "?!")) == {Leaf("s", "match", ("", "word"))}
 
 
-def test_other_regular_expressions_stay_unknown(notes: Notes) -> None:
+def test_other_regular_expressions_stay_unknown(notes):
     for regex in (
         "cars",
         "[Cc]",
@@ -167,7 +167,7 @@ def test_other_regular_expressions_stay_unknown(notes: Notes) -> None:
 
 
 @given(st.text(min_size=1, max_size=6), st.booleans())
-def test_a_token_is_read_back_from_its_expression(text: str, whole_word: bool) -> None:
+def test_a_token_is_read_back_from_its_expression(text, whole_word):
     tokenizer = tokenizers.find("word" if whole_word else f"ngram({len(text)})")
     for token in tokenizer.query(text):
         assert patterns.query_of(patterns.token_pattern(token, whole_word)) == (
@@ -195,11 +195,11 @@ def test_a_token_is_read_back_from_its_expression(text: str, whole_word: bool) -
     ],
     ids=range(13),
 )
-def test_an_expression_that_says_something_else_is_not_read(regex: str) -> None:
+def test_an_expression_that_says_something_else_is_not_read(regex):
     assert patterns.query_of(regex) is None
 
 
-def test_what_spark_cannot_tokenize_is_refused_with_advice(spark: SparkSession) -> None:
+def test_what_spark_cannot_tokenize_is_refused_with_advice(spark):
     with pytest.raises(Unsupported) as refused:
         match("s", "西安", "chinese")
     assert "to_arrow" in refused.value.hint

@@ -2,14 +2,8 @@
 tasks and in process.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from sql_tables import IN_TASKS, sound, stored
 
 import mdt
@@ -32,12 +26,12 @@ MIXED = """select 'k1' id, 'y' city, 6L ts, cast(null as int) n, true _hoodie_is
 
 
 @pytest.fixture(params=["spark", "arrow"])
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request):
     """Where a frame is written: in tasks, or in process."""
     return str(request.param)
 
 
-def filled(folder: Path, engine: str, *columns: str, **more: Any) -> mdt.Table:
+def filled(folder, engine, *columns, **more):
     rows = [
         {"id": f"k{i}", "city": "xy"[i % 2], "ts": 5, "n": i, "note": f"n{i}"} for i in range(10)
     ]
@@ -46,13 +40,13 @@ def filled(folder: Path, engine: str, *columns: str, **more: Any) -> mdt.Table:
     return mdt.open(folder, IN_TASKS if engine == "spark" else None)
 
 
-def rows(table: mdt.Table) -> dict[str, tuple[Any, ...]]:
+def rows(table):
     """Return the rows, without their cities, by their keys."""
     found = sound(table.path).drop(["city"]).to_pylist()
     return {row.pop("id"): tuple(row.values()) for row in found}
 
 
-def test_data_frames_are_merged(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+def test_data_frames_are_merged(spark, tmp_path, engine):
     table = filled(tmp_path, engine, scope="table")
     frame = spark.sql(
         """select 'k1' key, 'x' city, 6L ts, 10 n, 'moved' note
@@ -85,7 +79,7 @@ def test_data_frames_are_merged(spark: SparkSession, tmp_path: Path, engine: str
     assert (table.get("k1")["city"], table.get("k8")["city"]) == ("x", "y")
 
 
-def test_parts_of_rows_are_upserted(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+def test_parts_of_rows_are_upserted(spark, tmp_path, engine):
     table = filled(tmp_path, engine)
     frame = spark.sql(
         """select 'k1' id, 'y' city, 6L ts, 10 n union all select 'k1', 'y', 7L, 20
@@ -101,9 +95,7 @@ def test_parts_of_rows_are_upserted(spark: SparkSession, tmp_path: Path, engine:
         table.upsert(spark.sql("select 'k1' id, 'here' note"), partial=True)
 
 
-def test_under_table_scope_tasks_find_the_partition_by_the_key(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_under_table_scope_tasks_find_the_partition_by_the_key(spark, tmp_path):
     table = filled(tmp_path, "spark", scope="table")
     frame = spark.sql("select 'k1' id, 9L ts, 'here' note union all select 'k2', 9L, 'there'")
     done = table.upsert(frame, partial=True)
@@ -112,9 +104,7 @@ def test_under_table_scope_tasks_find_the_partition_by_the_key(
     assert found["k1"] == (9, 1, "here") and found["k2"] == (9, 2, "there")
 
 
-def test_marked_rows_of_a_data_frame_delete(
-    spark: SparkSession, tmp_path: Path, engine: str
-) -> None:
+def test_marked_rows_of_a_data_frame_delete(spark, tmp_path, engine):
     names, keeps = SCHEMA.names[:4], {"mdt.delete.keeps.ordering": True}
     table = filled(tmp_path, engine, *names, options=keeps)
     done = table.upsert(spark.sql(MIXED))
@@ -127,9 +117,7 @@ def test_marked_rows_of_a_data_frame_delete(
     assert (done.inserted, done.late, rows(table)) == (0, 2, expected)
 
 
-def test_a_load_of_a_data_frame_leaves_marked_rows_out_also_by_name(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_a_load_of_a_data_frame_leaves_marked_rows_out_also_by_name(named, tmp_path):
     told = {"partition_by": "city", "ordering": "ts"}
     mdt.create(tmp_path / "a", pa.schema(list(SCHEMA)[:4]), "id", **told)
     table = mdt.open(tmp_path / "a", IN_TASKS)
@@ -141,9 +129,7 @@ def test_a_load_of_a_data_frame_leaves_marked_rows_out_also_by_name(
     assert table.insert_overwrite(named.sql(MIXED)).inserted == 2
 
 
-def test_a_merge_takes_marks_and_the_newest_row_of_a_key(
-    spark: SparkSession, tmp_path: Path, engine: str
-) -> None:
+def test_a_merge_takes_marks_and_the_newest_row_of_a_key(spark, tmp_path, engine):
     table = filled(tmp_path, engine, *SCHEMA.names[:4])
     twice = spark.sql(
         f"""{MIXED} union all select 'k4', 'x', 7L, 70, false

@@ -2,17 +2,11 @@
 every way to read and write takes and shows them as they were declared.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from executed_plans import run
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from reader import hudi_table
 from sql_tables import IN_TASKS, LOCAL_BYTES, lines, settings, tuples
 
@@ -25,7 +19,7 @@ WHERE_WRITTEN = pytest.mark.parametrize("bytes_max", ["0", "67108864"])
 
 
 @pytest.fixture
-def trips(named: SparkSession, tmp_path: Path) -> mdt.Table:
+def trips(named, tmp_path):
     named.sql(
         f"""create table odd_trips (`trip id` string, `pick-up city` string, `ts (ms)` bigint,
             `fare amount` double, `a.b` int, `x-y` struct<`zip code`: int, `p.q`: string>)
@@ -40,7 +34,7 @@ def trips(named: SparkSession, tmp_path: Path) -> mdt.Table:
     return mdt.open(tmp_path / "t")
 
 
-def rows_of(table: mdt.Table, where: str, *columns: str) -> list[tuple[Any, ...]]:
+def rows_of(table, where, *columns):
     """Return rows as mdt reads them in process."""
     found = table.scan(where, columns=columns, order_by=f"`{columns[0]}`").to_arrow().to_pylist()
     return [tuple(row.values()) for row in found]
@@ -57,7 +51,7 @@ CHANGES = lines(
 )
 
 
-def test_sql_reads_and_writes_by_the_declared_names(named: SparkSession, trips: mdt.Table) -> None:
+def test_sql_reads_and_writes_by_the_declared_names(named, trips):
     assert {"trip id", "ts (ms)", "a.b", "pick-up city"} <= set(named.table("odd_trips").columns)
     columns, where = "`trip id`, `fare amount`, `x-y`.`zip code` z", "`fare amount` > 49"
     found = named.sql(f"select {columns} from odd_trips where {where} and `a.b` = 99")
@@ -79,7 +73,7 @@ def test_sql_reads_and_writes_by_the_declared_names(named: SparkSession, trips: 
     assert found.num_rows == trips.scan().count()
 
 
-def test_sql_alters_such_columns_and_they_are_pruned(named: SparkSession, trips: mdt.Table) -> None:
+def test_sql_alters_such_columns_and_they_are_pruned(named, trips):
     named.sql("alter table odd_trips add columns (`new.one` int, `two words` string)")
     columns = "(`trip id`, `pick-up city`, `ts (ms)`, `new.one`)"
     named.sql(f"insert into odd_trips {columns} values ('n', 'Oslo', 1, 5)")
@@ -93,7 +87,7 @@ def test_sql_alters_such_columns_and_they_are_pruned(named: SparkSession, trips:
     assert (rows, files) == ([("t10", 5.0)], [1])
 
 
-def test_frames_are_written_and_read(named: SparkSession, tmp_path: Path) -> None:
+def test_frames_are_written_and_read(named, tmp_path):
     rows = named.range(200).selectExpr(
         "concat('t', id) `trip id`",
         "if(id % 2 = 0, 'Oslo', 'Bern') `pick-up city`",
@@ -128,9 +122,7 @@ def test_frames_are_written_and_read(named: SparkSession, tmp_path: Path) -> Non
 
 
 @WHERE_WRITTEN
-def test_parquet_files_with_such_names_are_loaded(
-    named: SparkSession, tmp_path: Path, bytes_max: str
-) -> None:
+def test_parquet_files_with_such_names_are_loaded(named, tmp_path, bytes_max):
     n = range(5000)
     columns = {"trip id": [f"t{i:05d}" for i in n], "a.b": n, "größe": [i / 2 for i in n]}
     rows = pa.table(columns)
@@ -143,9 +135,7 @@ def test_parquet_files_with_such_names_are_loaded(
     assert not table.check().problems
 
 
-def test_streams_and_changes_show_them(
-    named: SparkSession, trips: mdt.Table, tmp_path: Path
-) -> None:
+def test_streams_and_changes_show_them(named, trips, tmp_path):
     named.sql("update odd_trips set `fare amount` = -1 where `a.b` = 3")
     changes = "mdt_changes('odd_trips', 1) where `fare amount` < 0"
     found = named.sql(f"select `trip id`, `fare amount` from {changes}")
@@ -163,7 +153,7 @@ def test_streams_and_changes_show_them(
 
 
 @pytest.fixture
-def people(named: SparkSession, tmp_path: Path) -> mdt.Table:
+def people(named, tmp_path):
     columns, place = "(Id bigint, CustName string)", f"location '{tmp_path}/t'"
     named.sql(f"create table people {columns} using mdt options (key 'ID') {place}")
     named.sql("insert into people values (1, 'a')")
@@ -171,9 +161,7 @@ def people(named: SparkSession, tmp_path: Path) -> mdt.Table:
 
 
 @WHERE_WRITTEN
-def test_every_way_to_write_takes_other_letters(
-    named: SparkSession, people: mdt.Table, bytes_max: str
-) -> None:
+def test_every_way_to_write_takes_other_letters(named, people, bytes_max):
     rows = named.createDataFrame([(2, "z")], "ID long, custname string")
     with settings(named, {LOCAL_BYTES: bytes_max}):
         rows.writeTo("people").append()
@@ -195,9 +183,7 @@ def test_every_way_to_write_takes_other_letters(
     assert tuples(frame.select("custname")) == ["y"]
 
 
-def test_a_session_that_tells_letters_apart_is_refused(
-    named: SparkSession, people: mdt.Table
-) -> None:
+def test_a_session_that_tells_letters_apart_is_refused(named, people):
     rows = named.createDataFrame([(2, "z")], "ID long, custname string")
     sensitive = "spark.sql.caseSensitive"
     told = f"{sensitive} is true"

@@ -2,19 +2,14 @@
 that they find here.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from trees import create
 
 import mdt
-from indexes.predicate import And, Leaf, Predicate, Unknown, matches
+from indexes.predicate import And, Leaf, Unknown, matches
 from mdt.engines.spark import frame as frames
-from mdt.engines.spark.catalyst import Node, predicate_of
+from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.columns import to_column
 from mdt.filters.where import parse_where
 
@@ -43,11 +38,11 @@ WHERES = [
 ]
 
 
-def attribute(name: str, type: str, metadata: bool = False) -> Node:
+def attribute(name, type, metadata=False):
     return {"op": "AttributeReference", "type": type, "name": name, "metadata": metadata}
 
 
-def field(name: str, type: str, child: Node) -> Node:
+def field(name, type, child):
     return {"op": "GetStructField", "type": type, "name": name, "children": [child]}
 
 
@@ -55,14 +50,14 @@ CITY = field("city", "string", attribute("address", "struct<city:string>"))
 X = {"op": "Literal", "type": "string", "value": b"x".hex()}
 
 
-def equal(left: Node, right: Node = X) -> Predicate:
+def equal(left, right=X):
     (found,) = predicate_of(
         [{"op": "EqualTo", "type": "boolean", "children": [left, right]}], ["address"]
     ).children  # type: ignore[union-attr]
     return found
 
 
-def test_a_field_becomes_a_path() -> None:
+def test_a_field_becomes_a_path():
     assert equal(CITY) == equal(X, CITY) == Leaf("address.city", "=", "x")
     deep = field(
         "name", "string", field("geo", "struct<name:string>", attribute("address", "struct<…>"))
@@ -87,14 +82,14 @@ def test_a_field_becomes_a_path() -> None:
         field("city", "struct<a:string>", attribute("address", "struct<city:struct<a:string>>")),
     ],
 )
-def test_what_a_path_cannot_say_is_unknown(node: Node) -> None:
+def test_what_a_path_cannot_say_is_unknown(node):
     assert isinstance(equal(node), Unknown)
 
 
-def rows(ids: range) -> pa.Table:
+def rows(ids):
     """Return rows with nulls at every level."""
 
-    def address(i: int) -> dict[str, Any] | None:
+    def address(i):
         lat = [0.5, 1.0, 2.0, float("nan"), None][i % 5]
         geo = (
             None
@@ -116,7 +111,7 @@ def rows(ids: range) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
+def table(tmp_path_factory):
     """Three files, one of them with dead rows."""
     found = create(
         tmp_path_factory.mktemp("nested") / "t",
@@ -130,9 +125,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
     return found
 
 
-def test_filters_on_fields_are_true_for_the_same_rows(
-    spark: SparkSession, table: mdt.Table
-) -> None:
+def test_filters_on_fields_are_true_for_the_same_rows(spark, table):
     """One query for all filters: planning each alone would take a minute."""
     tests = [parse_where(where, SCHEMA) for where in WHERES]
     parts = [to_column(test, SCHEMA).alias(f"q{n}") for n, test in enumerate(tests)]
@@ -144,13 +137,11 @@ def test_filters_on_fields_are_true_for_the_same_rows(
         assert expected or "9000000000" in WHERES[n]
 
 
-def test_the_planner_is_asked_with_paths_and_prunes_files(
-    spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Predicate] = []
+def test_the_planner_is_asked_with_paths_and_prunes_files(spark, table, monkeypatch):
+    asked = []
     planned = []
 
-    def plan(metadata: Any, snapshot: Any, predicate: Any, *more: Any) -> Any:
+    def plan(metadata, snapshot, predicate, *more):
         asked.append(predicate)
         planned.append(original(metadata, snapshot, predicate, *more))
         return planned[-1]

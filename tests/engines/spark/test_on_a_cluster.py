@@ -2,15 +2,12 @@
 these is left behind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +18,7 @@ import mdt
 from mdt.limits import INLINE_VECTOR_BYTES_MAX
 
 
-def run(script: str, folder: Path, *arguments: str) -> Any:
+def run(script, folder, *arguments):
     """Run a script beside this one, its temporary files in ``folder``, and return what its last
     line says.
     """
@@ -49,12 +46,10 @@ def run(script: str, folder: Path, *arguments: str) -> Any:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("compacted", [False, True])
-def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(
-    tmp_path: Path, compacted: bool
-) -> None:
+def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_path, compacted):
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
 
-    def rows(ids: range, plus: int = 0) -> pa.Table:
+    def rows(ids, plus=0):
         return pa.table(
             [list(ids), [(i + plus) % 997 for i in ids], [f"note {i + plus}" for i in ids]],
             schema=schema,
@@ -88,8 +83,8 @@ def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_missing(
-    tmp_path: Path, example_package: Path
-) -> None:
+    tmp_path, example_package
+):
     shipped = shutil.copytree(example_package, tmp_path / "environment")
     for module in (Path(__file__).resolve().parents[2] / "example_index").glob("*.py"):
         shutil.copy(module, shipped)
@@ -106,7 +101,7 @@ def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_miss
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> None:
+def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     options = {"mdt.durable": False, "mdt.max.file.bytes": 100_000}
     table = mdt.create(tmp_path / "t", schema, key=["id"], options=options)
@@ -124,9 +119,7 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("delete", 6_000)]
 )
-def test_an_executor_may_die_in_each_phase_of_a_write(
-    tmp_path: Path, operation: str, rows: int
-) -> None:
+def test_an_executor_may_die_in_each_phase_of_a_write(tmp_path, operation, rows):
     folder = tmp_path / "work"
     folder.mkdir()
     told = run("cluster_kills.py", tmp_path, str(folder), operation)

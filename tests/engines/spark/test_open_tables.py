@@ -2,16 +2,12 @@
 and means what it always meant.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event, Thread
 
 import pyarrow as pa
@@ -19,7 +15,6 @@ import pytest
 from obstore.store import LocalStore
 from py4j import clientserver
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 import mdt
 import mdt.spark
@@ -29,16 +24,15 @@ from mdt.errors import Invalid, Missing
 from mdt.session import session
 from mdt.source import open_tables, read_frame
 from mdt.source.open_tables import open_shared, relations_of
-from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
 
-def rows(ids: range, v: int = 0) -> pa.Table:
+def rows(ids, v=0):
     return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
 
 
-def made(path: Path, commits: int = 1, v: int = 0) -> Table:
+def made(path, commits=1, v=0):
     table = mdt.create(path, SCHEMA, key=["id"])
     for number in range(commits):
         table.insert(rows(range(10 * number, 10 * number + 10), v))
@@ -46,7 +40,7 @@ def made(path: Path, commits: int = 1, v: int = 0) -> Table:
 
 
 @pytest.fixture
-def path(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
+def path(tmp_path, spark):
     mdt.spark.enable(spark)
     session().clear()
     yield tmp_path / "t"
@@ -54,9 +48,9 @@ def path(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def sent(monkeypatch):
     """What was made anew and sent to the JVM: relations, and lists of files."""
-    found: list[str] = []
+    found = []
     relation, snapshot = frames.relation, file_index._encode_snapshot
     monkeypatch.setattr(
         frames, "relation", lambda *a, **k: (found.append("relation"), relation(*a, **k))[1]
@@ -67,28 +61,26 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def load(spark: SparkSession, path: Path | str, **options: str) -> DataFrame:
+def load(spark, path, **options):
     return spark.read.format("mdt").options(**options).load(str(path))
 
 
-def values(frame: DataFrame) -> set[int]:
+def values(frame):
     return {row["v"] for row in frame.collect()}
 
 
 def test_a_load_asks_the_jvm_a_few_times_whatever_the_session_and_the_load_say(
-    spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark, path, monkeypatch
+):
     made(path)
     calls = list[str]()
     send = clientserver.JavaClient.send_command
 
-    def counted(
-        self: clientserver.JavaClient, command: str, *more: object, **named: object
-    ) -> object:
+    def counted(self, command, *more, **named):
         calls.append(command)
         return send(self, command, *more, **named)
 
-    def asked(**options: str) -> int:
+    def asked(**options):
         reader = spark.read.format("mdt").options(**options)
         calls.clear()
         reader.load(str(path))
@@ -111,12 +103,10 @@ def test_a_load_asks_the_jvm_a_few_times_whatever_the_session_and_the_load_say(
 
 
 @pytest.mark.parametrize("how", ["format", "read", "catalog"])
-def test_the_list_of_files_is_sent_again_only_after_a_commit(
-    spark: SparkSession, path: Path, sent: list[str], how: str
-) -> None:
+def test_the_list_of_files_is_sent_again_only_after_a_commit(spark, path, sent, how):
     table = made(path)
 
-    def count() -> int:
+    def count():
         if how == "format":
             return load(spark, path).where("id >= 0").count()
         if how == "read":
@@ -133,9 +123,7 @@ def test_the_list_of_files_is_sent_again_only_after_a_commit(
 
 
 @pytest.mark.parametrize("commits", [1, 2, 5])
-def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(
-    spark: SparkSession, path: Path, commits: int
-) -> None:
+def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(spark, path, commits):
     made(path, 2, v=1)
     before = load(spark, path)
     assert values(before) == {1} and before.count() == 20
@@ -150,9 +138,9 @@ def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(
 @pytest.mark.parametrize("is_compact", [False, True])
 @pytest.mark.parametrize("more", [1, 2])
 def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read_as_it_is(
-    spark: SparkSession, path: Path, tmp_path: Path, is_compact: bool, more: int
-) -> None:
-    def goes_on_and_is_brought_back(table: mdt.Table) -> None:
+    spark, path, tmp_path, is_compact, more
+):
+    def goes_on_and_is_brought_back(table):
         table.upsert(rows(range(3), 1))
         if is_compact:
             table.metadata.compact()
@@ -172,7 +160,7 @@ def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read
     assert values(load(spark, path)) == {0, *range(2, 2 + more)}, "as many commits or more, others"
 
 
-def test_a_table_that_has_gone_is_missed_as_it_was_before(spark: SparkSession, path: Path) -> None:
+def test_a_table_that_has_gone_is_missed_as_it_was_before(spark, path):
     made(path)
     assert load(spark, path).count() == 10
     shutil.rmtree(path)
@@ -185,9 +173,7 @@ def test_a_table_that_has_gone_is_missed_as_it_was_before(spark: SparkSession, p
     assert str(read.value) == str(found.value) and str(found.value) in str(loaded.value)
 
 
-def test_altered_columns_are_those_of_the_next_load(
-    spark: SparkSession, path: Path, sent: list[str]
-) -> None:
+def test_altered_columns_are_those_of_the_next_load(spark, path, sent):
     table = made(path)
     before = load(spark, path)
     assert before.columns == ["id", "v"] and before.count() == 10
@@ -202,12 +188,12 @@ def test_altered_columns_are_those_of_the_next_load(
 
 
 def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_shared(
-    spark: SparkSession,
-    path: Path,
-    sent: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    spark,
+    path,
+    sent,
+    tmp_path,
+    monkeypatch,
+):
     made(path)
     one = open_shared(str(path))
     assert open_shared(path) is one and open_shared(str(path), {"mdt.reader.threads": 1}) is not one
@@ -233,9 +219,7 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
     assert load(spark, "t").count() == 30 and open_shared("t") is not one
 
 
-def test_each_session_has_a_relation_and_its_own_settings(
-    spark: SparkSession, path: Path, sent: list[str]
-) -> None:
+def test_each_session_has_a_relation_and_its_own_settings(spark, path, sent):
     made(path)
     other = spark.newSession()
     mdt.spark.enable(other)
@@ -250,9 +234,7 @@ def test_each_session_has_a_relation_and_its_own_settings(
     assert sent == ["relation", "list"] * 2
 
 
-def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(
-    spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(spark, path, monkeypatch):
     table = made(path)
     for a, b in (
         (load(spark, path), load(spark, path)),
@@ -265,7 +247,7 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(
     query = frames._TableLister.query
     begun = list[str]()
 
-    def interrupted(self: frames._TableLister, key: str) -> frames._Query:
+    def interrupted(self, key):
         found = query(self, key)
         if key.startswith("plan:") and not begun:
             begun.append(key)
@@ -277,9 +259,7 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(
     assert a.where("id >= 0").union(b.where("id > -1")).count() == 40
 
 
-def test_rows_that_one_frame_keeps_in_memory_are_not_those_of_the_next_load(
-    spark: SparkSession, path: Path
-) -> None:
+def test_rows_that_one_frame_keeps_in_memory_are_not_those_of_the_next_load(spark, path):
     table = made(path)
     kept = load(spark, path).cache()
     try:
@@ -290,16 +270,16 @@ def test_rows_that_one_frame_keeps_in_memory_are_not_those_of_the_next_load(
         kept.unpersist()
 
 
-def test_threads_load_while_another_commits(spark: SparkSession, path: Path) -> None:
+def test_threads_load_while_another_commits(spark, path):
     table = made(path)
     ended = Event()
 
-    def write() -> None:
+    def write():
         for number in range(1, 9):
             table.insert(rows(range(10 * number, 10 * number + 10)))
         ended.set()
 
-    def counts(_: int) -> list[int]:
+    def counts(_):
         found = list[int]()
         while not ended.is_set() or len(found) < 2:
             found.append(load(spark, path).where("v = 0").count())
@@ -314,9 +294,7 @@ def test_threads_load_while_another_commits(spark: SparkSession, path: Path) -> 
     assert load(spark, path).count() == 90 and len(open_tables.open_table_cache().value) == 1
 
 
-def test_few_tables_and_files_stay_open(
-    spark: SparkSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_tables_and_files_stay_open(spark, path, tmp_path, monkeypatch):
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 2)
     for name in "abcd":
         made(tmp_path / name, 3)
@@ -336,9 +314,7 @@ def test_few_tables_and_files_stay_open(
     )
 
 
-def test_few_versions_of_a_long_list_are_remembered(
-    spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_versions_of_a_long_list_are_remembered(spark, path, monkeypatch):
     monkeypatch.setattr(frames, "LISTED_FILES_MAX", 1)
     monkeypatch.setattr(file_index, "LISTED_FILES_MAX", 1)
     table = made(path)
@@ -391,7 +367,7 @@ spark.stop()
 """
 
 
-def test_a_stopped_context_is_let_go_and_the_next_one_reads(tmp_path: Path) -> None:
+def test_a_stopped_context_is_let_go_and_the_next_one_reads(tmp_path):
     made(tmp_path / "a")
     made(tmp_path / "b")
     command = [sys.executable, "-c", _STOPPED, str(tmp_path / "a"), str(tmp_path / "b")]
@@ -401,9 +377,7 @@ def test_a_stopped_context_is_let_go_and_the_next_one_reads(tmp_path: Path) -> N
     gc.collect()
 
 
-def test_options_that_describe_another_table_are_refused_for_an_open_table_too(
-    spark: SparkSession, path: Path
-) -> None:
+def test_options_that_describe_another_table_are_refused_for_an_open_table_too(spark, path):
     made(path)
     key = "hoodie.table.recordkey.fields"
     opened = open_shared(path, {key: "id", "hoodie.metadata.enable": "true"})

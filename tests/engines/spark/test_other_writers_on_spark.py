@@ -1,7 +1,5 @@
 """Tables of other Hudi writers on Spark: rows, filters, states, changes, statements."""
 
-from __future__ import annotations
-
 import pyarrow.compute as pc
 import pytest
 from hudi_tables import FIXTURES, ZIPS, bag, fixture, instants

@@ -2,20 +2,15 @@
 that skip rows of these wrongly return right rows, too.
 """
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from executed_plans import views
-from pyspark.sql import SparkSession
 from reader import bag
 from sql_tables import stored
 
-import mdt
 from mdt.hudi import base_file
 
 ROWS = 30_000
@@ -30,7 +25,7 @@ SCHEMA = pa.schema(
 )
 
 
-def rows() -> pa.Table:
+def rows():
     numbers = range(ROWS)
     columns = [
         [f"k{i:06}" + "x" * 40 for i in numbers],
@@ -42,7 +37,7 @@ def rows() -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def packed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[mdt.Table]:
+def packed(spark, tmp_path_factory):
     """A table whose integers and times are packed, and its view ``packed``."""
     path, names = tmp_path_factory.mktemp("packed") / "t", ("code", "small", "at")
     with pytest.MonkeyPatch.context() as patch:
@@ -65,8 +60,8 @@ def packed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     ],
 )
 def test_rows_that_an_index_or_the_pages_of_parquet_chose_have_their_values(
-    packed: mdt.Table, spark: SparkSession, column: str, count: int
-) -> None:
+    packed, spark, column, count
+):
     every = packed.scan(columns=[column]).to_arrow()[column].to_pylist()
     for seed in range(3):
         some = random.Random(f"{seed}:{count}").sample(every, count)

@@ -1,16 +1,10 @@
 """Pages come out of their codecs as they went in, and of damaged ones nothing comes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 from trees import create
 
 from mdt.engines.spark import private
@@ -22,7 +16,7 @@ PIECES = st.lists(st.binary(max_size=40).map(lambda piece: piece * 7), max_size=
 
 
 @pytest.fixture(scope="module")
-def java(spark: SparkSession) -> Any:
+def java(spark):
     """The class loader of the Java half."""
     return factory_of(spark.sparkContext).getClass().getClassLoader()
 
@@ -30,7 +24,7 @@ def java(spark: SparkSession) -> Any:
 class Decompressor:
     """One of the Java half."""
 
-    def __init__(self, spark: SparkSession, java: Any, codec: str) -> None:
+    def __init__(self, spark, java, codec):
         self.jvm, self.gateway = private.jvm(spark), private.gateway(spark.sparkContext)
         made = java.loadClass("mdt.spark.PageDecompressor").getDeclaredConstructors()[0]
         made.setAccessible(True)
@@ -39,11 +33,11 @@ class Decompressor:
         arguments[0] = names.valueOf(codec)
         self.java = made.newInstance(arguments)
 
-    def decompress(self, page: bytes, size: int) -> bytes:
+    def decompress(self, page, size):
         given = getattr(self.jvm.org.apache.parquet.bytes.BytesInput, "from")(page)
         return bytes(self.java.decompress(given, size).toByteArray())
 
-    def decompress_buffer(self, page: bytes, size: int) -> bytes:
+    def decompress_buffer(self, page, size):
         buffers = self.jvm.java.nio.ByteBuffer
         to = buffers.allocate(size)
         self.java.decompress(buffers.wrap(page), len(page), to, size)
@@ -51,18 +45,18 @@ class Decompressor:
 
 
 @pytest.fixture(params=CODECS)
-def decompressor(request: pytest.FixtureRequest, spark: SparkSession, java: Any) -> Any:
+def decompressor(request, spark, java):
     found = Decompressor(spark, java, request.param)
     yield found, CODECS[request.param]
     found.java.release()
 
 
-def test_pages_come_out_as_they_went_in(decompressor: tuple[Decompressor, str]) -> None:
+def test_pages_come_out_as_they_went_in(decompressor):
     java, codec = decompressor
 
     @settings(max_examples=40, deadline=None)
     @given(PIECES)
-    def check(page: bytes) -> None:
+    def check(page):
         packed = pa.compress(page, codec=codec, asbytes=True)
         assert java.decompress(packed, len(page)) == page
         assert java.decompress_buffer(packed, len(page)) == page
@@ -70,11 +64,11 @@ def test_pages_come_out_as_they_went_in(decompressor: tuple[Decompressor, str]) 
     check()
 
 
-def test_nothing_need_not_be_compressed(decompressor: tuple[Decompressor, str]) -> None:
+def test_nothing_need_not_be_compressed(decompressor):
     assert decompressor[0].decompress(b"", 0) == b""
 
 
-def test_damaged_pages_and_wrong_sizes_are_refused(decompressor: tuple[Decompressor, str]) -> None:
+def test_damaged_pages_and_wrong_sizes_are_refused(decompressor):
     java, codec = decompressor
     page = bytes(range(256)) * 20
     packed = pa.compress(page, codec=codec, asbytes=True)
@@ -90,12 +84,12 @@ def test_damaged_pages_and_wrong_sizes_are_refused(decompressor: tuple[Decompres
             java.decompress(data, size)
 
 
-def test_what_no_byte_can_stand_for_is_not_allocated(spark: SparkSession, java: Any) -> None:
+def test_what_no_byte_can_stand_for_is_not_allocated(spark, java):
     with pytest.raises(Py4JJavaError, match="17 bytes of LZ4_RAW cannot be 2147483647 bytes"):
         Decompressor(spark, java, "LZ4_RAW").decompress(bytes(17), 2**31 - 1)
 
 
-def test_a_reader_of_a_file_takes_ours(spark: SparkSession, java: Any, tmp_path: Path) -> None:
+def test_a_reader_of_a_file_takes_ours(spark, java, tmp_path):
     data = pa.table({"id": range(5000)})
     table = create(tmp_path / "t", data.schema)
     table.upsert(data)

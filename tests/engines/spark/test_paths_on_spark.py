@@ -1,26 +1,18 @@
 """A path means one table, whether SQL, format("mdt") or Python names it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 import mdt
 import mdt.spark
 from mdt.stores.object_store import ObjectStorage
 from mdt.stores.storage import hadoop_path, open_storage
 
-SCHEMA = pa.schema({"id": pa.int64()})
 NAMES = ["p%20q", "p%25q", "p%2Fq", "p q", "p+q", "ö%C3%B6", "p#q"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_location_is_the_directory_of_that_name(
-    spark: SparkSession, tmp_path: Path, name: str
-) -> None:
+def test_a_location_is_the_directory_of_that_name(spark, tmp_path, name):
     mdt.spark.enable(spark)
     path = tmp_path / name
     spark.sql("drop table if exists located")
@@ -47,7 +39,7 @@ def test_a_location_is_the_directory_of_that_name(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_of_hadoop_is_the_object_of_that_name(name: str) -> None:
+def test_a_path_of_hadoop_is_the_object_of_that_name(name):
     storage = open_storage(
         hadoop_path(f"s3a://bucket/{name}"),
         storage_options={"region": "us-east-1", "access_key_id": "a", "secret_access_key": "b"},
@@ -57,7 +49,7 @@ def test_a_path_of_hadoop_is_the_object_of_that_name(name: str) -> None:
     assert storage._store.prefix == name
 
 
-def test_a_ready_store_is_named_by_its_prefix() -> None:
+def test_a_ready_store_is_named_by_its_prefix():
     from obstore.store import S3Store
 
     store = S3Store(

@@ -2,15 +2,9 @@
 its UI reads.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from plan_metrics import figures
-from pyspark.sql import SparkSession
 
 import mdt
 import mdt.spark
@@ -18,7 +12,7 @@ import mdt.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("status", pa.string())])
 
 
-def rows(ids: range) -> pa.Table:
+def rows(ids):
     cities = ["Oslo", "Rome", "Paris"]
     return pa.table(
         [list(ids), [cities[i % 3] for i in ids], [f"s{i % 50}" for i in ids]], schema=SCHEMA
@@ -26,7 +20,7 @@ def rows(ids: range) -> pa.Table:
 
 
 @pytest.fixture
-def told(spark: SparkSession) -> Iterator[SparkSession]:
+def told(spark):
     """A session that asks for metrics."""
     mdt.spark.enable(spark)
     spark.conf.set("spark.mdt.explain", "metrics")
@@ -35,7 +29,7 @@ def told(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     table = mdt.create(
         tmp_path / "t", SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(status)"]
     )
@@ -44,13 +38,11 @@ def table(tmp_path: Path) -> mdt.Table:
     return table
 
 
-def number(text: str) -> int:
+def number(text):
     return int(text.replace(",", ""))
 
 
-def test_a_plan_tells_what_it_reads_what_each_index_took_out_and_how_long_it_took(
-    told: SparkSession, table: mdt.Table
-) -> None:
+def test_a_plan_tells_what_it_reads_what_each_index_took_out_and_how_long_it_took(told, table):
     where = "city = 'Oslo' and status = 's7'"
     (found,) = figures(told, mdt.read(told, table.path).where(where))
     plan = table.scan(where).explain()
@@ -72,7 +64,7 @@ def test_a_plan_tells_what_it_reads_what_each_index_took_out_and_how_long_it_too
     assert again["files read"] == "6" and not any("pruned by" in name for name in again)
 
 
-def test_every_scan_of_a_query_has_figures_of_its_own(told: SparkSession, table: mdt.Table) -> None:
+def test_every_scan_of_a_query_has_figures_of_its_own(told, table):
     mdt.read(told, table.path).createOrReplaceTempView("explained")
     joined = told.sql("""
         select /*+ broadcast(b) */ a.id from explained a join explained b on a.status = b.status
@@ -96,9 +88,7 @@ def test_every_scan_of_a_query_has_figures_of_its_own(told: SparkSession, table:
         "spark.sql.codegen.wholeStage",
     ],
 )
-def test_rows_are_the_same_however_spark_runs_the_query(
-    told: SparkSession, table: mdt.Table, setting: str
-) -> None:
+def test_rows_are_the_same_however_spark_runs_the_query(told, table, setting):
     table.delete({"id": [1, 7], "city": ["Rome", "Rome"]})
     where = "status in ('s1', 's7') and id < 3100"
     expected = sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist())
@@ -115,9 +105,7 @@ def test_rows_are_the_same_however_spark_runs_the_query(
         told.conf.set(setting, str(before))
 
 
-def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(
-    told: SparkSession, table: mdt.Table
-) -> None:
+def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(told, table):
     where = "status = 's7'"
     explained = mdt.read(told, table.path).where(where)
     assert len(figures(told, explained)) == 1
@@ -130,9 +118,7 @@ def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(
     assert explained.collect() == plain.collect()
 
 
-def test_a_table_that_was_read_before_goes_by_the_setting_of_now(
-    told: SparkSession, table: mdt.Table
-) -> None:
+def test_a_table_that_was_read_before_goes_by_the_setting_of_now(told, table):
     told.sql("drop table if exists read_before")
     told.sql(f"create table read_before using mdt location '{table.path}'")
     view = mdt.read(told, table.path)

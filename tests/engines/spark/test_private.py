@@ -2,13 +2,9 @@
 release changed.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -16,7 +12,6 @@ from pyspark import RDD
 from pyspark import __version__ as release
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
@@ -26,7 +21,7 @@ from mdt.engines.spark import private
 from mdt.engines.spark.java_half import java_sources
 from mdt.errors import Unsupported
 
-PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+PARAMETERS = {
     "pyspark.java_gateway.ensure_callback_server_started": (
         ensure_callback_server_started,
         ("gw",),
@@ -59,11 +54,11 @@ METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "
 IMPORT = re.compile(r"^import ([\w.$]+);", re.MULTILINE)
 
 
-def java_imports() -> dict[str, str]:
+def java_imports():
     """Return the classes that the Java half imports, but for Java's own, each with the first file
     that does.
     """
-    found: dict[str, str] = {}
+    found = {}
     for file, text in sorted(java_sources().items()):
         for name in IMPORT.findall(text):
             if not name.startswith("java."):
@@ -72,13 +67,13 @@ def java_imports() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_a_private_function_of_python_takes_what_it_took(name: str) -> None:
+def test_a_private_function_of_python_takes_what_it_took(name):
     function, expected = PARAMETERS[name]
     found = tuple(inspect.signature(function).parameters)
     assert found[: len(expected)] == expected, f"pyspark {release}: {name} takes {found}"
 
 
-def test_the_kind_of_function_over_record_batches_is_there() -> None:
+def test_the_kind_of_function_over_record_batches_is_there():
     assert hasattr(PythonEvalType, "SQL_MAP_ARROW_ITER_UDF"), f"pyspark {release}: PythonEvalType"
 
 
@@ -92,16 +87,14 @@ def test_the_kind_of_function_over_record_batches_is_there() -> None:
         ("SparkContext._gateway.jvm", private.jvm),
     ],
 )
-def test_a_private_attribute_of_python_is_there(
-    spark: SparkSession, name: str, get: Callable[[SparkSession], Any]
-) -> None:
+def test_a_private_attribute_of_python_is_there(spark, name, get):
     try:
         assert get(spark) is not None
     except AttributeError as error:
         pytest.fail(f"pyspark {release}: {name}: {error}")
 
 
-def test_a_session_knows_whether_it_runs_here(spark: SparkSession) -> None:
+def test_a_session_knows_whether_it_runs_here(spark):
     assert not private.is_stopped(spark), (
         f"pyspark {release}: SparkContext._jsc is None although the session runs"
     )
@@ -112,7 +105,7 @@ def test_a_session_knows_whether_it_runs_here(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS_OF_DATASET)
-def test_a_method_of_the_dataset_takes_what_it_took(spark: SparkSession, name: str) -> None:
+def test_a_method_of_the_dataset_takes_what_it_took(spark, name):
     methods = private.java_frame(spark.range(1)).getClass().getMethods()
     counts = {len(m.getParameterTypes()) for m in methods if m.getName() == name}
     assert METHODS_OF_DATASET[name] in counts, (
@@ -120,7 +113,7 @@ def test_a_method_of_the_dataset_takes_what_it_took(spark: SparkSession, name: s
     )
 
 
-def test_every_class_that_the_java_half_imports_is_there(spark: SparkSession) -> None:
+def test_every_class_that_the_java_half_imports_is_there(spark):
     loader = private.jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
     names, missing = java_imports(), []
     for name, file in names.items():
@@ -133,8 +126,8 @@ def test_every_class_that_the_java_half_imports_is_there(spark: SparkSession) ->
 
 
 def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
-    spark: SparkSession,
-) -> None:
+    spark,
+):
     text = "// x\npackage mdt.spark;\nfinal class A {\n    Object a = new B().gone();\n}\n"
     with pytest.raises(
         Unsupported, match=rf"pyspark {release} is not supported: .*A\.java.*Line 4.*gone"
@@ -144,7 +137,7 @@ def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
         )
 
 
-def test_classes_of_several_files_are_of_one_package_and_loader(spark: SparkSession) -> None:
+def test_classes_of_several_files_are_of_one_package_and_loader(spark):
     one = "package mdt.spark; public class One { public String told() { return new Two().text; } }"
     two = 'package mdt.spark; final class Two { final String text = "of Two"; }'
     loader, _ = private.compile_java(spark.sparkContext, {"One.java": one, "Two.java": two})
@@ -152,8 +145,8 @@ def test_classes_of_several_files_are_of_one_package_and_loader(spark: SparkSess
 
 
 def test_where_spark_comes_from_elsewhere_than_the_class_path_no_platform_is_said(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark, monkeypatch
+):
     assert private.platform(spark.sparkContext)
     elsewhere = private.jvm(spark).java.lang.ClassLoader.getSystemClassLoader().getParent()
     monkeypatch.setattr(private, "_loader_of_spark", lambda classes: elsewhere)

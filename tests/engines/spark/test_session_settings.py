@@ -2,14 +2,9 @@
 built in the background, plans in the log.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from sql_tables import cases, tuples
 
 import mdt
@@ -23,14 +18,14 @@ from mdt.source.settings import parse, setting_names
 ROWS = pa.table({"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]})
 
 
-def save(rows: DataFrame, path: Path | str, mode: str = "append", **options: str) -> mdt.Table:
+def save(rows, path, mode="append", **options):
     rows.write.format("mdt").mode(mode).options(**options).save(str(path))
     return mdt.open(path)
 
 
 def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what_they_are(
-    configured: SparkSession, tmp_path: Path
-) -> None:
+    configured, tmp_path
+):
     rows = configured.createDataFrame(ROWS)
     plain = save(rows, tmp_path / "plain", key="id")
     for name, text in {
@@ -62,9 +57,7 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
     assert tuples(mdt.read(configured, str(tmp_path / "plain")).select("id")) == ["a", "b", "c"]
 
 
-def test_commits_carry_the_metadata_of_the_session_and_of_the_write(
-    configured: SparkSession, tmp_path: Path
-) -> None:
+def test_commits_carry_the_metadata_of_the_session_and_of_the_write(configured, tmp_path):
     rows = configured.createDataFrame(ROWS)
     configured.conf.set("spark.mdt.commit.metadata.run", "nightly")
     table = save(rows, tmp_path / "t", key="id", **{"commit.metadata.step": "load"})
@@ -95,8 +88,8 @@ SENSELESS = cases(
 
 @pytest.mark.parametrize(("name", "text", "reason"), SENSELESS)
 def test_settings_that_mean_nothing_are_refused_before_anything_is_written(
-    configured: SparkSession, tmp_path: Path, name: str, text: str, reason: str
-) -> None:
+    configured, tmp_path, name, text, reason
+):
     configured.conf.set(f"spark.mdt.{name}", text)
     with pytest.raises(PySparkException, match=f"(?s){reason}"):
         save(configured.createDataFrame(ROWS), tmp_path / "t", key="id")
@@ -105,7 +98,7 @@ def test_settings_that_mean_nothing_are_refused_before_anything_is_written(
         mdt.read(configured, str(tmp_path / "t"))
 
 
-def test_every_option_is_a_setting_and_no_word_is_one_twice() -> None:
+def test_every_option_is_a_setting_and_no_word_is_one_twice():
     assert len(set(setting_names())) == len(setting_names()) > 40
     names = ("write.memory.max", "bucket.count", "metadata.compact.records")
     found = parse({f"spark.mdt.{name}": "3" for name in names})
@@ -113,8 +106,8 @@ def test_every_option_is_a_setting_and_no_word_is_one_twice() -> None:
 
 
 def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_drivers_version(
-    configured: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    configured, tmp_path, monkeypatch
+):
     configured.conf.set("spark.mdt.indexes.packages", "example-index")
     save(configured.createDataFrame(ROWS), tmp_path / "t", key="id", indexes="length(city)")
     monkeypatch.setattr(packages, "_load", lambda name: "7.0")
@@ -124,14 +117,12 @@ def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_dri
         save(configured.createDataFrame(ROWS), tmp_path / "t")
 
 
-def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(
-    configured: SparkSession, tmp_path: Path
-) -> None:
+def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(configured, tmp_path):
     rows, path = configured.createDataFrame(ROWS), f"{tmp_path}/t"
     some = rows.where("city = 'Rome'")
     table = save(rows, path, key="id", partition_by="city")
 
-    def coverage() -> list[float]:
+    def coverage():
         assert mdt.spark.wait_for_indexes(60)
         return table.indexes()["coverage"].to_pylist()
 
@@ -153,9 +144,7 @@ def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(
     assert coverage() == [100.0] * 3
 
 
-def test_indexes_that_queries_want_are_created_and_built(
-    configured: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_indexes_that_queries_want_are_created_and_built(configured, tmp_path, monkeypatch):
     monkeypatch.setattr(usage, "REPORT_SECONDS", 0)
     configured.conf.set("spark.mdt.indexes.auto", "true")
     rows = configured.range(30_000).selectExpr(
@@ -172,9 +161,7 @@ def test_indexes_that_queries_want_are_created_and_built(
     assert (index["index"], index["coverage"]) == ("bitmap(city)", 100.0)
 
 
-def test_plans_are_told_to_the_log_of_spark_without_literals(
-    configured: SparkSession, tmp_path: Path
-) -> None:
+def test_plans_are_told_to_the_log_of_spark_without_literals(configured, tmp_path):
     shape = {"key": "id", "partition_by": "city", "indexes": "bitmap(city)"}
     path = save(configured.createDataFrame(ROWS), tmp_path / "t", **shape).path
     classes = jvm(configured)

@@ -2,14 +2,10 @@
 for that they may match.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from executed_plans import PRUNING
-from pyspark.sql import DataFrame, SparkSession
 from reader import bag
 from sql_tables import BEFORE, TABLE, counts, kept, path, settings
 
@@ -29,19 +25,17 @@ INSERT = "when not matched then insert (id, city, n, ts) values (s.id, s.city, s
 BY_KEY = f"merge into {TABLE} t using given s on t.id = s.id and t.city = s.city"
 
 
-def numbers(sql: SparkSession, where: str) -> list[int]:
+def numbers(sql, where):
     """Return what rows of the table have in ``n``."""
     return mdt.open(path(sql)).scan(where).to_arrow()["n"].to_pylist()
 
 
 @pytest.mark.parametrize("column", EACH_COLUMN)
-def test_a_small_source_is_made_once_and_reads_what_it_may_match(
-    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, column: str
-) -> None:
-    asked: list[str] = []
+def test_a_small_source_is_made_once_and_reads_what_it_may_match(sql, monkeypatch, column):
+    asked = []
     listed = frame._TableLister.list
 
-    def noted(files: Any, query: str, where: Any, rows: int | None = None) -> Any:
+    def noted(files, query, where, rows=None):
         asked.append(str(where))
         return listed(files, query, where, rows)
 
@@ -69,14 +63,12 @@ def test_a_small_source_is_made_once_and_reads_what_it_may_match(
 
 
 @pytest.mark.parametrize("on", ["t.id = s.id", "t.id = s.id and t.n >= 0"])
-def test_a_source_that_reads_the_table_is_made_again_with_the_edits(
-    sql: SparkSession, on: str
-) -> None:
+def test_a_source_that_reads_the_table_is_made_again_with_the_edits(sql, on):
     sql.sql(f"update {TABLE} set n = 0 where id = 5")
     source = f"(select id, n + 1 n from {TABLE} where id = 5)"
     text = f"merge into {TABLE} t using {source} s on {on} when matched then update set n = s.n"
 
-    def add(_: int) -> None:
+    def add(_):
         for _ in range(3):
             assert counts(sql, text)[1] == 1
 
@@ -88,7 +80,7 @@ def test_a_source_that_reads_the_table_is_made_again_with_the_edits(
 @pytest.mark.parametrize(
     ("text", "test"), [("10", "cast(s.c as bigint)"), ("abcd", "10 div (length(s.c) - 3)")]
 )
-def test_what_the_condition_leaves_out_is_no_error(sql: SparkSession, text: str, test: str) -> None:
+def test_what_the_condition_leaves_out_is_no_error(sql, text, test):
     given = f"select * from values ('n', '{text}'), ('text', 'abc') as v(kind, c)"
     sql.sql(given).createOrReplaceTempView("given")
     on = f"s.kind = 'n' and t.id = {test} when matched and t.id > 1 then update set n = 77"
@@ -96,7 +88,7 @@ def test_what_the_condition_leaves_out_is_no_error(sql: SparkSession, text: str,
     assert numbers(sql, "id = 10") == [77]
 
 
-def test_rows_are_inserted_however_large_spark_takes_the_join_for(sql: SparkSession) -> None:
+def test_rows_are_inserted_however_large_spark_takes_the_join_for(sql):
     given = sql.range(1_000).selectExpr("id * 2 id", "'Oslo' city", "1 n", "5L ts")
     given.createOrReplaceTempView("given")
     there = mdt.open(path(sql)).scan("id % 2 = 0 and city = 'Oslo'").count()
@@ -106,13 +98,11 @@ def test_rows_are_inserted_however_large_spark_takes_the_join_for(sql: SparkSess
 
 
 @pytest.mark.parametrize("rows", [150, 40])
-def test_edits_of_a_size_that_nobody_knows_are_looked_at_once(
-    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    looked: list[int] = []
+def test_edits_of_a_size_that_nobody_knows_are_looked_at_once(sql, monkeypatch, rows):
+    looked = []
     whole = type(sql.range(1)).limit
 
-    def limit(self: DataFrame, count: int) -> DataFrame:
+    def limit(self, count):
         looked.append(frame_input.estimated_bytes(self))
         return whole(self, count)
 

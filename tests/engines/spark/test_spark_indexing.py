@@ -1,20 +1,14 @@
 """Indexes built in Spark tasks equal those built in process, and prune Spark queries."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 import mdt
 from mdt.errors import Unsupported
 from mdt.filters.where import parse_where
 from mdt.plan.planner import plan
 from mdt.stores.object_range import ObjectRange
-from mdt.table import Table
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
@@ -23,7 +17,7 @@ SPECS = ["bitmap(n)", "text(note)", "bloom(city)"]
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
-def _rows(first: int, last: int) -> pa.Table:
+def _rows(first, last):
     numbers = range(first, last)
     columns = [
         [f"k{i:06}" for i in numbers],
@@ -35,7 +29,7 @@ def _rows(first: int, last: int) -> pa.Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
+def table(tmp_path):
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.durable": False}
     made = mdt.create(tmp_path / "table", SCHEMA, ["id"], options=options)
     for part in range(4):
@@ -44,7 +38,7 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-def _summaries(table: Table) -> dict[tuple[str, int], bytes]:
+def _summaries(table):
     snapshot = table.snapshot()
     found = {}
     for spec in snapshot.definition.indexes:
@@ -59,7 +53,7 @@ def _summaries(table: Table) -> dict[tuple[str, int], bytes]:
     return found
 
 
-def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, table: Table) -> None:
+def test_indexes_built_on_spark_equal_those_built_here(spark, table):
     result = table.create_index(SPECS, spark=spark)
     built = _summaries(table)
     assert (
@@ -82,9 +76,7 @@ def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, tabl
         "note like '%word77%'",
     ],
 )
-def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(
-    spark: SparkSession, table: Table, where: str
-) -> None:
+def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(spark, table, where):
     expected = sorted(
         mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist()
     )
@@ -102,14 +94,14 @@ def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(
     assert table.scan(where).count() == len(expected)
 
 
-def test_a_table_that_tasks_cannot_see_is_named(spark: SparkSession) -> None:
+def test_a_table_that_tasks_cannot_see_is_named(spark):
     table = mdt.create(mdt.stores.storage.MemoryStorage(), SCHEMA, ["id"])
     table.insert(_rows(0, 10))
     with pytest.raises(Unsupported, match="mdt-memory"):
         table.create_index("bitmap(n)", spark=spark)
 
 
-def test_small_files_that_a_task_writes_share_summaries(spark: SparkSession, table: Table) -> None:
+def test_small_files_that_a_task_writes_share_summaries(spark, table):
     table.create_index(SPECS)
     table.upsert(
         spark.createDataFrame(

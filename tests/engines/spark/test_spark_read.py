@@ -2,21 +2,16 @@
 predicates allow.
 """
 
-from __future__ import annotations
-
 import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from executed_plans import run
-from pyspark.sql import DataFrame, SparkSession
 from reader import bag
 from sql_tables import lines, stored
 from trees import create, tree
@@ -26,7 +21,6 @@ from mdt.engines.spark import frame as frames
 from mdt.errors import Invalid
 from mdt.limits import SPARK_LIMIT_MAX
 from mdt.metadata.statistics import usage
-from mdt.table import Table
 
 SCHEMA = pa.schema(
     [
@@ -47,12 +41,12 @@ FLOATS = [float("nan"), -0.0, 0.0, 0.7, float("inf"), -1.5, None]
 START = datetime(2026, 3, 8, 9, 0, tzinfo=UTC)  # an hour before Los Angeles loses one
 
 
-def rows(ids: range, version: int = 0) -> pa.Table:
+def rows(ids, version=0):
     """Return one row for each id; partition and key follow from the id, the rest from id +
     version.
     """
 
-    def row(i: int) -> dict[str, Any]:
+    def row(i):
         n = i + version
         moment = START + timedelta(minutes=7 * n)
         return {
@@ -71,11 +65,11 @@ def rows(ids: range, version: int = 0) -> pa.Table:
     return pa.Table.from_pylist([row(i) for i in ids], schema=SCHEMA)
 
 
-def merged(path: Path, **more: Any) -> Table:
+def merged(path, **more):
     """Create a table with clean base files, base files with dead rows, and log files with live and
     dead rows.
     """
-    arguments: dict[str, Any] = {"partition_by": ["city", "day"], "key_index": "record", **more}
+    arguments = {"partition_by": ["city", "day"], "key_index": "record", **more}
     table = create(path, SCHEMA, **arguments)
     table.upsert(rows(range(60)))
     table.upsert(rows(range(0, 30, 2), 1))
@@ -85,11 +79,11 @@ def merged(path: Path, **more: Any) -> Table:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def table(tmp_path_factory):
     return merged(tmp_path_factory.mktemp("read") / "t")
 
 
-def arrow(found: DataFrame) -> pa.Table:
+def arrow(found):
     return found.toArrow().cast(SCHEMA)
 
 
@@ -125,7 +119,7 @@ SQL = lines(
     note <=> null
     """
 )
-LISTS: list[list[tuple[str, str, Any]]] = [
+LISTS = [
     [("x", "=", float("nan"))],
     [("x", "in", [float("nan"), -0.0])],
     [("x", "not in", [0.7, float("inf")])],
@@ -148,12 +142,10 @@ LISTS: list[list[tuple[str, str, Any]]] = [
 ]
 
 
-def test_scans_on_spark_and_in_process_return_the_same_rows(
-    spark: SparkSession, table: Table
-) -> None:
+def test_scans_on_spark_and_in_process_return_the_same_rows(spark, table):
     """One query for all filters: planning each alone would take a minute."""
     expected, parts = {}, []
-    wheres: list[Any] = [*SQL, *LISTS]
+    wheres = [*SQL, *LISTS]
     for n, where in enumerate(wheres):
         scan = table.scan(where=where)
         expected[n] = bag(scan.to_arrow())
@@ -168,9 +160,7 @@ def test_scans_on_spark_and_in_process_return_the_same_rows(
     )
 
 
-def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(spark, tmp_path):
     table = create(tmp_path / "t", SCHEMA, partition_by=["city"], key_index="record")
     view = mdt.read(spark, table.path)
     view.createOrReplaceTempView("moving")
@@ -195,7 +185,7 @@ def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(
     assert empty.to_spark(spark).count() == 0
 
 
-def test_a_frame_as_of_a_point_stays_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_frame_as_of_a_point_stays_there(spark, tmp_path):
     table = merged(tmp_path / "t")
     instant = table.history()["instant"][2].as_py()
     frames_of_2 = [mdt.read(spark, table.path, as_of=2), mdt.read(spark, table.path, as_of=instant)]
@@ -207,9 +197,7 @@ def test_a_frame_as_of_a_point_stays_there(spark: SparkSession, tmp_path: Path) 
     assert frames_of_2[0].where("id = 4").count() == 1, "it was deleted later"
 
 
-def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(spark, tmp_path):
     table = merged(tmp_path / "t")
     for scan in (
         table.scan(since=1),
@@ -225,9 +213,7 @@ def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(
 
 
 @pytest.mark.parametrize("mode", ["net", "all"])
-def test_changes_on_spark_are_those_in_process(
-    spark: SparkSession, tmp_path: Path, mode: str
-) -> None:
+def test_changes_on_spark_are_those_in_process(spark, tmp_path, mode):
     table = merged(tmp_path / "t")
     table.compact()
     table.upsert(rows(range(3, 20), 3))
@@ -242,7 +228,7 @@ def test_changes_on_spark_are_those_in_process(
     assert table.changes(table.snapshot().seq, mode=mode).to_spark(spark).count() == 0
 
 
-def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_reader_sees_a_mixture_of_commits(spark, tmp_path):
     table = create(tmp_path / "t", SCHEMA, partition_by=["day"], key_index="record")
     table.upsert(rows(range(40)))
     text = (
@@ -252,7 +238,7 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
     mdt.read(spark, table.path).createOrReplaceTempView("racing")
     done, seen = threading.Event(), set()
 
-    def write() -> None:
+    def write():
         """Commit until the readers have seen the table move a few times."""
         for n in range(1, 40):
             table.delete(rows(range(n, n + 1)))
@@ -261,7 +247,7 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
             if len(seen) > 3:
                 return
 
-    def read() -> None:
+    def read():
         while not done.is_set():
             seen.add(tuple(spark.sql(text).first()))  # type: ignore[arg-type]
 
@@ -284,9 +270,7 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
     assert len(seen) > 1, "the readers should have seen the table move"
 
 
-def test_spark_opens_few_files_for_selective_predicates(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_spark_opens_few_files_for_selective_predicates(spark, tmp_path):
     table = merged(tmp_path / "t", key_index="record")
     files, view, snapshot = table.files(), mdt.read(spark, table.path), table.snapshot()
     vectors = [snapshot.vector(number) or () for number in snapshot.live_numbers.tolist()]
@@ -299,7 +283,7 @@ def test_spark_opens_few_files_for_selective_predicates(
     assert opened(view.where("id > 1000")) == 0
 
 
-def opened(query: DataFrame) -> int:
+def opened(query):
     """Return how many files of rows the scans of a query opened, by Spark's own count."""
     return sum(run(query.select("id"))[1])
 
@@ -318,9 +302,7 @@ WRITES = lines(
 )
 
 
-def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(spark, tmp_path):
     table = merged(tmp_path / "t")
     before = tree(tmp_path)
     view = mdt.read(spark, table.path)
@@ -334,9 +316,7 @@ def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(
     assert tree(tmp_path) == before
 
 
-def test_the_options_of_a_read_hold_for_its_queries(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_options_of_a_read_hold_for_its_queries(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(usage, "REPORT_SECONDS", 0)
     table = merged(tmp_path / "t")
     assert mdt.read(spark, table.path, {"mdt.usage.counts": True}).where("id = 3").count() == 1
@@ -346,7 +326,7 @@ def test_the_options_of_a_read_hold_for_its_queries(
         mdt.read(spark, table.path, {"mdt.usage.count": True})
 
 
-def test_a_table_without_write_permission_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_without_write_permission_can_be_read(spark, tmp_path):
     table = merged(tmp_path / "t")
     read_only = stat.S_IRUSR | stat.S_IXUSR
     folders = [path for path in tmp_path.rglob("*") if path.is_dir()]
@@ -361,8 +341,8 @@ def test_a_table_without_write_permission_can_be_read(spark: SparkSession, tmp_p
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "uncompressed"])
 def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
-    spark: SparkSession, tmp_path: Path, compression: str
-) -> None:
+    spark, tmp_path, compression
+):
     """parquet-java fails on LZ4 dictionaries above 8 KiB where it filters by them."""
     ids = range(20_000)
     names = [f"a name of some length {i * 7919 % 3000}" for i in ids]
@@ -378,16 +358,14 @@ def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
 
 
 @pytest.mark.parametrize("way", ["", " desc", " nulls last", " desc nulls first"])
-def test_spark_sorts_every_type_as_we_do(spark: SparkSession, table: Table, way: str) -> None:
+def test_spark_sorts_every_type_as_we_do(spark, table, way):
     for name in SCHEMA.names:
         scan = table.scan(order_by=f"{name}{way}, id desc", limit=25)
         theirs = [row["id"] for row in scan.to_spark(spark).collect()]
         assert theirs == scan.to_arrow()["id"].to_pylist(), name
 
 
-def test_spark_limits_without_an_order_and_after_a_filter(
-    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_limits_without_an_order_and_after_a_filter(spark, table, monkeypatch):
     rows = table.scan("x > 0").to_arrow()
     found = table.scan("x > 0", limit=5).to_spark(spark).toArrow()
     assert len(found) == 5 and not bag(found.select(["id"])) - bag(rows.select(["id"]))
@@ -400,7 +378,7 @@ def test_spark_limits_without_an_order_and_after_a_filter(
         table.scan(limit=4).to_spark(spark)
 
 
-def test_a_table_and_a_scan_can_be_used_in_spark_tasks(spark: SparkSession, table: Table) -> None:
+def test_a_table_and_a_scan_can_be_used_in_spark_tasks(spark, table):
     scan = table.scan("id < 20")
     counted = spark.sparkContext.parallelize([0, 1], 2)
     found = counted.map(lambda _: (table.scan().count(), scan.count())).collect()

@@ -1,12 +1,7 @@
 """Compaction, clustering, and changes by a condition, in Spark's tasks."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from reader import bag, hudi_table
 
 import mdt
@@ -17,7 +12,7 @@ SCHEMA = pa.schema(
 )
 
 
-def _rows(ids: range, y: float) -> pa.Table:
+def _rows(ids, y):
     return pa.table(
         [list(ids), [f"c{i % 5}" for i in ids], [i * 7919 % 1000 for i in ids], [y] * len(ids)],
         SCHEMA.names,
@@ -25,7 +20,7 @@ def _rows(ids: range, y: float) -> pa.Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     options = {
         "mdt.max.file.bytes": 8192,
         "mdt.small.file.bytes": 0,
@@ -47,9 +42,7 @@ def table(tmp_path: Path) -> mdt.Table:
     return made
 
 
-def test_spark_compacts_what_it_is_told_to(
-    spark: SparkSession, table: mdt.Table, tmp_path: Path
-) -> None:
+def test_spark_compacts_what_it_is_told_to(spark, table, tmp_path):
     before, seen = bag(table.scan().to_arrow()), []
     done = table.compact(spark=spark, progress=lambda n, of: seen.append((n, of)))
     assert done.engine == "spark" and done.instant and seen == [(seen[0][1],) * 2]
@@ -63,9 +56,7 @@ def test_spark_compacts_what_it_is_told_to(
     assert not table.compact(spark=spark).instant, "nothing is left to do"
 
 
-def test_spark_clusters_and_queries_read_fewer_files(
-    spark: SparkSession, table: mdt.Table, tmp_path: Path
-) -> None:
+def test_spark_clusters_and_queries_read_fewer_files(spark, table, tmp_path):
     before, read = (
         bag(table.scan().to_arrow()),
         table.scan("x between 100 and 110").explain().files_read,
@@ -87,9 +78,7 @@ def test_spark_clusters_and_queries_read_fewer_files(
     assert table.check().ok
 
 
-def test_spark_deletes_and_updates_by_a_condition(
-    spark: SparkSession, table: mdt.Table, tmp_path: Path
-) -> None:
+def test_spark_deletes_and_updates_by_a_condition(spark, table, tmp_path):
     found, seen = table.scan().to_arrow().to_pylist(), []
     done = table.delete_where(
         "x > 500 and y = 0", spark=spark, progress=lambda n, of: seen.append((n, of))

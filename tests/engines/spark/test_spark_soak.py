@@ -2,15 +2,10 @@
 functions that the JVM may call, rows that Spark holds.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -19,9 +14,6 @@ import mdt
 import mdt.spark
 from mdt.engines.spark import private
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 ROUNDS, WARM = 25, 4
 COLLECTIONS = 5
@@ -29,10 +21,10 @@ MORE = 6
 """So many threads or descriptors may come and go with what Spark does at the moment."""
 
 
-def works(spark: SparkSession, path: str) -> dict[str, Callable[[int], object]]:
+def works(spark, path):
     """Return what a driver does, each of it with a number that differs from round to round."""
 
-    def read(n: int) -> None:
+    def read(n):
         spark.sql(f"select count(*) from soak where v > {n}").toArrow()
         spark.read.format("mdt").load(path).where(f"v = {n}").collect()
         newest = mdt.open(path).snapshot().seq
@@ -41,7 +33,7 @@ def works(spark: SparkSession, path: str) -> dict[str, Callable[[int], object]]:
             path
         ).toArrow()
 
-    def join(n: int) -> None:
+    def join(n):
         spark.sql(
             f"select a.v, b.id from soak a join soak b on a.id = b.id where b.v < {n} order by a.v"
             " limit 3"
@@ -50,7 +42,7 @@ def works(spark: SparkSession, path: str) -> dict[str, Callable[[int], object]]:
             "select city, count(*) from soak where v in (select max(v) from soak) group by city"
         ).toArrow()
 
-    def write(n: int) -> None:
+    def write(n):
         rows = spark.range(n, n + 20).selectExpr(
             "concat('k', id) id", "if(id % 2 = 0, 'x', 'y') city", "id + 1 v"
         )
@@ -65,7 +57,7 @@ def works(spark: SparkSession, path: str) -> dict[str, Callable[[int], object]]:
     return {"read": read, "join": join, "write": write}
 
 
-def kept(spark: SparkSession) -> dict[str, int]:
+def kept(spark):
     """Return how much there is of what a leak would make more."""
     context = spark.sparkContext
     for _ in range(COLLECTIONS):  # Python lets go what the JVM has let go
@@ -84,7 +76,7 @@ def kept(spark: SparkSession) -> dict[str, int]:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["read", "join", "write"])
-def test_what_a_driver_holds_does_not_grow(spark: SparkSession, tmp_path: Path, what: str) -> None:
+def test_what_a_driver_holds_does_not_grow(spark, tmp_path, what):
     path = str(tmp_path / "t")
     t = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], table_type="MERGE_ON_READ")
     t.upsert(

@@ -2,16 +2,12 @@
 there.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
-from pyspark.sql import SparkSession
 
 import mdt
 import mdt.spark
@@ -25,7 +21,7 @@ from mdt.source.read_frame import open_shared
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
 
 
-def rows(ids: range) -> pa.Table:
+def rows(ids):
     return pa.table(
         [list(ids), ["Oslo" if i % 2 else "Rome" for i in ids], [i % 97 for i in ids]],
         schema=SCHEMA,
@@ -33,7 +29,7 @@ def rows(ids: range) -> pa.Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[mdt.Table]:
+def table(tmp_path):
     made = mdt.create(
         tmp_path / "t",
         SCHEMA,
@@ -49,14 +45,12 @@ def table(tmp_path: Path) -> Iterator[mdt.Table]:
     session().clear()
 
 
-def misses(table: mdt.Table) -> int:
+def misses(table):
     return sum(missed for _, missed in hit_rates(table.metadata).values())
 
 
 @pytest.mark.parametrize("how", ["read", "format", "catalog"])
-def test_first_queries_find_everything_in_memory(
-    spark: SparkSession, table: mdt.Table, how: str
-) -> None:
+def test_first_queries_find_everything_in_memory(spark, table, how):
     told = list[tuple[int, int]]()
     found = mdt.warm(spark, table.path, progress=lambda done, total: told.append((done, total)))
     assert (
@@ -86,8 +80,8 @@ def test_first_queries_find_everything_in_memory(
 
 
 def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
-    spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark, table, monkeypatch
+):
     mdt.warm(spark, table.path, ["v"], {"mdt.reader.threads": 1})
     given = {"mdt.reader.threads": "1"}
     warm = open_shared(table.path, given, None, None)
@@ -111,9 +105,7 @@ def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
     )
 
 
-def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
-    spark: SparkSession, table: mdt.Table, tmp_path: Path
-) -> None:
+def test_another_table_at_the_path_is_not_taken_for_the_warm_one(spark, table, tmp_path):
     mdt.warm(spark, tmp_path / "t")
     shutil.rmtree(tmp_path / "t")
     other = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
@@ -126,9 +118,7 @@ def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
     )
 
 
-def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(
-    spark: SparkSession, table: mdt.Table
-) -> None:
+def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(spark, table):
     options = {"mdt.spark.driver.summaries.max": 0}
     found = mdt.warm(spark, table.path, options=options)
     assert found.tasks > 0 and found.summaries == 2
@@ -137,9 +127,7 @@ def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(
     assert mdt.read(spark, table.path, options).where("v = 5").count() == 62
 
 
-def test_what_cannot_be_warmed_is_refused_or_costs_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_what_cannot_be_warmed_is_refused_or_costs_nothing(spark, tmp_path):
     mdt.create(tmp_path / "empty", SCHEMA, key=["id"], indexes=["bitmap(v)"])
     found = mdt.spark.warm(spark, tmp_path / "empty")
     assert (found.summaries, found.key_maps, found.opened, found.bytes) == (0, 0, 0, 0)

@@ -6,19 +6,17 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import failing_tasks
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import RDD
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from reader import bag, hudi_table
 from trees import tree
 
@@ -43,15 +41,13 @@ SCHEMA = pa.schema(
 ON_SPARK = {"mdt.spark.local.bytes.max": 0}
 COUNTS = ("inserted", "updated", "deleted", "late", "missing")
 UNFLUSHED = {"mdt.durable": False}
-PLAIN: dict[str, Any] = {"key": ["id"], "ordering": "ts", "options": UNFLUSHED}
+PLAIN = {"key": ["id"], "ordering": "ts", "options": UNFLUSHED}
 
 
 CITIES = ["ä b/%2F", "y"]
 
 
-def rows(
-    draw: random.Random, numbers: Sequence[int], *, scope: str = "table"
-) -> list[dict[str, Any]]:
+def rows(draw, numbers, *, scope="table"):
     """Return one row for each number; equal numbers give equal keys.  No two rows of a batch have
     one ordering value.
 
@@ -73,12 +69,12 @@ def rows(
     ]
 
 
-def arrow(some: list[dict[str, Any]]) -> pa.Table:
+def arrow(some):
     return pa.Table.from_pylist(some, schema=SCHEMA)
 
 
 @pytest.fixture(autouse=True)
-def interpreted(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+def interpreted(spark, request):
     """Spare Spark the compiling, which takes longer than running, in all but two tests."""
     compiled = any(word in request.node.name for word in ("types", "MERGE_ON_READ-bloom"))
     spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
@@ -86,20 +82,20 @@ def interpreted(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator
     spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """Return every file below ``folder`` with its bytes."""
     return {path: data for path, data in tree(folder).items() if data is not None}
 
 
-def frame_of(spark: SparkSession, data: pa.Table, partitions: int = 3) -> DataFrame:
+def frame_of(spark, data, partitions=3):
     return spark.createDataFrame(data).repartition(partitions)
 
 
-def scanned(table: Table) -> Any:
+def scanned(table):
     return bag(table.scan().to_arrow())
 
 
-def assert_sound(table: Table, *, hudi: bool = True) -> None:
+def assert_sound(table, *, hudi=True):
     """Assert that nothing is wrong, nothing is under way, and no file is there that no commit
     knows.
     """
@@ -134,7 +130,7 @@ class Pair:
     on_spark: Table
     in_process: Table
 
-    def run(self, name: str, some: list[dict[str, Any]]) -> mdt.WriteResult:
+    def run(self, name, some):
         data = arrow(some)
         theirs = getattr(self.on_spark, name)(frame_of(self.spark, data))
         ours = getattr(self.in_process, name)(data)
@@ -144,7 +140,7 @@ class Pair:
         return theirs
 
 
-def pair(spark: SparkSession, folder: Path, **arguments: Any) -> Pair:
+def pair(spark, folder, **arguments):
     options = {
         **UNFLUSHED,
         "mdt.max.file.bytes": 1024,
@@ -192,9 +188,7 @@ HISTORIES = [
 @pytest.mark.parametrize(
     "arguments", HISTORIES, ids=lambda a: f"{a['table_type']}-{a['key_index']}-{a['scope']}"
 )
-def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
-    spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]
-) -> None:
+def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(spark, tmp_path, arguments):
     both = pair(spark, tmp_path, **arguments)
     draw = random.Random(str(arguments))
     first = both.run("bulk_insert", rows(draw, range(0, 800, 2), scope=arguments["scope"]))
@@ -222,8 +216,8 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
 def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_the_driver(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str
-) -> None:
+    spark, tmp_path, monkeypatch, scope
+):
     """Also of what the table remembers of deletes, by the ordering values of the frame, and without
     them.
     """
@@ -231,8 +225,8 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
     both.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
-    brought: list[pa.Table] = []
-    jobs: list[str] = []
+    brought = []
+    jobs = []
     for name in ("count_by", "select", "sample_inserts"):
         asked = getattr(engine.SparkEngine, name)
         monkeypatch.setattr(
@@ -269,9 +263,7 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     assert_sound(both.on_spark, hudi=False)
 
 
-def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(spark, tmp_path):
     both = pair(spark, tmp_path)
     both.run(
         "upsert",
@@ -284,7 +276,7 @@ def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(
     assert contents(tmp_path / "spark") == before
 
 
-def test_a_small_frame_is_written_in_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_small_frame_is_written_in_process(spark, tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
     small = arrow(rows(random.Random(0), range(0, 20, 2)))
     assert table.upsert(frame_of(spark, small)).engine == "arrow"
@@ -295,7 +287,7 @@ def test_a_small_frame_is_written_in_process(spark: SparkSession, tmp_path: Path
     assert scanned(table) == bag(small)
 
 
-BAD: dict[str, tuple[str, str, list[str], str]] = {
+BAD = {
     "a wrong type": (
         "upsert",
         "id",
@@ -329,9 +321,7 @@ BAD: dict[str, tuple[str, str, list[str], str]] = {
 }
 
 
-def test_bad_input_is_refused_in_our_words_and_changes_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark, tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, partition_by=["city"], **PLAIN)
     row = {"id": "k3", "sub": 0, "city": "y", "ts": 13, "x": 0.5}
     table.upsert(arrow([row]))
@@ -344,7 +334,7 @@ def test_bad_input_is_refused_in_our_words_and_changes_nothing(
         assert contents(tmp_path) == before, what
 
 
-def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_types_survive_the_way_through_spark(spark, tmp_path):
     fields = [
         pa.field("id", pa.int64(), nullable=False),
         ("m", pa.decimal128(20, 3)),
@@ -397,7 +387,7 @@ def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: 
     assert forced.upsert(frame.repartition(2)).inserted == 3
     forced.upsert(frame.where("id > 1"))
 
-    def plain(found: pa.Table) -> list[Any]:
+    def plain(found):
         return found.select(schema.names).cast(schema).sort_by("id").to_pylist()
 
     assert plain(table.scan().to_arrow()) == data.to_pylist()
@@ -409,9 +399,7 @@ def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: 
 @pytest.mark.parametrize(
     ("zone", "options"), [("UTC", {}), ("America/New_York", {}), ("America/New_York", ON_SPARK)]
 )
-def test_what_is_null_may_have_required_fields(
-    spark: SparkSession, tmp_path: Path, zone: str, options: dict[str, Any]
-) -> None:
+def test_what_is_null_may_have_required_fields(spark, tmp_path, zone, options):
     at = "struct(id as n, timestamp_seconds(id) as at)"
     frame = spark.range(6).selectExpr(
         "id",
@@ -442,9 +430,7 @@ def test_what_is_null_may_have_required_fields(
     )
 
 
-def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark, tmp_path):
     n = 3_000
     numbers = [7 * i % n - 50 for i in range(n)]
     at = pa.array([i // 1_000 for i in numbers], pa.timestamp("us", "UTC"))
@@ -462,9 +448,7 @@ def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(
 # --- tasks that fail ---------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_that_was_lost_leaves_no_files(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_was_lost_leaves_no_files(spark, tmp_path, monkeypatch):
     both = pair(spark, tmp_path, partition_by=["city"], key_index="record")
     both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
     monkeypatch.setattr(write_tasks, "write", failing_tasks.fails_first)
@@ -473,9 +457,7 @@ def test_an_attempt_that_was_lost_leaves_no_files(
     assert_sound(both.on_spark)
 
 
-def test_a_job_that_fails_is_rolled_back_and_says_why(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_fails_is_rolled_back_and_says_why(spark, tmp_path, monkeypatch):
     both = pair(spark, tmp_path)
     both.run("upsert", rows(random.Random(1), range(0, 30, 2)))
     before = contents(tmp_path)
@@ -495,12 +477,12 @@ def test_a_job_that_fails_is_rolled_back_and_says_why(
     assert_sound(both.on_spark)
 
 
-def test_errors_keep_their_kind_from_task_to_driver() -> None:
+def test_errors_keep_their_kind_from_task_to_driver():
     class FromSpark(failures.PySparkException):
-        def __str__(self) -> str:
+        def __str__(self):
             return self.text
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text):
             self.text = text
 
     for error in (Invalid('a "null"\n\u00e4', hint="fill it"), Conflict("c"), Unavailable("u")):
@@ -525,7 +507,7 @@ def test_errors_keep_their_kind_from_task_to_driver() -> None:
         raise FromSpark("\nexecutor lost\n\tat java")
 
 
-def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
+def test_a_worker_that_sees_another_table_refuses(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
     for source in (
         tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, (), -1, ""),
@@ -541,13 +523,13 @@ def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
 
 
 def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_keeps(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path, aside = tmp_path / "t", tmp_path / "aside"
     mdt.create(path, SCHEMA, **PLAIN)
     shutil.copytree(path, aside)
 
-    def written(numbers: Sequence[int]) -> tasks.Source:
+    def written(numbers):
         table = mdt.open(path, UNFLUSHED)
         table.upsert(arrow(rows(random.Random(0), numbers)))
         return tasks.source_of(table.metadata, table.metadata.newest(), table.options)
@@ -567,9 +549,7 @@ def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_k
         tasks.open_table(first)
 
 
-def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark, tmp_path):
     for seed in (1, 2):
         both = pair(spark, tmp_path)
         both.run("upsert", rows(random.Random(seed), range(0, 30 * seed, 2)))
@@ -586,12 +566,12 @@ def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(
     ids=["changed our rows", "inserted our keys", "inserted other keys"],
 )
 def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    theirs: range,
-    attempts: int,
-) -> None:
+    spark,
+    tmp_path,
+    monkeypatch,
+    theirs,
+    attempts,
+):
     options = {**UNFLUSHED, "mdt.small.file.bytes": 0}
     table = mdt.create(tmp_path / "t", SCHEMA, **{**PLAIN, "options": options})
     table.upsert(arrow([{**row, "ts": -1} for row in rows(random.Random(1), range(0, 40, 2))]))
@@ -599,7 +579,7 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
     newer = arrow([{**row, "ts": 10**6} for row in rows(random.Random(2), theirs)])
     write = RowOperation.write
 
-    def interrupted(self: RowOperation, *arguments: Any) -> Any:
+    def interrupted(self, *arguments):
         changes = write(self, *arguments)
         if not isinstance(self.rows, RowsInProcess) and other.snapshot().seq == 1:
             other.upsert(newer)
@@ -621,8 +601,8 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @pytest.mark.parametrize("scope", ["partition", "table"])
 def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
-    spark: SparkSession, tmp_path: Path, name: str, ordering: str | None, scope: str
-) -> None:
+    spark, tmp_path, name, ordering, scope
+):
     both = pair(
         spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering
     )
@@ -640,8 +620,8 @@ def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
 def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
-    spark: SparkSession, tmp_path: Path, scope: str
-) -> None:
+    spark, tmp_path, scope
+):
     draw = random.Random(scope)
     first, second = (
         arrow(rows(draw, range(60))),
@@ -661,9 +641,7 @@ def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
     assert found[0] == found[1]
 
 
-def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(spark, tmp_path):
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     draw = random.Random(name)
     both = pair(spark, tmp_path, partition_by=["city"])

@@ -2,18 +2,12 @@
 the rows before; hudi-rs reads the same.
 """
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Mapping
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from reader import bag
 from sql_tables import (
     BEFORE,
@@ -35,18 +29,17 @@ import mdt
 import mdt.spark
 from mdt.engines.spark.statement import Statement
 
-Row = dict[str, Any]
 NULLS = dict.fromkeys(SCHEMA.names)
 NEW = {**NULLS, "id": 99, "city": "Oslo", "n": 900, "ts": 8}
 """The row that SOURCE adds."""
 
 
-def operations(sql: SparkSession) -> list[str]:
+def operations(sql):
     """Return the operations since the table was filled."""
     return mdt.open(path(sql)).history()["operation"].to_pylist()[2:]
 
 
-def numbers(sql: SparkSession) -> dict[int, int | None]:
+def numbers(sql):
     """Return what rows have in ``n``, by their keys."""
     found = mdt.open(path(sql)).scan().to_arrow()
     return dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
@@ -89,7 +82,7 @@ CONDITIONS = cases(
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in (1, 2, 3))]
 )
-def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession, part: int) -> None:
+def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql, part):
     for (condition,) in CONDITIONS[part::4]:
         before = kept(sql)
         stays = f"not coalesce({condition.replace('changed', BEFORE)}, false)"
@@ -139,14 +132,12 @@ NIGHTLY = pytest.mark.nightly
     ],
     ids=lambda given: ",".join(given) if isinstance(given, dict) else "",
 )
-def test_an_update_sets_what_an_insert_of_the_expressions_would(
-    sql: SparkSession, values: Mapping[str, str], where: str
-) -> None:
+def test_an_update_sets_what_an_insert_of_the_expressions_would(sql, values, where):
     said = ", ".join(f"{name} = {value}" for name, value in values.items())
     assert_updates(sql, said, values, where)
 
 
-def assert_updates(sql: SparkSession, said: str, values: Mapping[str, str], where: str) -> None:
+def assert_updates(sql, said, values, where):
     """Assert that an update sets ``values``."""
     kept(sql)
     wanted = expected(sql, values, where)
@@ -163,14 +154,12 @@ def assert_updates(sql: SparkSession, said: str, values: Mapping[str, str], wher
         ("address.zip = null", "null", "address.street"),
     ],
 )
-def test_fields_of_a_struct_are_set_and_the_others_stay(
-    sql: SparkSession, said: str, zip: str, street: str
-) -> None:
+def test_fields_of_a_struct_are_set_and_the_others_stay(sql, said, zip, street):
     whole = {"address": f"named_struct('zip', {zip}, 'street', {street})"}
     assert_updates(sql, said, whole, "n < 6")
 
 
-def test_a_merge_sets_fields_of_a_struct(sql: SparkSession) -> None:
+def test_a_merge_sets_fields_of_a_struct(sql):
     kept(sql)
     whole = {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}
     wanted = expected(sql, whole, "id < 9")
@@ -181,8 +170,8 @@ def test_a_merge_sets_fields_of_a_struct(sql: SparkSession) -> None:
 
 
 def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(
-    sql: SparkSession,
-) -> None:
+    sql,
+):
     exact = "at < '2024-03-10 03:00:00' and address.zip in (1, 2, 30)"
     sql.sql(f"update {TABLE} set n = 1 + 1, day = current_date() where {exact}")
     sql.sql(f"delete from {TABLE} where name like 'it%' and not (n <=> 4)")
@@ -201,7 +190,7 @@ SAME = cases(
 )
 
 
-def test_a_row_that_is_set_to_what_it_is_counts(sql: SparkSession) -> None:
+def test_a_row_that_is_set_to_what_it_is_counts(sql):
     before = kept(sql)
     for statement, affected in SAME:
         assert str(counts(sql, statement.format(TABLE))) == affected, statement
@@ -217,7 +206,7 @@ def test_a_row_that_is_set_to_what_it_is_counts(sql: SparkSession) -> None:
         "select id as n, n as id from changed",
     ],
 )
-def test_views_that_are_queries_refuse_statements(sql: SparkSession, query: str, kind: str) -> None:
+def test_views_that_are_queries_refuse_statements(sql, query, kind):
     sql.sql(f"create or replace {kind} asked_for as {query}")
     for statement in (
         "delete from asked_for where id = 4",
@@ -258,8 +247,8 @@ REFUSED = cases(
 
 @pytest.mark.parametrize(("statement", "reason"), REFUSED)
 def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, statement: str, reason: str
-) -> None:
+    spark, tmp_path_factory, statement, reason
+):
     mdt.spark.enable(spark)
     folder = tmp_path_factory.getbasetemp() / "refused_sql" / "t"
     if not folder.exists():
@@ -272,7 +261,7 @@ def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
     assert len(mdt.open(folder).history()) == 2
 
 
-def with_changes(before: pa.Table, change: Mapping[int, Row | None]) -> pa.Table:
+def with_changes(before, change):
     """Return rows with ``change``: id -> columns that are another, or None."""
     found = {row["id"]: row for row in before.to_pylist()}
     for key, values in change.items():
@@ -283,13 +272,13 @@ def with_changes(before: pa.Table, change: Mapping[int, Row | None]) -> pa.Table
 
 
 def assert_merges(
-    sql: SparkSession,
-    source: str,
-    statement: str,
-    change: Mapping[int, Row | None],
-    counted: tuple[int, ...],
-    into: str = TABLE,
-) -> None:
+    sql,
+    source,
+    statement,
+    change,
+    counted,
+    into=TABLE,
+):
     """Assert what a MERGE of ``source`` changes, and what it counts."""
     wanted = with_changes(kept(sql), change)
     sql.sql(source).createOrReplaceTempView("given")
@@ -302,22 +291,22 @@ SOURCE = """select * from values (1L, 'Rome', 100, 5L), (2L, 'O\\'Hare', null, 6
 CLAUSES = """t.city = s.city when matched and s.n is null then delete
     when matched then update set n = s.n + 1, ts = s.ts when not matched and s.n > 500 then
     insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"""
-CHANGE: dict[int, Row | None] = {1: {"n": 101, "ts": 5}, 2: None, 99: NEW}
+CHANGE = {1: {"n": 101, "ts": 5}, 2: None, 99: NEW}
 
 
 @pytest.mark.parametrize("key", ["t.id", "t.id + 0"])
-def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql: SparkSession, key: str) -> None:
+def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql, key):
     # id 3 lives in Oslo: the row of the source for Rome matches none.
     assert_merges(sql, SOURCE, f"{key} = s.id and {CLAUSES}", CHANGE, (3, 1, 1, 1))
 
 
-def test_clauses_see_both_sides_and_rows_without_a_partner(sql: SparkSession) -> None:
+def test_clauses_see_both_sides_and_rows_without_a_partner(sql):
     gone = [
         row["id"]
         for row in rows().to_pylist()
         if row["n"] == 9 and row["id"] % 4 == 1 and row["id"] % 8 != 7
     ]
-    change: dict[int, Row | None] = {
+    change = {
         99: {"id": 99, "city": "Oslo", "ts": 8, "fare": 1 / 800},
         3: {"n": None, "name": "RomeOslo"},
         58: {"n": -1, "name": "BACK\\SLASH"},
@@ -335,19 +324,19 @@ def test_clauses_see_both_sides_and_rows_without_a_partner(sql: SparkSession) ->
     assert_merges(sql, SOURCE, statement, change, (len(gone) + 4, 3, len(gone), 1))
 
 
-def test_a_merge_takes_all_columns_by_their_names(sql: SparkSession) -> None:
+def test_a_merge_takes_all_columns_by_their_names(sql):
     kept(sql)
     source = f"""select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts
         from {BEFORE} where id in (4, 5) union all
         select 70L, 'New', null, 'x', null, null, null, 1.5, 2, true, null, 2L"""
     new = {"id": 70, "city": "New", "name": "x", "price": Decimal("1.50"), "fare": 2.0}
-    change: dict[int, Row | None] = {4: {"n": 5, "ts": 2}, 5: {"n": 5, "ts": 2}}
+    change = {4: {"n": 5, "ts": 2}, 5: {"n": 5, "ts": 2}}
     change[70] = new | {"ok": True, "ts": 2}
     both = "when matched then update set * when not matched then insert *"
     assert_merges(sql, source, f"t.id = s.id and t.city = s.city {both}", change, (3, 2, 0, 1))
 
 
-def test_names_of_columns_are_said_in_any_case(sql: SparkSession) -> None:
+def test_names_of_columns_are_said_in_any_case(sql):
     kept(sql)
     inside = "if(address is null, null, named_struct('zip', 5, 'street', address.street))"
     wanted = expected(sql, {"n": "8", "address": inside}, "id = 3")
@@ -377,21 +366,21 @@ READING = cases(
 )
 
 
-def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql: SparkSession) -> None:
+def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql):
     for statement, counted in READING:
         assert str(counts(sql, statement)) == counted, statement
     left = numbers(sql)
     assert 4 not in left and [left[i] for i in (0, 1, 2, 5)] == [1, 2, 3, 59]
 
 
-def in_tasks(sql: SparkSession, local_bytes: int = 0) -> str:
+def in_tasks(sql, local_bytes=0):
     """Return a view of the table whose rows are written in tasks, unless they are few."""
     options = f"path '{path(sql)}', `mdt.spark.local.bytes.max` '{local_bytes}'"
     sql.sql(f"create or replace temporary view changed_in_tasks using mdt options ({options})")
     return "changed_in_tasks"
 
 
-def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSession) -> None:
+def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql):
     view = in_tasks(sql)
     kept(sql)
     wanted = expected(sql, {"n": "n + 1", "name": "upper(name)"}, "id % 3 = 1")
@@ -406,16 +395,16 @@ def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSe
 
 
 @pytest.fixture
-def meanwhile(sql: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+def meanwhile(sql, monkeypatch):
     """What lets another writer change a row when edits are made, and returns for which commits
     they are made.
     """
     made = Statement.edits
 
-    def begin(**other: Any) -> list[int]:
-        seen: list[int] = []
+    def begin(**other):
+        seen = []
 
-        def edits(self: Statement, seq: int) -> Any:
+        def edits(self, seq):
             found = made(self, seq)
             if other and not seen:
                 mdt.open(path(sql)).upsert([NULLS | other])
@@ -431,12 +420,12 @@ def meanwhile(sql: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 @pytest.mark.parametrize("local_bytes", [0, 1 << 26])
 @pytest.mark.parametrize("other", [{"id": 99, "city": "Oslo", "n": 4, "ts": 9}, {}])
 def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_condition_names(
-    sql: SparkSession, meanwhile: Callable[..., list[int]], local_bytes: int, other: Row
-) -> None:
+    sql, meanwhile, local_bytes, other
+):
     view, seen = in_tasks(sql, local_bytes), meanwhile(**other)
     sql.sql(SOURCE).createOrReplaceTempView("given")
 
-    def merge(source: str) -> tuple[int, ...]:
+    def merge(source):
         update = "when matched then update set n = coalesce(t.n, 0) + s.n"
         insert = "when not matched then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
         on = f"t.id = s.id and t.city = s.city {update} {insert}"
@@ -459,20 +448,20 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
     ("other", "times", "n"), [({"id": 1, "city": "Rome"}, 2, 51), ({"id": 3, "city": "Oslo"}, 1, 2)]
 )
 def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
-    sql: SparkSession, meanwhile: Callable[..., list[int]], other: Row, times: int, n: int
-) -> None:
+    sql, meanwhile, other, times, n
+):
     seen = meanwhile(**other, n=50, ts=9)
     assert counts(sql, f"update {TABLE} set n = n + 1 where id = 1 and n + 1 > 0") == (1,)
     assert len(seen) == times and numbers(sql)[1] == n
 
 
 def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
-    sql: SparkSession,
-) -> None:
+    sql,
+):
     sql.sql(f"explain extended delete from {TABLE}").collect()
-    found: list[tuple[int, ...]] = []
+    found = []
 
-    def run(session: SparkSession, key: int) -> None:
+    def run(session, key):
         found.append(counts(session, f"delete from {TABLE} where id = {key}"))
 
     sessions = [sql, *(sql.newSession() for _ in range(3))]
@@ -488,7 +477,7 @@ def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
     check(sql, with_changes(rows(), {0: None, 1: None, 2: None, 3: None, 11: {"n": 2}}))
 
 
-def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkSession) -> None:
+def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql):
     view = "create or replace temporary view"
     sql.sql(f"{view} by_path using mdt options (path '{path(sql)}')")
     sql.sql(f"{view} of_the_past using mdt options (path '{path(sql)}', as_of '1')")
@@ -501,7 +490,7 @@ def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkS
     assert sql.table("by_path").count() == 55 and sql.table("of_the_past").count() == 60
 
 
-def test_a_cached_table_is_read_anew(sql: SparkSession) -> None:
+def test_a_cached_table_is_read_anew(sql):
     sql.sql(f"cache table {TABLE}")
     assert sql.table(TABLE).count() == 60
     sql.sql(f"delete from {TABLE} where id < 10")
@@ -509,7 +498,7 @@ def test_a_cached_table_is_read_anew(sql: SparkSession) -> None:
     sql.sql(f"uncache table {TABLE}")
 
 
-def test_keys_that_repeat_need_plain_statements(named: SparkSession, tmp_path: Path) -> None:
+def test_keys_that_repeat_need_plain_statements(named, tmp_path):
     rows = pa.table({"id": [1, 2], "n": [1, 2]})
     table = stored(tmp_path / "twice", rows, options={"mdt.keys.repeat": True})
     table.insert(rows, check=False)

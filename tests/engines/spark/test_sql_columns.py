@@ -2,21 +2,17 @@
 table does, and what the catalog knows then.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from sql_tables import cases, sound, tuples
 
 import mdt
 
 
 @pytest.fixture
-def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
+def sql(named, tmp_path):
     """A session with the table `altered`, which has one row."""
     named.sql(
         f"""create table altered (id string, n int not null comment 'a number', price float,
@@ -27,7 +23,7 @@ def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
     return named
 
 
-def described(spark: SparkSession, table: str = "altered") -> list[tuple[str, str, str | None]]:
+def described(spark, table="altered"):
     return [tuple(row) for row in spark.sql(f"describe {table}").collect()]
 
 
@@ -40,7 +36,7 @@ COLUMNS = [
 ]
 
 
-def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path: Path) -> None:
+def test_columns_are_dropped_widened_and_may_be_null(sql, tmp_path):
     assert described(sql) == COLUMNS
     for change in (
         "alter column N type bigint",
@@ -60,9 +56,7 @@ def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path
     assert operations.count("alter_schema") == 3
 
 
-def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql, tmp_path):
     sql.newSession().sql("alter table default.altered drop column old")
     sql.sql("alter table altered alter column price comment 'in euros'")
     assert described(sql) == [*COLUMNS[:2], ("price", "float", "in euros"), COLUMNS[4]]
@@ -70,7 +64,7 @@ def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(
     assert len(mdt.open(tmp_path / "t").schema) == 4
 
 
-def test_columns_are_added_and_moved_to_a_place(sql: SparkSession, tmp_path: Path) -> None:
+def test_columns_are_added_and_moved_to_a_place(sql, tmp_path):
     added = "a int first, b int comment 'second' after ID, c int after b"
     sql.sql(f"alter table altered add columns ({added})")
     assert sql.table("altered").columns == ["a", "id", "b", "c", "n", "price", "old", "place"]
@@ -85,9 +79,7 @@ def test_columns_are_added_and_moved_to_a_place(sql: SparkSession, tmp_path: Pat
     assert len(sound(tmp_path / "t")) == 2
 
 
-def test_columns_of_every_type_are_added_to_the_table_and_to_the_catalog(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_columns_of_every_type_are_added_to_the_table_and_to_the_catalog(sql, tmp_path):
     types = "note string comment 'said', cost decimal(10, 2), at timestamp"
     sql.sql(f"alter table altered add columns ({types})")
     new = [("note", "string", "said"), ("cost", "decimal(10,2)", None), ("at", "timestamp", None)]
@@ -124,7 +116,7 @@ NO_CHANGES = cases(
 )
 
 
-def test_what_cannot_be_altered_leaves_table_and_catalog(sql: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_altered_leaves_table_and_catalog(sql, tmp_path):
     for change, reason in NO_CHANGES:
         with pytest.raises(PySparkException, match=reason):
             sql.sql(f"alter table altered {change}")
@@ -132,13 +124,13 @@ def test_what_cannot_be_altered_leaves_table_and_catalog(sql: SparkSession, tmp_
     assert mdt.open(tmp_path / "t").snapshot().seq == 1
 
 
-def test_tables_of_others_are_sparks(named: SparkSession) -> None:
+def test_tables_of_others_are_sparks(named):
     named.sql("create table files (id string, n int) using parquet")
     with pytest.raises(PySparkException, match="does not support DROP COLUMN"):
         named.sql("alter table files drop column n")
 
 
-def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(sql: SparkSession) -> None:
+def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(sql):
     sql.sql("alter table altered add columns (w int comment 'late')")
     sql.sql("insert into altered values ('b', 2, 2, 'x', null, 2)")
     sql.sql("call mdt.restore('altered', '1')")
@@ -148,8 +140,8 @@ def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(sql: SparkSe
     assert sql.table("altered").count() == 2
 
 
-def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql: SparkSession) -> None:
-    def about(column: str) -> list[str]:
+def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql):
+    def about(column):
         rows = dict(map(tuple, sql.sql(f"describe extended altered {column}").collect()))
         return [rows[name] for name in ("col_name", "data_type", "comment")]
 
@@ -166,7 +158,7 @@ def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql: Spark
 
 
 @pytest.fixture
-def states(named: SparkSession, tmp_path: Path) -> SparkSession:
+def states(named, tmp_path):
     """A session that knows a table with the states 1 (a), 2 (a, b) and 3 (b), of which 2 has the
     tag "both".
     """
@@ -203,7 +195,7 @@ NO_STATES = cases(
 )
 
 
-def test_a_version_is_the_option_as_of(states: SparkSession) -> None:
+def test_a_version_is_the_option_as_of(states):
     for query, ids in OF_STATES:
         for session in (states, states.newSession()):
             assert tuples(session.sql(query)) == ids.split(), query
@@ -214,7 +206,7 @@ def test_a_version_is_the_option_as_of(states: SparkSession) -> None:
             states.sql(query).collect()
 
 
-def test_a_timestamp_is_a_moment_of_the_session(states: SparkSession, tmp_path: Path) -> None:
+def test_a_timestamp_is_a_moment_of_the_session(states, tmp_path):
     history = mdt.open(tmp_path / "t").history().to_pylist()
     assert states.conf.get("spark.sql.session.timeZone") == "America/Los_Angeles"
     (instant,) = [row["instant"] for row in history if row["seq"] == 2]

@@ -2,23 +2,17 @@
 refuse; hudi-rs reads the same.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from reader import bag, hudi_table
 
 import mdt
 import mdt.spark
 
-Row = tuple[object, ...]
 ROWS = (
     "('1', 1, 'x', 1), ('2', 1, 'x', 2), ('3', 1, 'y', 1), ('4', 1, null, 1), ('5', 1, 'x y/z*', 1)"
 )
@@ -27,7 +21,7 @@ MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 @pytest.fixture
-def spark_with_both(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+def spark_with_both(spark, tmp_path):
     """A session with the tables `ours` and `files`, which hold ROWS."""
     mdt.spark.enable(spark)
     columns = "(id string, v int, a string, b int)"
@@ -44,13 +38,13 @@ def spark_with_both(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSessio
         spark.sql(f"drop table {name}")
 
 
-def rows_of(spark: SparkSession, name: str) -> list[Row]:
+def rows_of(spark, name):
     return sorted(
         (tuple(row) for row in spark.sql(f"select id, v, a, b from {name}").collect()), key=str
     )
 
 
-def both(spark: SparkSession, tmp_path: Path, text: str) -> str:
+def both(spark, tmp_path, text):
     """Carry out ``text`` on both tables, assert that they hold the same rows then, and return what
     was refused of ours, "" if nothing.
     """
@@ -70,9 +64,7 @@ def both(spark: SparkSession, tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("mode", [STATIC, DYNAMIC])
-def test_an_insert_may_say_what_its_partitions_are(
-    spark_with_both: SparkSession, tmp_path: Path, mode: str
-) -> None:
+def test_an_insert_may_say_what_its_partitions_are(spark_with_both, tmp_path, mode):
     spark_with_both.conf.set(MODE, mode)
     one, other = "partition (a = 'x', b = 1)", "partition (a = 'y', b = 1)"
     for text in (
@@ -116,9 +108,7 @@ def test_an_insert_may_say_what_its_partitions_are(
     assert len(rows_of(spark_with_both, "ours")) == (1 if mode == STATIC else 16)
 
 
-def test_what_names_no_partition_is_refused_and_nothing_is_written(
-    spark_with_both: SparkSession, tmp_path: Path
-) -> None:
+def test_what_names_no_partition_is_refused_and_nothing_is_written(spark_with_both, tmp_path):
     for text, expected in (
         ("insert into {t} partition (town = 'x', b = 1) values ('6', 2)", "PARTITIONS_NOT_FOUND"),
         ("insert into {t} partition (a = 'x') values ('6', 2, 1)", r"PARTITION names \[a\]"),
@@ -133,9 +123,7 @@ def test_what_names_no_partition_is_refused_and_nothing_is_written(
     assert mdt.open(tmp_path / "ours").snapshot().seq == 1
 
 
-def test_the_value_of_a_partition_is_what_spark_casts_it_to(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark, tmp_path):
     mdt.spark.enable(spark)
     tables = {"cast_ours": "mdt options (key 'id')", "cast_files": "parquet"}
     for name, told in tables.items():
@@ -144,7 +132,7 @@ def test_the_value_of_a_partition_is_what_spark_casts_it_to(
             f"create table {name} {columns} using {told} partitioned by (d, f, n, a) location"
             f" '{tmp_path / name}'"
         )
-    found: list[list[list[Row]]] = []
+    found = []
     for name in tables:
         found.append([])
         for text in (
@@ -177,9 +165,7 @@ def test_the_value_of_a_partition_is_what_spark_casts_it_to(
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_a_partition_of_times_is_named_by_a_time_of_the_session(
-    spark: SparkSession, tmp_path: Path, kind: str
-) -> None:
+def test_a_partition_of_times_is_named_by_a_time_of_the_session(spark, tmp_path, kind):
     mdt.spark.enable(spark)
     table = (
         f"times (id string, at {kind}) using mdt options (key 'id', `mdt.partition.time.pattern`"
@@ -203,9 +189,7 @@ def test_a_partition_of_times_is_named_by_a_time_of_the_session(
     spark.sql("drop table times")
 
 
-def test_partitions_are_dropped_truncated_and_shown(
-    spark_with_both: SparkSession, tmp_path: Path
-) -> None:
+def test_partitions_are_dropped_truncated_and_shown(spark_with_both, tmp_path):
     spark = spark_with_both
     for text in (
         "show partitions {t}",
@@ -235,7 +219,7 @@ def test_partitions_are_dropped_truncated_and_shown(
     assert rows_of(spark, "ours") == [] and spark.sql("show partitions ours").collect() == []
 
 
-def test_cached_rows_are_read_anew(spark_with_both: SparkSession) -> None:
+def test_cached_rows_are_read_anew(spark_with_both):
     spark = spark_with_both
     cached = spark.table("ours").where("v > 0").cache()
     assert cached.count() == 5
@@ -246,9 +230,7 @@ def test_cached_rows_are_read_anew(spark_with_both: SparkSession) -> None:
     cached.unpersist()
 
 
-def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(
-    spark_with_both: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(spark_with_both, tmp_path):
     spark, path = spark_with_both, str(tmp_path / "ours")
     other = spark.newSession()
     spark.sql(f"create or replace temporary view seen using mdt options (path '{path}')")
@@ -289,12 +271,10 @@ def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(
     spark.sql("drop view seen")
 
 
-def test_an_option_names_what_a_frame_overwrites(
-    spark_with_both: SparkSession, tmp_path: Path
-) -> None:
+def test_an_option_names_what_a_frame_overwrites(spark_with_both, tmp_path):
     rows = spark_with_both.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
 
-    def save(mode: str, **options: str) -> None:
+    def save(mode, **options):
         rows.write.format("mdt").mode(mode).options(**options).save(str(tmp_path / "ours"))
 
     save("overwrite", overwrite_partitions='{"a": "x"}')

@@ -2,17 +2,12 @@
 say, and the conditions of errors.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from reader import bag
 from sql_tables import cases, sound, tuples
 
@@ -31,7 +26,7 @@ ROWS = pa.table(
 
 
 @pytest.fixture
-def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
+def sql(named, tmp_path):
     index = "text(note, tokenizer='word')"
     table = mdt.create(tmp_path / "t", ROWS.schema, "id", partition_by="city", indexes=[index])
     table.upsert(ROWS)
@@ -40,18 +35,18 @@ def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
     return named
 
 
-def told(spark: SparkSession, statement: str) -> dict[str, Any]:
+def told(spark, statement):
     """Return the only row of the answer of a procedure."""
     (row,) = spark.sql(f"call mdt.{statement}").collect()
-    found: dict[str, Any] = row.asDict()
+    found = row.asDict()
     return found
 
 
-def ids(spark: SparkSession, query: str) -> list[str]:
+def ids(spark, query):
     return tuples(spark.sql(query))
 
 
-def test_services_are_called_by_name(sql: SparkSession, tmp_path: Path) -> None:
+def test_services_are_called_by_name(sql, tmp_path):
     assert sql.sql("explain call mdt.compact('served')").count() == 1
     assert told(sql, "tag('served', 'before')") == {"seq": 2}
     assert told(sql, "compact(table => 'default.served', spark => true)")["engine"] == "spark"
@@ -82,7 +77,7 @@ ANSWERS = cases(
 )
 
 
-def test_an_answer_has_the_columns_of_the_result_with_their_types(sql: SparkSession) -> None:
+def test_an_answer_has_the_columns_of_the_result_with_their_types(sql):
     for call, columns in ANSWERS:
         assert sql.sql(f"explain call mdt.{call}").count() == 1
         found = [f"{name} {type}" for name, type in sql.sql(f"call mdt.{call}").dtypes]
@@ -93,7 +88,7 @@ def test_an_answer_has_the_columns_of_the_result_with_their_types(sql: SparkSess
     assert tuples(stats.select("rows", "distinct")) == [(4, 2)]
 
 
-def test_history_files_and_snapshots_are_tables(sql: SparkSession, tmp_path: Path) -> None:
+def test_history_files_and_snapshots_are_tables(sql, tmp_path):
     sql.sql("delete from served where id = 'c'")
     sql.sql("call mdt.tag('served', 'old', 1)")
     history = sql.sql("select * from mdt_history('served') order by seq").collect()
@@ -122,7 +117,7 @@ def test_history_files_and_snapshots_are_tables(sql: SparkSession, tmp_path: Pat
         assert sql.sql(f"select count(*) from served version as of {seq}").count() == 1
 
 
-def test_show_create_table_makes_an_equal_table(named: SparkSession, tmp_path: Path) -> None:
+def test_show_create_table_makes_an_equal_table(named, tmp_path):
     named.sql(f"""
         create table shown (id string not null comment 'it''s a key', n decimal(9, 2) not null,
             s struct<a: int, b: array<date>>, city string)
@@ -170,13 +165,13 @@ REFUSED = cases(
 )
 
 
-def test_what_is_no_procedure_or_function_of_ours_is_refused(sql: SparkSession) -> None:
+def test_what_is_no_procedure_or_function_of_ours_is_refused(sql):
     for statement, reason in REFUSED:
         with pytest.raises(PySparkException, match=reason):
             sql.sql(statement).collect()
 
 
-def test_changes_are_a_table(sql: SparkSession) -> None:
+def test_changes_are_a_table(sql):
     sql.sql("delete from served where id = 'c'")
     net = "select id || _change from mdt_changes('served', 1)"
     assert ids(sql, net) == ["bupdate_after", "bupdate_before", "cdelete"]
@@ -193,7 +188,7 @@ def test_changes_are_a_table(sql: SparkSession) -> None:
     assert found[0] == found[1]
 
 
-def test_match_is_the_operator_of_filters_wherever_it_stands(sql: SparkSession) -> None:
+def test_match_is_the_operator_of_filters_wherever_it_stands(sql):
     table = sql.table("served")
     for words in ("black umbrella", "BLACK", "white", "", "bird", "umbrella nothing"):
         found = ids(sql, f"select id from served where match(note, '{words}')")
@@ -211,13 +206,13 @@ def test_match_is_the_operator_of_filters_wherever_it_stands(sql: SparkSession) 
 # --- conditions of errors ----------------------------------------------------------------------
 
 
-def cut(table: mdt.Table) -> None:
+def cut(table):
     """Damage the newest commit."""
     record = max(Path(table.path, ".hoodie/.mdt/log").iterdir())
     record.write_bytes(record.read_bytes()[:-7])
 
 
-def lost(table: mdt.Table) -> None:
+def lost(table):
     """Remove the files with rows."""
     for file in Path(table.path).glob("city=*/*.parquet"):
         file.unlink()
@@ -236,13 +231,13 @@ def lost(table: mdt.Table) -> None:
     ],
 )
 def test_an_error_has_a_condition_and_an_sqlstate_as_those_of_spark_have(
-    sql: SparkSession,
-    tmp_path: Path,
-    harm: Callable[[mdt.Table], None] | None,
-    text: str,
-    condition: str,
-    state: str,
-) -> None:
+    sql,
+    tmp_path,
+    harm,
+    text,
+    condition,
+    state,
+):
     path = str(tmp_path / "t")
     if harm is not None:
         harm(mdt.open(path))
@@ -256,13 +251,13 @@ def test_an_error_has_a_condition_and_an_sqlstate_as_those_of_spark_have(
     assert (caught.value.getCondition(), caught.value.getSqlState()) == (condition, state)
 
 
-def kinds(of: type[MdtError]) -> list[type[MdtError]]:
+def kinds(of):
     return [of, *(kind for child in of.__subclasses__() for kind in kinds(child))]
 
 
-def test_every_kind_of_error_is_in_the_table_of_the_page() -> None:
+def test_every_kind_of_error_is_in_the_table_of_the_page():
     page = Path(__file__).parents[3].joinpath("docs/reference/errors.md").read_text()
-    ours: list[Any] = [kind for kind in kinds(MdtError)[1:] if kind.__module__ == errors.__name__]
+    ours = [kind for kind in kinds(MdtError)[1:] if kind.__module__ == errors.__name__]
     for kind in ours:
         error = kind("")
         assert f"| `{kind.__name__}` | `{error.getCondition()}` | `{error.getSqlState()}` |" in page

@@ -2,18 +2,13 @@
 Spark's grammar that can name a table.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import SparkSession
 from sql_tables import cases, lines, settings
 
 import mdt
@@ -111,7 +106,7 @@ returns, or what is among them; ``columns`` are those of the table.
 class World:
     """The tables that statements are about, made again only after a statement that changed them."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark, folder):
         self.spark = spark.newSession()
         self.folder = folder
         self.number = 0
@@ -120,7 +115,7 @@ class World:
         self.spark.sql("create database if not exists statements")
         self.spark.sql("use statements")
 
-    def renew(self) -> None:
+    def renew(self):
         if self.is_new:
             return
         self.drop()
@@ -135,20 +130,20 @@ class World:
         self.run("insert into other values ('a', 5, 1.0, 'Oslo'), ('c', 6, 2.0, 'Rome')")
         self.is_new = True
 
-    def drop(self) -> None:
+    def drop(self):
         self.spark.catalog.clearCache()
         for row in self.spark.sql("show tables").collect():
             kind = "view" if row["isTemporary"] or row["tableName"] == "v" else "table"
             self.spark.sql(f"drop {kind} {row['tableName']}")
 
-    def run(self, statement: str) -> list[Any]:
+    def run(self, statement):
         return self.spark.sql(statement.replace("/data", self.data)).collect()
 
     @property
-    def data(self) -> str:
+    def data(self):
         return str(self.folder / str(self.number))
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self):
         """Return what the catalog and the table say."""
         known = [
             tuple(row)
@@ -164,7 +159,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def the_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def the_world(spark, tmp_path_factory):
     world = World(spark, tmp_path_factory.mktemp("statements"))
     yield world
     world.drop()
@@ -172,13 +167,13 @@ def the_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def world(the_world: World) -> World:
+def world(the_world):
     the_world.renew()
     return the_world
 
 
 @pytest.mark.parametrize("statement", LINES)
-def test_a_statement_does_what_the_page_says(world: World, statement: str) -> None:
+def test_a_statement_does_what_the_page_says(world, statement):
     outcome, more = LINES[statement]
     if outcome == "done":
         world.is_new = False
@@ -197,7 +192,7 @@ def test_a_statement_does_what_the_page_says(world: World, statement: str) -> No
     assert world.state() == before
 
 
-def _shows(world: World, statement: str) -> None:
+def _shows(world, statement):
     ((query, expected),) = [more for done, *more in SHOWN_AS if done == statement]
     found = world.run(statement)
     if query == "columns":
@@ -211,13 +206,13 @@ def _shows(world: World, statement: str) -> None:
         assert expected == shown
 
 
-def test_every_statement_that_is_done_is_looked_at() -> None:
+def test_every_statement_that_is_done_is_looked_at():
     done = [statement for statement, (outcome, _) in LINES.items() if outcome == "done"]
     assert sorted(done) == sorted(statement for statement, *_ in SHOWN_AS)
     assert LINES and PAGE.read_text().count("\n| `") == len(LINES)
 
 
-def test_inserts_say_what_became_of_their_rows(world: World) -> None:
+def test_inserts_say_what_became_of_their_rows(world):
     world.is_new = False
     world.run(
         "create table made (id string, n int, at int) using mdt options (key 'id', ordering 'at')"
@@ -257,14 +252,14 @@ FORMS = lines(
 
 
 @pytest.mark.parametrize("statement", FORMS)
-def test_what_is_refused_is_so_in_every_form(world: World, statement: str) -> None:
+def test_what_is_refused_is_so_in_every_form(world, statement):
     before = world.state()
     with pytest.raises(PySparkException, match="is not supported for mdt tables\n  hint: "):
         world.run(statement)
     assert world.state() == before
 
 
-def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world: World) -> None:
+def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world):
     world.is_new = False
     world.run(
         """create table made (id string, n int) using mdt options (key 'id', `mdt.clean.retain.commits` '7')
@@ -293,8 +288,8 @@ def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world: 
 
 
 def test_statements_under_a_search_path_are_refused_unless_they_name_the_database(
-    world: World,
-) -> None:
+    world,
+):
     world.is_new = False
     with settings(world.spark, {"spark.sql.path.enabled": "true"}):
         with pytest.raises(PySparkException, match="is not supported for mdt tables"):
@@ -303,7 +298,7 @@ def test_statements_under_a_search_path_are_refused_unless_they_name_the_databas
     assert world.spark.table("t").columns[0] == "m"
 
 
-def test_an_explained_statement_is_refused_too_and_changes_nothing(world: World) -> None:
+def test_an_explained_statement_is_refused_too_and_changes_nothing(world):
     before = world.state()
     assert "is not supported for mdt tables" in str(
         world.run("explain alter table t set location '/data/elsewhere'")
@@ -313,7 +308,7 @@ def test_an_explained_statement_is_refused_too_and_changes_nothing(world: World)
     assert world.state() == before
 
 
-def test_a_name_that_is_an_expression_names_the_same_table(world: World) -> None:
+def test_a_name_that_is_an_expression_names_the_same_table(world):
     world.is_new = False
     name = "identifier(lower('STATE') || 'ments.t')"
     world.run(f"alter table {name} add columns (m int first)")
@@ -326,7 +321,7 @@ def test_a_name_that_is_an_expression_names_the_same_table(world: World) -> None
         world.run("alter table identifier('no' || 'where') set location '/data/elsewhere'")
 
 
-def test_tables_of_others_and_statements_on_them_are_sparks(world: World) -> None:
+def test_tables_of_others_and_statements_on_them_are_sparks(world):
     world.is_new = False
     world.run("alter table other set tblproperties ('x' = 'y')")
     world.run("alter table other alter column n set default 5")
@@ -336,7 +331,7 @@ def test_tables_of_others_and_statements_on_them_are_sparks(world: World) -> Non
     world.run("drop view t")
 
 
-def test_a_table_without_a_location_is_renamed_with_its_files(world: World) -> None:
+def test_a_table_without_a_location_is_renamed_with_its_files(world):
     world.is_new = False
     world.run("create table made (id string, n int) using mdt options (key 'id')")
     world.run("insert into made values ('a', 1)")
@@ -412,7 +407,7 @@ metrics over a query.
 """
 
 
-def _alternatives(spark: SparkSession) -> set[str]:
+def _alternatives(spark):
     """Return the names of the alternatives of a statement in the grammar of this release."""
     loaded = private.jvm(spark).java.lang.Class.forName
     package = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
@@ -428,7 +423,7 @@ def _alternatives(spark: SparkSession) -> set[str]:
     return found
 
 
-def _parsed(spark: SparkSession, statement: str) -> set[str]:
+def _parsed(spark, statement):
     """Return the names of all nodes of the tree of a statement."""
     jvm = private.jvm(spark)
     parser, antlr = jvm.org.apache.spark.sql.catalyst.parser, jvm.org.antlr.v4.runtime
@@ -444,13 +439,13 @@ def _parsed(spark: SparkSession, statement: str) -> set[str]:
     return found
 
 
-def test_every_statement_of_the_grammar_is_on_the_page(spark: SparkSession) -> None:
+def test_every_statement_of_the_grammar_is_on_the_page(spark):
     seen = set[str]().union(*(_parsed(spark, statement) for statement in LINES))
     missing = _alternatives(spark) - seen - WITHOUT_TABLES - OF_QUERIES
     assert not missing
 
 
-def test_every_refusal_is_on_the_page_or_in_a_test() -> None:
+def test_every_refusal_is_on_the_page_or_in_a_test():
     texts = (
         PAGE.read_text()
         + Path(__file__).read_text()

@@ -2,30 +2,23 @@
 no batch prunes what the state needs.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from following import SCHEMA, Follower, Row, row
+from following import SCHEMA, Follower, row
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import mdt
 import mdt.spark
 from mdt.engines.spark import changes, frame
 from mdt.source import streaming
-from mdt.table import Table
 
 
 @pytest.fixture
-def named(spark: SparkSession) -> Iterator[SparkSession]:
+def named(spark):
     mdt.spark.enable(spark)
     yield spark
     for query in spark.streams.active:
@@ -33,12 +26,12 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def listed(monkeypatch):
     """How many files each scan has been given that was planned, the newest last."""
-    found: list[int] = []
+    found = []
     whole = frame._TableLister.list
 
-    def listing(self: frame._TableLister, *asked: Any) -> Any:
+    def listing(self, *asked):
         answer = whole(self, *asked)
         found.append(len(answer.files if answer.keep is None else answer.keep))
         return answer
@@ -47,7 +40,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def made(folder: Path, name: str, *keys: int, **options: Any) -> Table:
+def made(folder, name, *keys, **options):
     """Return a table in which the rows of each hundred of ``n`` are a commit, and a partition."""
     table = mdt.create(
         folder / name,
@@ -62,13 +55,11 @@ def made(folder: Path, name: str, *keys: int, **options: Any) -> Table:
     return table
 
 
-def add(table: Table, key: int) -> None:
+def add(table, key):
     table.upsert([row(f"k{n}", f"city {key}", n) for n in range(100 * key, 100 * key + 100)])
 
 
-def test_a_filter_leaves_out_files_of_every_batch(
-    named: SparkSession, tmp_path: Path, listed: list[int]
-) -> None:
+def test_a_filter_leaves_out_files_of_every_batch(named, tmp_path, listed):
     table = made(tmp_path, "t", 0, 1, 2, 3, 4)
     plain = Follower(named, table.path, tmp_path / "plain")
     few = Follower(named, table.path, tmp_path / "few")
@@ -100,21 +91,17 @@ def test_a_filter_leaves_out_files_of_every_batch(
     )
 
 
-def test_a_filter_leaves_out_changes(
-    named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filter_leaves_out_changes(named, tmp_path, monkeypatch):
     table = made(tmp_path, "t", 0, 1, 2)
     for n in (0, 150, 290):
         table.upsert([row(f"k{n}", f"city {n // 100}", n + 1000)])
-    told: list[int] = []
+    told = []
     whole = changes._encode
     monkeypatch.setattr(
         changes, "_encode", lambda changed, ids: told.append(len(changed)) or whole(changed, ids)
     )
 
-    def read(
-        *conditions: str, columns: tuple[str, ...] = ("_change", "id", "n")
-    ) -> tuple[list[Row], int]:
+    def read(*conditions, columns=("_change", "id", "n")):
         told.clear()
         follower = Follower(
             named, table.path, tmp_path / str((*conditions, *columns)), since="3", changes="all"
@@ -134,7 +121,7 @@ def test_a_filter_leaves_out_changes(
     assert read(columns=("_change",)) == ([("update_after",)] * 3 + [("update_before",)] * 3, 6)
 
 
-CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
+CONDITIONS = {
     "n % 3 = 1 and n > 4": lambda r: r["n"] % 3 == 1 and r["n"] > 4,
     "city = 'Oslo' or n in (2, 7)": lambda r: r["city"] == "Oslo" or r["n"] in (2, 7),
     "id like 'k1%' and city is not null": lambda r: r["id"].startswith("k1"),
@@ -142,7 +129,7 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
         lambda r: r["id"] in ("k3", "k4", "k11") and r["n"] != 5
     ),
 }
-OF_CHANGES: dict[str, Callable[[dict[str, Any]], bool]] = {
+OF_CHANGES = {
     "_change in ('insert', 'delete') and n <= 9": (
         lambda r: r["_change"] in ("insert", "delete") and r["n"] <= 9
     ),
@@ -160,9 +147,7 @@ OF_CHANGES: dict[str, Callable[[dict[str, Any]], bool]] = {
         ({"since": "0", "changes": "all"}, "partition"),
     ],
 )
-def test_a_stream_with_a_filter_has_the_rows_of_one_without(
-    named: SparkSession, tmp_path: Path, options: dict[str, str], scope: str
-) -> None:
+def test_a_stream_with_a_filter_has_the_rows_of_one_without(named, tmp_path, options, scope):
     table = mdt.create(
         tmp_path / "t",
         SCHEMA,
@@ -196,18 +181,16 @@ def test_a_stream_with_a_filter_has_the_rows_of_one_without(
 class Kept:
     """A query of a stream whose result is kept in a table of Spark's memory."""
 
-    def __init__(self, frame: DataFrame, name: str, mode: str) -> None:
+    def __init__(self, frame, name, mode):
         self._spark, self._name = frame.sparkSession, name
         self.query = frame.writeStream.format("memory").queryName(name).outputMode(mode).start()
 
-    def rows(self) -> Counter[Row]:
+    def rows(self):
         self.query.processAllAvailable()
         return Counter(tuple(one) for one in self._spark.table(self._name).collect())
 
 
-def test_totals_and_first_rows_are_those_of_all_batches(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_totals_and_first_rows_are_those_of_all_batches(named, tmp_path):
     table = made(tmp_path, "t", 0)
     stream = named.readStream.format("mdt").load(table.path)
     totals = Kept(stream.agg(sf.count("*"), sf.min("n"), sf.max("n")), "totals", "complete")
@@ -232,7 +215,7 @@ def test_totals_and_first_rows_are_those_of_all_batches(
     )
 
 
-def test_rows_that_match_those_of_other_batches_stay(named: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_match_those_of_other_batches_stay(named, tmp_path):
     left, right = made(tmp_path, "left", 0), made(tmp_path, "right", 1)
     streams = [named.readStream.format("mdt").load(table.path) for table in (left, right)]
     joined = (
@@ -251,9 +234,7 @@ def test_rows_that_match_those_of_other_batches_stay(named: SparkSession, tmp_pa
     assert kept.rows() == {("k1", 101): 1, ("k502", 102): 1}
 
 
-def test_groups_stay_in_the_state_whatever_the_other_table_asks_for_now(
-    named: SparkSession, tmp_path: Path
-) -> None:
+def test_groups_stay_in_the_state_whatever_the_other_table_asks_for_now(named, tmp_path):
     table = made(tmp_path, "t", 0, 1)
     chosen = mdt.create(tmp_path / "chosen", SCHEMA, ["id"])
     chosen.upsert([row("city 0", "yes", 1), row("city 1", "no", 1)])
@@ -266,9 +247,7 @@ def test_groups_stay_in_the_state_whatever_the_other_table_asks_for_now(
     assert kept.rows() == {("city 0", 100): 1, ("city 1", 101): 1}
 
 
-def test_a_batch_and_the_table_that_it_is_joined_with_ask_each_other(
-    named: SparkSession, tmp_path: Path, listed: list[int]
-) -> None:
+def test_a_batch_and_the_table_that_it_is_joined_with_ask_each_other(named, tmp_path, listed):
     table, other = made(tmp_path, "t", 0, 1, 2, 3), made(tmp_path, "other", *range(9))
     wanted = mdt.read(named, other.path)
     follower = Follower(named, table.path, tmp_path / "asks")
@@ -288,16 +267,14 @@ def test_a_batch_and_the_table_that_it_is_joined_with_ask_each_other(
         )
 
 
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
+def opened(monkeypatch):
+    found = []
     open_ = streaming._open
     monkeypatch.setattr(streaming, "_open", lambda asked: found.append(asked.path) or open_(asked))
     return found
 
 
-def test_a_running_query_opens_its_table_once(
-    named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_query_opens_its_table_once(named, tmp_path, monkeypatch):
     table = made(tmp_path, "t", 0)
     follower = Follower(named, table.path, tmp_path / "c")
     found = opened(monkeypatch)
@@ -313,12 +290,12 @@ def test_a_running_query_opens_its_table_once(
 
 @pytest.mark.parametrize("commits", [0, 1, 5])
 def test_another_table_or_none_at_the_path_ends_a_running_query(
-    named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
-) -> None:
+    named, tmp_path, monkeypatch, commits
+):
     table, waits = made(tmp_path, "t", 0, 1), threading.Lock()
     offset = streaming.Stream.offset
 
-    def after_waiting(self: streaming.Stream, *asked: Any) -> str | None:
+    def after_waiting(self, *asked):
         with waits:
             return offset(self, *asked)
 

@@ -2,17 +2,12 @@
 meanwhile, a batch ends as in one that is opened anew.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from counted_storages import counted_storages
 from following import SCHEMA, finished, row
-from pyspark.sql import SparkSession
 from reader import bag, hudi_table
 
 import mdt
@@ -23,7 +18,6 @@ from mdt.source import write_frame
 from mdt.source.option_keywords import parse_options
 from mdt.source.streaming import Sink
 from mdt.table import Table, table
-from mdt.testing.slow import CountingStorage
 
 MADE = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
 
@@ -31,13 +25,13 @@ MADE = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bi
 class Batches:
     """A query that brings a batch of three rows each time, one of them new."""
 
-    def __init__(self, spark: SparkSession, path: Path, name: str = "q", **options: str) -> None:
+    def __init__(self, spark, path, name="q", **options):
         self.spark, self.path, self.name = spark, path, name
         self.options = {**MADE, **options, "path": str(path)}
         self.sink = Sink()
         self.number = 0
 
-    def next(self, *, number: int | None = None) -> None:
+    def next(self, *, number=None):
         """Write the next batch, or again an older one."""
         n = self.number if number is None else number
         rows = [
@@ -49,7 +43,7 @@ class Batches:
         self.sink.write(parse_options(self.options), "Append", (self.name, n), frame)
         self.number = max(self.number, n + 1)
 
-    def begun_again(self) -> Batches:
+    def begun_again(self):
         """Return the same query with a sink that knows nothing."""
         found = Batches(self.spark, self.path, self.name)
         found.options = dict(self.options)
@@ -57,7 +51,7 @@ class Batches:
         return found
 
 
-def keys(path: Path) -> list[tuple[str, int]]:
+def keys(path):
     """Return the rows of a table, as hudi-rs has them, too."""
     found = mdt.open(path)
     assert not found.check().problems
@@ -66,7 +60,7 @@ def keys(path: Path) -> list[tuple[str, int]]:
     return sorted(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True))
 
 
-def expected(name: str, batches: int) -> list[tuple[str, int]]:
+def expected(name, batches):
     last = batches - 1
     return sorted(
         [("all", last), (f"{name}-both", last), *((f"{name}{n}", n) for n in range(batches))]
@@ -74,13 +68,13 @@ def expected(name: str, batches: int) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[CountingStorage]:
+def counted(monkeypatch):
     return counted_storages(monkeypatch, write_frame, table)
 
 
 def test_batches_of_one_query_take_the_same_few_requests_however_many_commits_there_are(
-    spark: SparkSession, tmp_path: Path, counted: list[CountingStorage]
-) -> None:
+    spark, tmp_path, counted
+):
     query, took = Batches(spark, tmp_path / "t"), []
     for _ in range(9):
         before = sum(len(storage.made) for storage in counted)
@@ -94,14 +88,14 @@ def test_batches_of_one_query_take_the_same_few_requests_however_many_commits_th
     assert sum(len(storage.made) for storage in counted) - before > 30, "a table that is opened"
 
 
-def gone(path: Path, aside: Path) -> None:
+def gone(path, aside):
     shutil.rmtree(path)
 
 
-def other(commits: int) -> Callable[[Path, Path], None]:
+def other(commits):
     """Return what puts another table, with so many commits, in the place of one with four."""
 
-    def replaced(path: Path, aside: Path) -> None:
+    def replaced(path, aside):
         shutil.rmtree(path)
         new = mdt.create(path, SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(n)"])
         for n in range(commits):
@@ -110,27 +104,27 @@ def other(commits: int) -> Callable[[Path, Path], None]:
     return replaced
 
 
-def older(path: Path, aside: Path) -> None:
+def older(path, aside):
     shutil.rmtree(path)
     shutil.copytree(aside, path)
 
 
-def older_and_on(path: Path, aside: Path) -> None:
+def older_and_on(path, aside):
     older(path, aside)
     for n in range(6):
         mdt.open(path).upsert([row("y", "Bonn", n)])
 
 
-def unlike(path: Path, aside: Path) -> None:
+def unlike(path, aside):
     shutil.rmtree(path)
     mdt.create(path, SCHEMA, ["n"], indexes=["bitmap(n)"])
 
 
-def unindexed(path: Path, aside: Path) -> None:
+def unindexed(path, aside):
     mdt.open(path).drop_index("bitmap(n)")
 
 
-def cleaned(path: Path, aside: Path) -> None:
+def cleaned(path, aside):
     found = mdt.open(path)
     for n in range(9):
         found.upsert([row("z", "Rome", n)])
@@ -140,7 +134,7 @@ def cleaned(path: Path, aside: Path) -> None:
     assert mdt.open(path).snapshot().retention.first > 4
 
 
-def compacted(path: Path, aside: Path) -> None:
+def compacted(path, aside):
     found = mdt.open(path)
     found.upsert([row("all", "Rome", -1)])
     found.compact()
@@ -148,7 +142,7 @@ def compacted(path: Path, aside: Path) -> None:
     found.metadata.compact()
 
 
-def no_table(path: Path, aside: Path) -> None:
+def no_table(path, aside):
     shutil.rmtree(path / ".hoodie/.mdt")
 
 
@@ -184,11 +178,11 @@ NAMES = [
 
 @pytest.mark.parametrize("happens", HAPPENS, ids=NAMES)
 def test_whatever_happens_to_the_table_a_batch_ends_as_that_of_a_sink_that_opens_it(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    happens: Callable[[Path, Path], None],
-) -> None:
+    spark,
+    tmp_path,
+    monkeypatch,
+    happens,
+):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     path, aside, copy = tmp_path / "t", tmp_path / "aside", tmp_path / "copy"
     query = Batches(spark, path)
@@ -214,9 +208,7 @@ def test_whatever_happens_to_the_table_a_batch_ends_as_that_of_a_sink_that_opens
     assert refused or ("q5", 5) in ends[0]
 
 
-def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(spark, tmp_path):
     query = Batches(spark, tmp_path / "t")
     query.next()
     dead = query.begun_again()  # of a driver that was taken for dead
@@ -235,9 +227,7 @@ def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(
     assert mdt.open(tmp_path / "t").snapshot().streams.has("q", 4)
 
 
-def test_two_queries_write_one_table_each_with_a_table_that_it_keeps_open(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_two_queries_write_one_table_each_with_a_table_that_it_keeps_open(spark, tmp_path):
     one, two = (Batches(spark, tmp_path / "t", name) for name in ("a", "b"))
     for _ in range(3):
         one.next()
@@ -247,16 +237,14 @@ def test_two_queries_write_one_table_each_with_a_table_that_it_keeps_open(
     assert mdt.open(tmp_path / "t").snapshot().seq == 9
 
 
-def test_a_batch_that_failed_leaves_no_open_table_and_comes_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_failed_leaves_no_open_table_and_comes_again(spark, tmp_path, monkeypatch):
     query = Batches(spark, tmp_path / "t")
     query.next()
     write = Table.upsert
     for fails_after in (False, True):
         number = query.number
 
-        def fails(of: Table, *given: Any, late: bool = fails_after, **more: Any) -> Any:
+        def fails(of, *given, late=fails_after, **more):
             if late:
                 write(of, *given, **more)
             raise Unavailable("the network is down")
@@ -270,7 +258,7 @@ def test_a_batch_that_failed_leaves_no_open_table_and_comes_again(
     assert mdt.open(tmp_path / "t").snapshot().seq == 3
 
 
-def test_other_options_open_the_table_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_other_options_open_the_table_again(spark, tmp_path):
     query = Batches(spark, tmp_path / "t")
     query.next()
     query.options["mdt.scope"] = "unknown"
@@ -282,9 +270,7 @@ def test_other_options_open_the_table_again(spark: SparkSession, tmp_path: Path)
     assert keys(tmp_path / "u") == [("all", 1), ("q-both", 1), ("q1", 1)]
 
 
-def test_two_queries_at_a_time_and_what_one_of_them_made_is_there_for_the_next_run(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_two_queries_at_a_time_and_what_one_of_them_made_is_there_for_the_next_run(spark, tmp_path):
     mdt.spark.enable(spark)
     sources = [
         mdt.create(tmp_path / f"source{n}", SCHEMA, ["id"], partition_by=["city"]) for n in range(2)

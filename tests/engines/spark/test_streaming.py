@@ -2,18 +2,10 @@
 batch is written once.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from following import SCHEMA, Follower, finished, row
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 from reader import bag, hudi_table
 
 import mdt
@@ -24,7 +16,7 @@ from mdt.table import Table
 
 
 @pytest.fixture
-def named(spark: SparkSession) -> Iterator[SparkSession]:
+def named(spark):
     """A session that knows the format, and whose tables of streams are gone afterwards."""
     mdt.spark.enable(spark)
     yield spark
@@ -33,7 +25,7 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Table:
+def source(tmp_path):
     options = {"mdt.metadata.compact.records": 3}
     return mdt.create(
         tmp_path / "source",
@@ -46,8 +38,8 @@ def source(tmp_path: Path) -> Table:
 
 
 def test_a_stream_begins_with_the_rows_that_there_are_and_goes_on_with_those_that_commits_write(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+    named, source, tmp_path
+):
     source.upsert([row("a", "Oslo", 1), row("b", "Rome", 1)])
     follower = Follower(named, source.path, tmp_path / "c")
     assert follower.frame.isStreaming
@@ -64,8 +56,8 @@ def test_a_stream_begins_with_the_rows_that_there_are_and_goes_on_with_those_tha
 
 
 def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_asked(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+    named, source, tmp_path
+):
     for n in range(1, 5):
         source.upsert([row("a", "Oslo", n)])
     source.delete([row("a", "Oslo", 4)])
@@ -105,16 +97,14 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
         ({"max_commits": "none"}, "a whole number from 1 to"),
     ],
 )
-def test_options_that_mean_nothing_to_a_stream_are_refused(
-    named: SparkSession, source: Table, options: dict[str, str], reason: str
-) -> None:
+def test_options_that_mean_nothing_to_a_stream_are_refused(named, source, options, reason):
     with pytest.raises(Exception, match=reason):
         named.readStream.format("mdt").options(**options).load(source.path)
 
 
 def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
-    named: SparkSession, source: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    named, source, tmp_path, monkeypatch
+):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     source.upsert([row("a", "Oslo", 0)])
     late, changes = (
@@ -150,8 +140,8 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
 
 
 def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
-    named: SparkSession, source: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    named, source, tmp_path, monkeypatch
+):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     options = [{}, {"max_commits": "1"}, {"changes": "net", "since": "earliest"}]
     for n in range(2):
@@ -171,9 +161,7 @@ def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
         Follower(named, source.path, tmp_path / "c2", **options[2]).run()
 
 
-def test_a_batch_that_was_planned_is_read_after_an_alter_and_a_cleaning(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+def test_a_batch_that_was_planned_is_read_after_an_alter_and_a_cleaning(named, source, tmp_path):
     source.upsert([row("a", "Oslo", 1)])
     late = Follower(named, source.path, tmp_path / "c")
     late.run()
@@ -190,8 +178,8 @@ def test_a_batch_that_was_planned_is_read_after_an_alter_and_a_cleaning(
 
 
 def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_there(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+    named, source, tmp_path
+):
     assert Follower(named, source.path, tmp_path / "e", since="earliest").run() == []
     source.upsert([row("a", "Oslo", 1)])
     source.tag("here")
@@ -205,7 +193,7 @@ def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_
         Follower(named, source.path, tmp_path / "f", since="77").run()
 
 
-def copied(spark: SparkSession, source: Table, folder: Path, **options: str) -> StreamingQuery:
+def copied(spark, source, folder, **options):
     rows = (
         spark.readStream.format("mdt")
         .option("max_commits", "1")
@@ -223,16 +211,14 @@ def copied(spark: SparkSession, source: Table, folder: Path, **options: str) -> 
 OURS = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
 
 
-def assert_copy(source: Table, folder: Path, commits: int) -> None:
+def assert_copy(source, folder, commits):
     copy = mdt.open(folder / "copy")
     expected = source.scan().to_arrow()
     assert bag(copy.scan().to_arrow()) == bag(expected) == bag(hudi_table(folder / "copy", SCHEMA))
     assert copy.snapshot().seq == commits and not copy.check().problems
 
 
-def test_batches_become_commits_and_a_query_that_begins_again_goes_on(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+def test_batches_become_commits_and_a_query_that_begins_again_goes_on(named, source, tmp_path):
     for n in range(3):
         source.upsert([row(f"k{n}", "Oslo", n), row("both", "Rome", n)])
     finished(copied(named, source, tmp_path, **OURS))
@@ -244,14 +230,14 @@ def test_batches_become_commits_and_a_query_that_begins_again_goes_on(
 
 @pytest.mark.parametrize("phase", ["before", "after"])
 def test_a_batch_that_failed_before_or_after_its_commit_is_written_once(
-    named: SparkSession, source: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
-) -> None:
+    named, source, tmp_path, monkeypatch, phase
+):
     for n in range(4):
         source.upsert([row(f"k{n}", "Oslo", n)])
     options = {**OURS, "operation": "insert"}  # which refuses the rows of a batch that it has
     write, failing = Table.insert, [False, False, True, False]
 
-    def fails(table: Table, *given: Any, **more: Any) -> Any:
+    def fails(table, *given, **more):
         fail = failing.pop(0) if failing else False
         if fail and phase == "before":
             raise Unavailable("the network is down")
@@ -271,9 +257,7 @@ def test_a_batch_that_failed_before_or_after_its_commit_is_written_once(
     ] == [3]
 
 
-def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(named, source, tmp_path):
     source.upsert([row(f"k{n}", "Oslo" if n % 2 else "Rome", n) for n in range(40)])
     finished(copied(named, source, tmp_path, **OURS, **{"mdt.spark.local.bytes.max": "0"}))
     assert_copy(source, tmp_path, 1)
@@ -302,15 +286,13 @@ def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(
         source.upsert([row("new", "Oslo", 1000)])
 
 
-def refused(start: Callable[[], StreamingQuery]) -> str:
+def refused(start):
     with pytest.raises(StreamingQueryException) as error:
         finished(start())
     return str(error.value)
 
 
-def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(
-    named: SparkSession, source: Table, tmp_path: Path
-) -> None:
+def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(named, source, tmp_path):
     source.upsert([row("a", "Oslo", 1)])
     assert "needs a record key" in refused(lambda: copied(named, source, tmp_path))
     sums = (

@@ -2,33 +2,24 @@
 thread of Python's, for each of them.
 """
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 import mdt
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 QUERIES = 12
 THREADS = 4
 
 
-def connections() -> int:
+def connections():
     """Return how many threads of Python, which have no name of their own, wait for calls of the
     JVM.
     """
     return sum(thread.name.startswith("Thread-") for thread in threading.enumerate())
 
 
-def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(spark, tmp_path):
     t = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"])
     t.upsert({"id": ["a", "b"], "v": [1, 2]})
     frame = mdt.read(spark, t.path)
@@ -39,15 +30,13 @@ def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(
     assert connections() <= before
 
 
-def test_threads_that_plan_at_a_time_do_not_share_a_connection(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_threads_that_plan_at_a_time_do_not_share_a_connection(spark, tmp_path):
     t = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
     t.upsert({"id": list(range(100))})
     frame = mdt.read(spark, t.path)
-    found: list[int] = []
+    found = []
 
-    def ask(low: int) -> None:
+    def ask(low):
         found.extend(frame.where(f"id >= {low + n}").toArrow().num_rows for n in range(4))
 
     before = connections()

@@ -2,17 +2,13 @@
 ones they are given.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from plan_metrics import Figures, figures
+from plan_metrics import figures
 from pyroaring import BitMap
-from pyspark.sql import SparkSession
 from trees import create, ordered
 
 import mdt
@@ -29,7 +25,7 @@ ALWAYS, NEVER = 0, 1 << 30
 OPTIONS = {"mdt.max.file.bytes": 60_000, "mdt.metadata.compact.records": 1000}
 
 
-def rows(ids: range, plus: int = 0) -> pa.Table:
+def rows(ids, plus=0):
     return pa.table(
         [
             list(ids),
@@ -40,7 +36,7 @@ def rows(ids: range, plus: int = 0) -> pa.Table:
     )
 
 
-def new_table(path: Path) -> mdt.Table:
+def new_table(path):
     """Base files without dead rows, with some, with many and with runs, blocks of log files with
     dead rows of their own; in a checkpoint.
     """
@@ -55,12 +51,12 @@ def new_table(path: Path) -> mdt.Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     return new_table(tmp_path / "t t")
 
 
 @pytest.fixture
-def told(spark: SparkSession) -> Iterator[SparkSession]:
+def told(spark):
     """A session that asks for metrics."""
     mdt.spark.enable(spark)
     spark.conf.set("spark.mdt.explain", "metrics")
@@ -70,33 +66,33 @@ def told(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def referred(monkeypatch: pytest.MonkeyPatch) -> None:
+def referred(monkeypatch):
     """None is so small that tasks are given it."""
     small_is(monkeypatch, ALWAYS)
 
 
-def small_is(patch: pytest.MonkeyPatch, limit: int) -> None:
+def small_is(patch, limit):
     patch.setattr(native_files, "INLINE_VECTOR_BYTES_MAX", limit)
     patch.setattr(native_files, "INLINE_VECTORS_PAGE_BYTES_MAX", limit)
 
 
-def dead_rows(table: mdt.Table) -> native_files.DeadRows:
+def dead_rows(table):
     """Return what is told of all files with dead rows."""
     view = SnapshotFiles(table.snapshot(), table.storage, compares=True, refers=True)
     return view.dead(np.flatnonzero(view.native().has_dead).tolist())
 
 
-def counts(told: SparkSession, table: mdt.Table, where: str = "v >= 0") -> tuple[int, int]:
+def counts(told, table, where="v >= 0"):
     """Return how many vectors a query finds, and how many it reads."""
     (found,) = figures(told, mdt.read(told, table.path).where(where))
     return number(found, FOUND), number(found, READ)
 
 
-def number(found: Figures, name: str) -> int:
+def number(found, name):
     return int(found[name].replace(",", ""))
 
 
-def object_of(table: mdt.Table) -> Path:
+def object_of(table):
     """Return the object in which the deletion vectors stand."""
     ((uri, _),) = dead_rows(table).objects
     (path,) = Path(table.storage.local_path("") or "").glob(".hoodie/.mdt/checkpoints/*pages-0")
@@ -104,7 +100,7 @@ def object_of(table: mdt.Table) -> Path:
     return path
 
 
-def test_small_vectors_are_given_and_larger_ones_are_referred_to(table: mdt.Table) -> None:
+def test_small_vectors_are_given_and_larger_ones_are_referred_to(table):
     table.delete({"id": [502, 505, 600, 8000]})
     snapshot, found = table.snapshot(), dead_rows(table)
     view = SnapshotFiles(snapshot, table.storage, compares=True, refers=True)
@@ -130,9 +126,7 @@ def test_small_vectors_are_given_and_larger_ones_are_referred_to(table: mdt.Tabl
 @pytest.mark.parametrize(
     "setting", ["", "spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"]
 )
-def test_rows_are_those_of_a_scan_in_process(
-    spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch, limit: int, setting: str
-) -> None:
+def test_rows_are_those_of_a_scan_in_process(spark, table, monkeypatch, limit, setting):
     small_is(monkeypatch, limit)
     if setting:
         spark.conf.set(setting, "false")
@@ -162,9 +156,7 @@ def test_rows_are_those_of_a_scan_in_process(
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_a_table_without_dead_rows_has_no_such_figures(
-    told: SparkSession, tmp_path: Path, referred: None
-) -> None:
+def test_a_table_without_dead_rows_has_no_such_figures(told, tmp_path, referred):
     clean = create(tmp_path / "c", SCHEMA)
     clean.bulk_insert(rows(range(100)))
     clean.metadata.compact()
@@ -172,9 +164,7 @@ def test_a_table_without_dead_rows_has_no_such_figures(
     assert FOUND not in found and READ not in found
 
 
-def test_an_executor_keeps_what_it_has_read_within_its_limit(
-    told: SparkSession, table: mdt.Table, referred: None
-) -> None:
+def test_an_executor_keeps_what_it_has_read_within_its_limit(told, table, referred):
     dirty = int((table.snapshot().dead_rows > 0).sum())
     told.conf.set("spark.mdt.vectors.bytes", "0")
     assert dirty > 5 and counts(told, table) == (0, dirty) and counts(told, table) == (0, dirty)
@@ -192,9 +182,7 @@ def test_an_executor_keeps_what_it_has_read_within_its_limit(
 
 
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
-def test_a_flipped_byte_is_an_error_that_says_what_to_do(
-    spark: SparkSession, table: mdt.Table, referred: None, place: str
-) -> None:
+def test_a_flipped_byte_is_an_error_that_says_what_to_do(spark, table, referred, place):
     found, expected = dead_rows(table), ordered(table.scan().to_arrow())
     at = int(np.argmax(found.length))
     begin, length = int(found.offset[at]), int(found.length[at])
@@ -217,9 +205,7 @@ def test_a_flipped_byte_is_an_error_that_says_what_to_do(
     assert ordered(mdt.read(spark, table.path).toArrow()) == expected
 
 
-def test_an_object_that_ends_early_or_is_gone_is_an_error(
-    spark: SparkSession, table: mdt.Table, referred: None
-) -> None:
+def test_an_object_that_ends_early_or_is_gone_is_an_error(spark, table, referred):
     path, whole = object_of(table), object_of(table).read_bytes()
     end = int(np.max(dead_rows(table).offset)) + 3
     spark.conf.set("spark.mdt.vectors.bytes", "0")
@@ -249,15 +235,15 @@ def test_an_object_that_ends_early_or_is_gone_is_an_error(
     "forged", ["another vector", "another crc", "another count", "bytes that are none"]
 )
 def test_a_forged_reference_is_an_error(
-    spark: SparkSession,
-    table: mdt.Table,
-    referred: None,
-    monkeypatch: pytest.MonkeyPatch,
-    forged: str,
-) -> None:
+    spark,
+    table,
+    referred,
+    monkeypatch,
+    forged,
+):
     real = SnapshotFiles.dead
 
-    def wrong(view: SnapshotFiles, at: list[int]) -> native_files.DeadRows:
+    def wrong(view, at):
         found = real(view, at)
         if forged == "another vector":  # bytes and checksum agree, and are those of another file
             for values in (found.offset, found.length, found.crc):
@@ -288,9 +274,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("kind", list(FORGED))
-def test_a_forged_bitmap_that_is_given_is_an_error(
-    spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_forged_bitmap_that_is_given_is_an_error(spark, table, monkeypatch, kind):
     small_is(monkeypatch, NEVER)
     monkeypatch.setattr(Columns, "vector_bytes", lambda columns, files: [FORGED[kind]] * len(files))
     with pytest.raises(
@@ -299,9 +283,7 @@ def test_a_forged_bitmap_that_is_given_is_an_error(
         mdt.read(spark, table.path).toArrow()
 
 
-def test_a_checkpoint_without_references_is_read_as_ever(
-    spark: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_without_references_is_read_as_ever(spark, table, referred, monkeypatch):
     expected = ordered(table.scan().to_arrow())
     monkeypatch.setattr(
         "mdt.metadata.snapshot.stored_columns.StoredColumns.vectors", Columns.vectors
@@ -310,9 +292,7 @@ def test_a_checkpoint_without_references_is_read_as_ever(
     assert ordered(mdt.read(spark, table.path).toArrow()) == expected
 
 
-def test_of_a_far_store_neighbours_are_read_at_once(
-    told: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_far_store_neighbours_are_read_at_once(told, table, referred, monkeypatch):
     monkeypatch.setattr(type(table.storage), "is_remote", True)
     path = object_of(table)
     some, every = "id between 7000 and 7100", ordered(table.scan("v >= 0").to_arrow())
@@ -327,8 +307,8 @@ def test_of_a_far_store_neighbours_are_read_at_once(
 
 
 def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_reads(
-    told: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    told, table, referred, monkeypatch
+):
     monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
     told.conf.set("spark.mdt.vectors.bytes", "0")
     old, expected, seq = object_of(table), ordered(table.scan().to_arrow()), table.snapshot().seq
