@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 from test_forged import forge, good, with_column
+from texts import columns
 
 import mdt
 from mdt import limits
@@ -191,9 +192,7 @@ def test_an_object_that_is_too_large_is_not_read(path):
 
 def _cleaned():
     storage = MemoryStorage()
-    table = mdt.create(
-        storage, pa.schema([("id", pa.int64()), ("p", pa.int64())]), key=["id"], partition_by=["p"]
-    )
+    table = mdt.create(storage, columns("id int64, p int64"), key=["id"], partition_by=["p"])
     for first in range(3):
         table.upsert({"id": [first, first + 1], "p": [0, 1]})
         table.metadata.compact()

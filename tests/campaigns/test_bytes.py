@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from counting import count
 from reader import bag
+from texts import columns
 
 import mdt
 from indexes.key_hash import hash_keys
@@ -25,7 +26,7 @@ from mdt.metadata.log import codec, commit_log
 from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing_columns
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
+SCHEMA = columns("id string, ts int64, v float64")
 KEY_INDEXES = {"bloom": b"MDTBLO\x00\x01", "record": b"MDTREC\x00\x03"}
 """And how their key parts begin."""
 

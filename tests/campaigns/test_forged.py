@@ -14,6 +14,7 @@ from counting import count
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from texts import columns
 from worlds import OPTIONS, copied
 
 import mdt
@@ -23,15 +24,7 @@ from mdt.metadata.log import codec, commit_log
 from mdt.schema.versions import first_version
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("p", pa.string()),
-        ("ts", pa.int64()),
-        ("v", pa.int64()),
-        ("s", pa.string()),
-    ]
-)
+SCHEMA = columns("id string, p string, ts int64, v int64, s string")
 
 
 def rows(numbers, ts):

@@ -10,14 +10,14 @@ import sys
 import textwrap
 import time
 
-import pyarrow as pa
 import pytest
 from counting import count
 from key_stores import assert_knows_the_table
+from texts import columns
 
 import mdt
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
+SCHEMA = columns("id int64, city string, x float64")
 
 _WRITER = textwrap.dedent("""
     import sys

@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from model import TableAgainstDictionary, histories
 from model_repeated import RepeatedAgainstList
 from reader import BY_POSITION, bag, hudi_table
+from texts import columns
 
 import mdt
 from mdt.hudi import log_file
@@ -43,7 +44,7 @@ def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histo
     run_state_machine_as_test(machine, settings=histories(examples))
 
 
-_SMALL = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+_SMALL = columns("id string, ts int64")
 POSITIONS = {"hoodie.write.record.positions": True}
 
 

@@ -17,6 +17,7 @@ from pyroaring import BitMap
 from random_tables import QUIET, create, tables
 from reader import bag
 from strategies import conditions
+from texts import columns
 
 import mdt
 from indexes import column_stats, registry
@@ -81,9 +82,7 @@ def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(data
 
 # A fixed table whose data lie in clusters, so that every way of pruning has something to prune
 
-_CLUSTERS = pa.schema(
-    [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
-)
+_CLUSTERS = columns("id string, n int64, x float64, s string")
 _PREFIX = "p" * 70
 
 

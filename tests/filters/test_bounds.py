@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from indexes.keys.bucket import RULES_CHARACTERS_MAX, BucketKeyIndex
@@ -13,7 +14,7 @@ from mdt.filters.where import parse_where
 from mdt.limits import LIKE_CHARACTERS_MAX, LIKE_WILDCARDS_MAX, LITERAL_BYTES_MAX
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema({"s": "string", "b": "binary"})
+SCHEMA = columns("s string, b binary")
 
 
 @pytest.mark.parametrize("op", ["like", "not like"])
@@ -76,7 +77,7 @@ def test_rules_say_the_number_of_buckets_as_before():
     ],
 )
 def test_rules_without_a_bound_are_refused_at_creation(rules, reason):
-    schema = pa.schema({"id": "string", "p": "string"})
+    schema = columns("id string, p string")
     with pytest.raises(Invalid, match=reason):
         mdt.create(
             MemoryStorage(),

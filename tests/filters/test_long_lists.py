@@ -4,8 +4,8 @@ literal.
 
 from datetime import date
 
-import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt.filters.expression
 import mdt.filters.tokens
@@ -14,9 +14,7 @@ from mdt.errors import Invalid, MdtError
 from mdt.filters.tokens import Token, characters_besides_lists, tokenize
 from mdt.filters.where import parse_where
 
-SCHEMA = pa.schema(
-    {"id": "string", "n": "int64", "f": "float64", "d": "date32", "flag": "bool", "in": "int64"}
-)
+SCHEMA = columns("id string, n int64, f float64, d date32[day], flag bool, in int64")
 NUMBERS = list(range(-100, 100))
 LISTED = ",".join(map(str, NUMBERS))
 TEXTS = [f"x, ({n}) -- é" for n in range(200)]

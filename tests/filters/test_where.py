@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from texts import columns
 
 from indexes.predicate import And, Leaf, Or
 from mdt.errors import Invalid, Unsupported
@@ -187,7 +188,7 @@ def test_what_only_looks_like_a_test_is_refused(where):
 
 def test_a_name_that_differs_in_case_from_two_columns_is_refused():
     with pytest.raises(Invalid, match="ambiguous: Aa, aA"):
-        parse_where("aa = 1", pa.schema({"Aa": "int64", "aA": "int64"}))
+        parse_where("aa = 1", columns("Aa int64, aA int64"))
 
 
 @pytest.mark.parametrize(

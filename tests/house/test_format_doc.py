@@ -19,15 +19,14 @@ import pytest
 import trees
 from key_hash_reference import multilinear
 from pyroaring import BitMap
+from texts import columns
 
 import mdt
 from mdt.commit.transaction import run
 from mdt.services.reclaiming.archiving import archive
 from mdt.services.reclaiming.cleaning import Clean
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
-)
+SCHEMA = columns("id string, city string, ts int64, fare float64")
 PAGE = (Path(__file__).resolve().parents[2] / "FORMAT.md").read_text(encoding="utf-8")
 SALTS = [
     0x47B6137B,

@@ -27,6 +27,7 @@ from test_format_doc import (
     record,
     stored,
 )
+from texts import columns
 from worlds import meanwhile
 
 import mdt
@@ -202,7 +203,7 @@ def bitmaps(summary):
 
 def test_shards_have_gaps_where_a_compaction_left_out_files(tmp_path):
     """7.3.  ``first_row`` does not follow from the rows of the files before."""
-    root, schema = tmp_path / "t", pa.schema({"id": pa.string(), "city": pa.string(), "n": "int64"})
+    root, schema = tmp_path / "t", columns("id string, city string, n int64")
     table = trees.create(
         root, schema, partition_by=["city"], indexes=["bitmap(n)", "bloom(n)"], ordering="n"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Corrupt
@@ -20,7 +21,7 @@ from mdt.stores.memory import MemoryStorage
 
 ROWS, PARTITIONS = 12_000, 400
 OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
-SCHEMA = pa.schema({"id": pa.string(), "part": pa.int64(), "v": pa.int64()})
+SCHEMA = columns("id string, part int64, v int64")
 
 
 def rows(numbers):

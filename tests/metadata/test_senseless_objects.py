@@ -2,8 +2,8 @@
 
 import json
 
-import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Corrupt
@@ -32,7 +32,7 @@ def test_a_tag_that_is_added_again_is_no_savepoint_any_more():
 
 @pytest.mark.parametrize("lost", ["last_instant", "definition"])
 def test_a_manifest_that_lacks_a_field_is_corrupt(lost):
-    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.string())]), ["id"])
+    table = mdt.create(MemoryStorage(), columns("id string"), ["id"])
     table.metadata.compact()
     storage, path = table.storage, paths.checkpoint_manifest(0)
     payload = codec.unframe(

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
+from texts import columns
 from trees import create
 
 import mdt
@@ -16,7 +17,7 @@ from mdt.scan import warm
 from mdt.session import Recent
 from mdt.stores.object_store import ObjectStorage
 
-SCHEMA = pa.schema({"id": "int64", "part": "string", "n": "int64"})
+SCHEMA = columns("id int64, part string, n int64")
 FILES, ROWS = 3, 3_000
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from paging import encoded
+from texts import columns
 
 import mdt
 from mdt.parquet import page_map
@@ -119,7 +120,7 @@ def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch):
     def unknown(*_, **__):
         raise ValueError("unexpected bytes after the offset indexes")
 
-    table = mdt.create("memory:///t", pa.schema({"id": "int64", "n": "int64"}), ["id"])
+    table = mdt.create("memory:///t", columns("id int64, n int64"), ["id"])
     monkeypatch.setattr(page_map, "build", unknown)
     with pytest.warns(LayoutWarning, match=f"pyarrow {pa.__version__} .*unexpected bytes after"):
         table.insert(pa.table({"id": [1, 2], "n": [3, 4]}))

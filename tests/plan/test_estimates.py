@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from indexes import values
@@ -17,15 +18,7 @@ from mdt.plan.planner import plan
 from mdt.stores.storage import MemoryStorage
 
 QUIET = {"mdt.services.auto": "false"}
-SCHEMA = pa.schema(
-    {
-        "id": "int64",
-        "day": "date32",
-        "price": pa.decimal128(9, 2),
-        "city": "string",
-        "fare": "float64",
-    }
-)
+SCHEMA = columns("id int64, day date32[day], price decimal(9, 2), city string, fare float64")
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +162,7 @@ def test_which_keys_of_joins_leave_out_no_file():
 
 
 def test_files_of_endless_numbers_alone_are_not_spread():
-    schema = pa.schema({"id": "int64", "x": "float64"})
+    schema = columns("id int64, x float64")
     table = mdt.create(MemoryStorage(), schema, key=["id"], options=QUIET)
     numbers = list(map(float, range(10)))
     for number, x in enumerate([[np.inf] * 10, numbers, numbers, [-np.inf] * 10, [np.nan] * 10]):

@@ -13,6 +13,7 @@ from counting import count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reader import bag
+from texts import columns
 
 import mdt
 from indexes import functions, predicate, registry
@@ -28,7 +29,7 @@ from mdt.plan.table_index import TableIndex
 from mdt.stores.storage import MemoryStorage
 from mdt.write import summarize
 
-SCHEMA = pa.schema({"id": "string", "lat": "float64", "lon": "float64", "n": "int64"})
+SCHEMA = columns("id string, lat float64, lon float64, n int64")
 INDEXES = ("grid(lat, lon)", "values(n)")
 
 

@@ -11,6 +11,7 @@ from counting import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tables import QUIET, tables
+from texts import columns
 
 import mdt
 from indexes import values
@@ -23,7 +24,7 @@ from mdt.plan.proofs import QueryFiles
 from mdt.scan.reader import read
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema({"id": "int64", "day": "int32", "city": "string", "fare": "float64"})
+SCHEMA = columns("id int64, day int32, city string, fare float64")
 
 
 def planned(table, predicate):

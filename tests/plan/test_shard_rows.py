@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from texts import columns
 
 import mdt
 from indexes.bitmap import BitmapIndex
@@ -17,7 +18,7 @@ from mdt.metadata.log.checkpoint_columns import Column
 from mdt.plan.shard_rows import ShardRows, first_answers
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema({"id": "string", "city": "string", "n": "int64", "m": "int64"})
+SCHEMA = columns("id string, city string, n int64, m int64")
 
 
 @st.composite

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from reader import bag
+from texts import columns
 from watched import Watched, files_by_time
 
 import mdt
@@ -86,10 +87,10 @@ def test_every_type_passes_through_the_stream_with_its_schema():
 
 def test_a_schema_may_be_asked_for_that_the_rows_can_be_cast_to(table):
     scan = table.scan(columns=["ts"], limit=2)
-    wider = pa.schema({"ts": "float64"})
+    wider = columns("ts float64")
     assert pa.table(scan, schema=wider).schema == wider
     with pytest.raises(Invalid, match="requested schema"):
-        pa.table(scan, schema=pa.schema({"another": "int64", "ts": "int64"}))
+        pa.table(scan, schema=columns("another int64, ts int64"))
 
 
 def test_the_stream_reads_as_it_is_read_and_ends_its_threads_when_it_is_closed():
@@ -121,7 +122,7 @@ def test_the_stream_reads_as_it_is_read_and_ends_its_threads_when_it_is_closed()
 
 
 def test_an_error_while_rows_are_read_is_ours_in_python_and_told_by_others(tmp_path):
-    table = mdt.create(tmp_path / "t", pa.schema({"id": "int64", "x": "int64"}), ["id"])
+    table = mdt.create(tmp_path / "t", columns("id int64, x int64"), ["id"])
     table.bulk_insert(pa.table({"id": range(100_000), "x": range(100_000)}))
     [file] = (tmp_path / "t").glob("*.parquet")
     file.write_bytes(b"PAR1" + bytes(file.stat().st_size - 4))
@@ -153,7 +154,7 @@ def test_an_error_after_the_first_rows_is_told_by_others(table):
 
 
 def test_a_state_that_was_cleaned_is_expired_through_an_arrow_stream(tmp_path):
-    table = mdt.create(tmp_path / "t", pa.schema({"id": "int64"}), ["id"])
+    table = mdt.create(tmp_path / "t", columns("id int64"), ["id"])
     for _ in range(4):
         table.insert_overwrite_table(pa.table({"id": range(10)}))
     streams = mdt.open(tmp_path / "t", as_of=1).scan(), mdt.open(tmp_path / "t").changes(1)

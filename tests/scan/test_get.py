@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import trees
+from texts import columns
 
 import mdt
 from mdt import Invalid
 from mdt.metadata.files import paths
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema({"id": "string", "city": "string", "ts": "int64", "fare": "float64"})
+SCHEMA = columns("id string, city string, ts int64, fare float64")
 
 
 def rows(numbers, ts):

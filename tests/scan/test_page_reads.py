@@ -13,6 +13,7 @@ import pytest
 from counting import count
 from pyroaring import BitMap
 from reader import bag
+from texts import columns
 
 import mdt
 from indexes.predicate import matches
@@ -28,7 +29,7 @@ from mdt.services.checking.check import check
 from mdt.session import Recent
 from mdt.stores.storage import MemoryStorage, ObjectStorage
 
-SCHEMA = pa.schema({"id": "string", "ts": "int64", "city": "string", "note": "string"})
+SCHEMA = columns("id string, ts int64, city string, note string")
 
 
 def rows(first, last, ts):

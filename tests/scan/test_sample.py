@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.scan import sample
@@ -10,9 +11,7 @@ from mdt.scan.sample import Samples
 from mdt.stores.storage import MemoryStorage
 
 ROWS = 40_000
-SCHEMA = pa.schema(
-    {"id": "int64", "few": "string", "many": "int64", "half": "int64", "gone": "string"}
-)
+SCHEMA = columns("id int64, few string, many int64, half int64, gone string")
 
 
 def rows(first, count):

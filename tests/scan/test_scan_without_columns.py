@@ -2,9 +2,10 @@
 
 import pyarrow as pa
 import pytest
+from texts import columns
 from trees import create
 
-SCHEMA = pa.schema({"id": "int64", "p": "string", "v": "int64", "w": "string"})
+SCHEMA = columns("id int64, p string, v int64, w string")
 
 
 def rows(ids):

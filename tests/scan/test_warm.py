@@ -2,11 +2,12 @@
 
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema({"id": "string", "city": "string", "n": "int64"})
+SCHEMA = columns("id string, city string, n int64")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reader import bag, hudi_table
 from refusals import refused
+from texts import columns
 from trees import TABLE_TYPES
 
 import mdt
@@ -412,7 +413,7 @@ def test_columns_are_altered(table):
 
 
 def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path):
-    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
+    table = mdt.create(tmp_path / "t", columns("id int64, v int64"), key=["id"])
     name = "v"
     for number, (new, format) in enumerate((("v", 4), ("the v", 5), ("w", 4))):
         if new != name:
@@ -440,7 +441,7 @@ def test_data_bring_columns_with_them(table):
 def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
     tmp_path,
 ):
-    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
+    table = mdt.create(tmp_path / "t", columns("id int64, v int64"), key=["id"])
     table.upsert([{"id": 1, "v": 1}])
     table.alter(drop=["v"], beyond_hudi=True)  # since 2
     table.alter(add={"v": "int64", "`v@2.3`": "int64"}, beyond_hudi=True)

@@ -6,10 +6,10 @@ import pickle
 import traceback
 from datetime import timedelta
 
-import pyarrow as pa
 import pytest
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
 from refusals import refused
+from texts import columns
 
 import mdt
 from mdt.errors import Unsupported
@@ -192,7 +192,7 @@ def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url):
     makers = [
         open_storage,
         mdt.open,
-        lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"]),
+        lambda url: mdt.create(url, columns("id string"), ["id"]),
     ]
     for make in [*makers, *([] if url.startswith("https") else [ObjectStorage])]:
         error = refused("the URL of the table contains … hint: ", make, url)
@@ -265,7 +265,7 @@ def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path):
     assert open_storage(AzureStore("c", account_name="me", prefix="t")).url == "az://c/t"
     assert isinstance(open_storage(LocalStore(tmp_path)), LocalStorage)
     store = MemoryStore()
-    mdt.create(store, pa.schema([("id", pa.string())]), ["id"])
+    mdt.create(store, columns("id string"), ["id"])
     assert mdt.open(store).scan().count() == 0
     http = HTTPStore.from_url("https://example.org/t")
     refused("HTTPStore", open_storage, http, kind=Unsupported)

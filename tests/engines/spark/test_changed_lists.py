@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
+from texts import columns
 from whole_files import WholeFiles
 
 import mdt
@@ -19,7 +20,7 @@ from mdt.engines.spark.native_files import SnapshotFiles
 from mdt.metadata.snapshot.read_optimized import ReadOptimized
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+SCHEMA = columns("id int64, city string, v int64")
 OPTIONS = {
     "mdt.services.auto": False,
     "mdt.max.file.bytes": 4096,

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from counted_storages import counted_storages
 from reader import bag
+from texts import columns
 
 import mdt
 from mdt.engines import tasks
@@ -17,7 +18,7 @@ from mdt.errors import Unsupported
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+SCHEMA = columns("id int64, v int64")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import pytest
 from test_on_a_cluster import run
+from texts import columns
 
 
 @pytest.mark.nightly
@@ -22,7 +23,6 @@ def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path):
 
 
 def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_path):
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     import mdt
@@ -31,7 +31,7 @@ def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_pa
 
     module = {"__module__": "pyspark.sql.connect.dataframe"}
     remote = type("DataFrame", (DataFrame,), {**module, "__new__": object.__new__})
-    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64()}), key=["id"])
+    table = mdt.create(tmp_path / "t", columns("id int64"), key=["id"])
     for call in (
         table.upsert,
         table.delete,

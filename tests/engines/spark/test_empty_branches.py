@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from reader import bag
+from texts import columns
 from trees import create
 
 import mdt
@@ -15,7 +16,7 @@ from mdt.engines.spark import frame as frames
 from mdt.engines.spark.file_index import Lister, PlannerWarning, relation
 from mdt.engines.spark.private import java_frame
 
-SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("x", pa.int64())])
+SCHEMA = columns("id int64, part int64, x int64")
 
 
 def rows(ids, version=0):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from texts import columns
 
 import mdt
 from indexes.predicate import Leaf
@@ -28,9 +29,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.plan.shard_rows import ShardRows
 from mdt.stores.object_range import ObjectRange
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
-)
+SCHEMA = columns("id string, city string, n int64, note string")
 SPECS = ["bitmap(n)", "text(note)", "text(note, tokenizer='ngram(3)')", "bloom(city)"]
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 ALWAYS = "mdt.spark.driver.summaries.max"

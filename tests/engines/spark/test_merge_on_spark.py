@@ -5,19 +5,12 @@ tasks and in process.
 import pyarrow as pa
 import pytest
 from sql_tables import IN_TASKS, sound, stored
+from texts import columns
 
 import mdt
 from mdt.errors import Invalid
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("city", pa.string()),
-        ("ts", pa.int64()),
-        pa.field("n", pa.int32(), nullable=False),
-        ("note", pa.string()),
-    ]
-)
+SCHEMA = columns("id string, city string, ts int64, n int32 not null, note string")
 MIXED = """select 'k1' id, 'y' city, 6L ts, cast(null as int) n, true _hoodie_is_deleted
     union all select 'k2', 'x', 4L, null, true
     union all select 'z', 'x', 4L, null, true

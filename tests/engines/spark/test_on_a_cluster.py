@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from texts import columns
 
 import mdt
 from mdt.limits import INLINE_VECTOR_BYTES_MAX
@@ -47,7 +48,7 @@ def run(script, folder, *arguments):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("compacted", [False, True])
 def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_path, compacted):
-    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
+    schema = columns("id int64, v int64, note string")
 
     def rows(ids, plus=0):
         return pa.table(
@@ -102,7 +103,7 @@ def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_miss
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path):
-    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    schema = columns("id int64, v int64")
     options = {"mdt.durable": False, "mdt.max.file.bytes": 100_000}
     table = mdt.create(tmp_path / "t", schema, key=["id"], options=options)
     table.bulk_insert(

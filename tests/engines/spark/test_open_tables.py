@@ -15,6 +15,7 @@ import pytest
 from obstore.store import LocalStore
 from py4j import clientserver
 from pyspark.errors import PySparkException
+from texts import columns
 
 import mdt
 import mdt.spark
@@ -25,7 +26,7 @@ from mdt.session import session
 from mdt.source import open_tables, read_frame
 from mdt.source.open_tables import open_shared, relations_of
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+SCHEMA = columns("id int64, v int64")
 
 
 def rows(ids, v=0):

@@ -5,11 +5,12 @@ its UI reads.
 import pyarrow as pa
 import pytest
 from plan_metrics import figures
+from texts import columns
 
 import mdt
 import mdt.spark
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("status", pa.string())])
+SCHEMA = columns("id int64, city string, status string")
 
 
 def rows(ids):

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Unsupported
@@ -10,9 +11,7 @@ from mdt.filters.where import parse_where
 from mdt.plan.planner import plan
 from mdt.stores.object_range import ObjectRange
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
-)
+SCHEMA = columns("id string, city string, n int64, note string")
 SPECS = ["bitmap(n)", "text(note)", "bloom(city)"]
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 

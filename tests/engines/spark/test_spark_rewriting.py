@@ -3,13 +3,12 @@
 import pyarrow as pa
 import pytest
 from reader import bag, hudi_table
+from texts import columns
 
 import mdt
 from mdt.errors import Invalid
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("city", pa.string()), ("x", pa.int64()), ("y", pa.float64())]
-)
+SCHEMA = columns("id int64, city string, x int64, y float64")
 
 
 def _rows(ids, y):

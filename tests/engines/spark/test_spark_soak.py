@@ -7,14 +7,14 @@ import os
 import threading
 import time
 
-import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 import mdt.spark
 from mdt.engines.spark import private
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
+SCHEMA = columns("id string, city string, v int64")
 ROUNDS, WARM = 25, 4
 COLLECTIONS = 5
 MORE = 6

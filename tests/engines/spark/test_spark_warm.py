@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
+from texts import columns
 
 import mdt
 import mdt.spark
@@ -18,7 +19,7 @@ from mdt.session import session
 from mdt.source import open_tables, read_frame
 from mdt.source.read_frame import open_shared
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+SCHEMA = columns("id int64, city string, v int64")
 
 
 def rows(ids):

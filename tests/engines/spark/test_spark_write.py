@@ -18,6 +18,7 @@ import pytest
 from pyspark import RDD
 from pyspark.sql import SparkSession
 from reader import bag, hudi_table
+from texts import columns
 from trees import tree
 
 import mdt
@@ -29,15 +30,7 @@ from mdt.table import Table
 from mdt.write.operations import RowOperation, RowsInProcess
 from mdt.write.rules import Upserting
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        ("sub", pa.int32()),
-        ("city", pa.string()),
-        ("ts", pa.int64()),
-        ("x", pa.float64()),
-    ]
-)
+SCHEMA = columns("id string not null, sub int32, city string, ts int64, x float64")
 ON_SPARK = {"mdt.spark.local.bytes.max": 0}
 COUNTS = ("inserted", "updated", "deleted", "late", "missing")
 UNFLUSHED = {"mdt.durable": False}
@@ -327,8 +320,8 @@ def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark, tmp_path):
     table.upsert(arrow([row]))
     table = mdt.open(table.path, options=ON_SPARK)
     before = contents(tmp_path)
-    for what, (operation, _, columns, message) in BAD.items():
-        frame = spark.createDataFrame(arrow([row])).selectExpr(*columns)
+    for what, (operation, _, selected, message) in BAD.items():
+        frame = spark.createDataFrame(arrow([row])).selectExpr(*selected)
         with pytest.raises(Invalid, match=message):
             getattr(table, operation)(frame)
         assert contents(tmp_path) == before, what

@@ -4,7 +4,7 @@ thread of Python's, for each of them.
 
 import threading
 
-import pyarrow as pa
+from texts import columns
 
 import mdt
 
@@ -20,7 +20,7 @@ def connections():
 
 
 def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(spark, tmp_path):
-    t = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"])
+    t = mdt.create(tmp_path / "t", columns("id string, v int64"), key=["id"])
     t.upsert({"id": ["a", "b"], "v": [1, 2]})
     frame = mdt.read(spark, t.path)
     assert frame.where("v > 1").toArrow().num_rows == 1
@@ -31,7 +31,7 @@ def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(spark, 
 
 
 def test_threads_that_plan_at_a_time_do_not_share_a_connection(spark, tmp_path):
-    t = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
+    t = mdt.create(tmp_path / "t", columns("id int64"), key=["id"])
     t.upsert({"id": list(range(100))})
     frame = mdt.read(spark, t.path)
     found = []

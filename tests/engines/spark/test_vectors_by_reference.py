@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from plan_metrics import figures
 from pyroaring import BitMap
+from texts import columns
 from trees import create, ordered
 
 import mdt
@@ -19,7 +20,7 @@ from mdt.errors import Corrupt, Missing
 from mdt.metadata.log.checkpoint_columns import Columns
 
 ROWS = 12_000
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
+SCHEMA = columns("id int64, v int64, note string")
 FOUND, READ = "deletion vectors found in executors", "deletion vectors read by executors"
 ALWAYS, NEVER = 0, 1 << 30
 OPTIONS = {"mdt.max.file.bytes": 60_000, "mdt.metadata.compact.records": 1000}
