@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from random_tables import examples
 from texts import columns
 from worlds import OPTIONS, copied
 
@@ -352,7 +353,9 @@ CHANGES = [
 ]
 
 
-def forged(data):
+@given(data=st.data())
+@examples(60, 3000)
+def test_a_forged_record_gives_rows_or_an_error_of_ours(data):
     make = data.draw(st.sampled_from([good, clustered, overwritten]))
     storage = make(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
     seq = data.draw(st.sampled_from(SEQS[make]))
@@ -419,28 +422,6 @@ def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused():
     forge(storage, seq, lambda header, tables: header.update(begun_at=seq - 2))
     with pytest.raises(Corrupt, match="files with a schema from before an alter"):
         mdt.open(storage)
-
-
-QUICK = settings(
-    max_examples=60,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-LONG = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-@given(data=st.data())
-@QUICK
-def test_a_forged_record_gives_rows_or_an_error_of_ours(data):
-    forged(data)
-
-
-@pytest.mark.nightly
-@given(data=st.data())
-@LONG
-def test_many_forged_records_give_rows_or_an_error_of_ours(data):
-    forged(data)
 
 
 def rename_a_field(header):

@@ -31,9 +31,10 @@ from foreign_tables import (
 from foreign_tables import (
     block as hudi_block,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from random_tables import examples
 
 from indexes import positions
 from indexes.base import KeyHashes
@@ -57,9 +58,6 @@ from mdt.metadata.log import trusted_names as names
 from mdt.metadata.statistics import usage
 from mdt.metadata.statistics.index_summaries import Parsed
 from mdt.parquet import page_map
-
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-LONG = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -444,21 +442,13 @@ KINDS = [roaring, summary, key_part, plain]
 
 
 @given(data=st.data())
-@settings(QUICK, max_examples=50)
+@examples(50, 10_000)
 def test_changed_bytes_of_hudi_give_rows_or_an_error_of_ours(data):
     foreign(data)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@QUICK
+@examples(150, 10_000)
 def test_changed_bytes_give_a_value_or_an_error_of_ours(kind, data):
-    kind(data)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", [*KINDS, foreign], ids=lambda kind: kind.__name__)
-@given(data=st.data())
-@LONG
-def test_many_changed_bytes_give_a_value_or_an_error_of_ours(kind, data):
     kind(data)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from counting import count
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
-from random_tables import QUIET, create, tables
+from random_tables import create, examples, tables
 from reader import bag
 from strategies import conditions
 from texts import columns
@@ -57,7 +57,9 @@ def _check_numbers(scan):
     assert all(note.index in str(told) for note in told.indexes)
 
 
-def _campaign(data):
+@given(data=st.data())
+@examples(40, 800)
+def test_a_pruned_scan_is_a_full_scan_with_the_filter(data):
     table, rows = data.draw(tables(nested=True))
     assert bag(table.scan().to_arrow()) == bag(rows)
     for _ in range(6):
@@ -65,19 +67,6 @@ def _campaign(data):
         _assert_pruned_is_full(table, rows, predicate)
         _check_numbers(_scan(table, predicate))
         count("predicates, pruned scan compared with the filtered full scan")
-
-
-@given(data=st.data())
-@settings(max_examples=40, **QUIET)
-def test_a_pruned_scan_is_a_full_scan_with_the_filter(data):
-    _campaign(data)
-
-
-@pytest.mark.nightly
-@given(data=st.data())
-@settings(max_examples=800, **QUIET)
-def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(data):
-    _campaign(data)
 
 
 # A fixed table whose data lie in clusters, so that every way of pruning has something to prune

@@ -12,7 +12,7 @@ from counting import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
-from random_tables import QUIET
+from random_tables import QUIET, examples
 from reader import bag
 from texts import columns
 
@@ -114,19 +114,8 @@ def _stripes_note(scan):
 
 
 @given(data=st.data())
-@settings(max_examples=15, **QUIET)
+@examples(15, 300)
 def test_a_plan_by_runs_is_the_plan_by_files(data):
-    _compare_plans(data)
-
-
-@pytest.mark.nightly
-@given(data=st.data())
-@settings(max_examples=300, **QUIET)
-def test_a_plan_by_runs_is_the_plan_by_files_twenty_times_as_often(data):
-    _compare_plans(data)
-
-
-def _compare_plans(data):
     table, rows = data.draw(histories())
     for _ in range(8):
         predicate = data.draw(predicates(SCHEMA, rows))

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from random_tables import QUIET, tables
+from random_tables import examples, tables
 from texts import columns
 
 import mdt
@@ -77,23 +77,12 @@ def check_first(found, expected, name, number):
             assert near + nulls * nulls_first >= number, (key, bound)
 
 
-def check_random(data):
+@given(data=st.data())
+@examples(60, 1500)
+def test_what_is_proved_is_true_of_the_rows(data):
     table, rows = data.draw(tables())
     for _ in range(6):
         check(table, rows, data.draw(predicates(table.schema, rows)), [1, 2, 5, 12])
-
-
-@given(data=st.data())
-@settings(max_examples=60, **QUIET)
-def test_what_is_proved_is_true_of_the_rows(data):
-    check_random(data)
-
-
-@pytest.mark.nightly
-@given(data=st.data())
-@settings(max_examples=1500, **QUIET)
-def test_what_is_proved_is_true_of_the_rows_often(data):
-    check_random(data)
 
 
 def rows_of(day):

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from random_tables import QUIET, tables
+from random_tables import examples, tables
 from reader import bag
 from watched import ORDERED, Watched, files_by_time
 
@@ -76,7 +76,9 @@ def filtered(table, predicate, **more):
     return scan
 
 
-def check_first_rows(data):
+@given(data=st.data())
+@examples(60, 1500)
+def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data):
     table, rows = data.draw(tables())
     for _ in range(4):
         predicate = data.draw(st.none() | predicates(table.schema, rows))
@@ -88,19 +90,6 @@ def check_first_rows(data):
         assert len(found) == some.count() == len(kept[:limit])
         assert not bag(found) - bag(kept)
         count("orders, first rows compared with a full sort")
-
-
-@given(data=st.data())
-@settings(max_examples=60, **QUIET)
-def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data):
-    check_first_rows(data)
-
-
-@pytest.mark.nightly
-@given(data=st.data())
-@settings(max_examples=1500, **QUIET)
-def test_the_first_rows_in_an_order_are_those_of_a_full_sort_many_times(data):
-    check_first_rows(data)
 
 
 @pytest.mark.parametrize(

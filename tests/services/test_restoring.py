@@ -11,11 +11,9 @@ import pyarrow as pa
 import pytest
 from reader import agreed, bag
 from texts import columns
-from worlds import meanwhile
 
 import mdt
 from mdt.errors import Invalid
-from mdt.services.history.restoring import Restore
 
 SCHEMA = columns("id string, city string, ts int64, n int64")
 KINDS = [
@@ -158,11 +156,3 @@ def test_what_cannot_be_restored_is_refused(table):
         table.restore(99)
     with pytest.raises(Invalid, match="read-only"):
         mdt.open(table.path, as_of=1).restore(0)
-
-
-def test_a_restore_that_meets_another_commit_begins_again_on_it(table):
-    known = table.scan(as_of=1).to_arrow()
-    other = mdt.open(table.path)
-    with meanwhile(Restore, lambda: other.upsert(rows(("z", "new", 1, 1)))):
-        assert table.restore(1).attempts == 2
-    agreed(table, expected=known)  # the late row is gone, too

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import mdt
@@ -14,6 +14,12 @@ from mdt.schema.declared import stored_schema
 from mdt.stores.storage import MemoryStorage
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+
+
+def examples(by_day: int, at_night: int) -> settings:
+    """Return settings of Hypothesis with a number of examples by day and a larger one at night."""
+    is_night = settings.get_current_profile_name() == "nightly"
+    return settings(max_examples=at_night if is_night else by_day, **QUIET)
 
 
 def _declarable(type: pa.DataType) -> bool:

@@ -98,15 +98,6 @@ def test_what_cannot_be_set_is_said_and_nothing_is_left(tmp_path, asked, kind, w
     assert files == sorted((tmp_path / "t").rglob("*"))
 
 
-def test_rows_that_change_meanwhile_are_looked_at_again(tmp_path):
-    table = filled(tmp_path)
-    other = mdt.open(table.storage)
-    with meanwhile(Conditional, lambda: other.upsert(rows([0], 3, 7.0))):
-        assert table.update_where(values={"fare": 5.0}, where="fare = 2.0").attempts == 2
-    found = as_state(agreed(table))
-    assert found["k0"] == (3, 7.0) and found["k3"] == (2, 5.0)
-
-
 def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path):
     """Without that, two updates of different rows could swap their values, which no order of them
     does.

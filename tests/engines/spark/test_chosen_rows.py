@@ -276,12 +276,3 @@ def test_random_rows_die_and_are_looked_for(spark, tmp_path):
                 frame.where(where).select("id", "code", "name").toArrow().cast(expected.schema)
             ) == bag(expected), where
         assert frame.count() == made.scan().count()
-
-
-def test_each_action_sees_the_newest_rows(spark, tmp_path):
-    made = new_table(tmp_path / "t")
-    frame = mdt.read(spark, made.path)
-    query = "select count(*) from {f} where code = 77"
-    before = spark.sql(query, f=frame).collect()[0][0]
-    made.delete(made.scan("code = 77", columns=["id"]).to_arrow().slice(0, 3))
-    assert spark.sql(query, f=frame).collect()[0][0] == before - 3

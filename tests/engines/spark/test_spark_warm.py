@@ -2,7 +2,6 @@
 there.
 """
 
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from mdt.errors import Invalid
 from mdt.limits import OPEN_TABLES_MAX
 from mdt.plan.planner import hit_rates
 from mdt.session import session
-from mdt.source import open_tables, read_frame
+from mdt.source import open_tables
 from mdt.source.read_frame import open_shared
 
 SCHEMA = columns("id int64, city string, v int64")
@@ -103,19 +102,6 @@ def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
     assert (
         len(open_tables.open_table_cache().value) == 1 < OPEN_TABLES_MAX
         and open_shared(table.path, given, None, None) is not warm
-    )
-
-
-def test_another_table_at_the_path_is_not_taken_for_the_warm_one(spark, table, tmp_path):
-    mdt.warm(spark, tmp_path / "t")
-    shutil.rmtree(tmp_path / "t")
-    other = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
-    for first in range(3):
-        other.bulk_insert(rows(range(first, first + 1)))
-    assert mdt.read(spark, table.path).count() == 3
-    assert (
-        read_frame.open_shared(table.path, None, None, None).definition.table_id
-        == other.definition.table_id
     )
 
 

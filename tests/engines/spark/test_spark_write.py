@@ -27,7 +27,6 @@ from mdt.engines import tasks, write_tasks
 from mdt.engines.spark import engine, failures
 from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.table import Table
-from mdt.write.operations import RowOperation, RowsInProcess
 from mdt.write.rules import Upserting
 
 SCHEMA = columns("id string not null, sub int32, city string, ts int64, x float64")
@@ -211,9 +210,7 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(spark, t
 def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_the_driver(
     spark, tmp_path, monkeypatch, scope
 ):
-    """Also of what the table remembers of deletes, by the ordering values of the frame, and without
-    them.
-    """
+    """Also of what the table remembers of deletes, by the ordering values of the frame."""
     options = {**UNFLUSHED, "mdt.delete.keeps.ordering": True, "mdt.max.file.bytes": 2048}
     both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
@@ -244,15 +241,6 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     assert not any("id" in found.column_names for found in brought)
     assert told and all(text.isdecimal() for text in told), "ordering values, no keys"
     monkeypatch.undo()
-    done = both.on_spark.delete(frame_of(spark, arrow(gone[:20])).select("id", "city", "x"))
-    same = both.in_process.delete(arrow(gone[:20]).select(["city", "id"]))
-    assert [getattr(done, c) for c in COUNTS] == [
-        getattr(same, c) for c in COUNTS
-    ] and done.engine == "spark"
-    late = both.run("upsert", [{**row, "ts": row["ts"] // 4} for row in gone])
-    assert late.late
-    with pytest.raises(Invalid, match="missing: "):
-        both.on_spark.delete(frame_of(spark, arrow(gone)).select("city", "x"))
     assert_sound(both.on_spark, hudi=False)
 
 
@@ -540,54 +528,6 @@ def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_k
     assert int(tasks.open_table(other)[1].rows.sum()) == 9
     with pytest.raises(Unsupported, match="cannot find"):
         tasks.open_table(first)
-
-
-def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark, tmp_path):
-    for seed in (1, 2):
-        both = pair(spark, tmp_path)
-        both.run("upsert", rows(random.Random(seed), range(0, 30 * seed, 2)))
-        shutil.rmtree(tmp_path / "spark")
-        shutil.rmtree(tmp_path / "arrow")
-
-
-# --- others commit meanwhile -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("theirs", "attempts"),
-    [(range(0, 20, 2), 2), (range(100, 120, 2), 2), (range(2000, 2020, 2), 1)],
-    ids=["changed our rows", "inserted our keys", "inserted other keys"],
-)
-def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
-    spark,
-    tmp_path,
-    monkeypatch,
-    theirs,
-    attempts,
-):
-    options = {**UNFLUSHED, "mdt.small.file.bytes": 0}
-    table = mdt.create(tmp_path / "t", SCHEMA, **{**PLAIN, "options": options})
-    table.upsert(arrow([{**row, "ts": -1} for row in rows(random.Random(1), range(0, 40, 2))]))
-    other = mdt.open(table.path)
-    newer = arrow([{**row, "ts": 10**6} for row in rows(random.Random(2), theirs)])
-    write = RowOperation.write
-
-    def interrupted(self, *arguments):
-        changes = write(self, *arguments)
-        if not isinstance(self.rows, RowsInProcess) and other.snapshot().seq == 1:
-            other.upsert(newer)
-        return changes
-
-    monkeypatch.setattr(RowOperation, "write", interrupted)
-    mine = arrow(rows(random.Random(3), range(0, 140, 2)))
-    result = mdt.open(table.path, options=ON_SPARK).upsert(frame_of(spark, mine))
-    assert result.attempts == attempts
-    assert result.late == (10 if attempts == 2 else 0)
-    live = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
-    assert len(live) == table.scan().count()
-    assert all(live[row["id"]] == row for row in newer.to_pylist())
-    assert {row["id"] for row in mine.to_pylist()} <= set(live)
-    assert_sound(table)
 
 
 @pytest.mark.parametrize("name", ["upsert", "bulk_insert"])
