@@ -57,9 +57,6 @@ The columns are: bounds (keys, null if missing), exactness of each bound (True i
 it), number of null rows, NaN rows and all rows, and estimated size in memory in bytes.
 """
 
-STATS_TYPE = pa.struct(list(STATS_SCHEMA))
-"""The same as a struct column."""
-
 _FIELDS = ("min", "max", "min_exact", "max_exact", "nulls", "nans", "values", "size")
 _TYPES = STATS_SCHEMA.types
 _NOT_COVERED = (None,) * len(_FIELDS)

@@ -135,10 +135,6 @@ class Missing(Corrupt):
     sqlstate = "58P01"
 
 
-class CorruptInput(Corrupt):
-    """An input file contradicts its own metadata. Raised before a commit, never after it."""
-
-
 class Expired(MdtError):
     """The requested snapshot or change range was cleaned. The hint names the readable snapshots.
 

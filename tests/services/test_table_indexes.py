@@ -9,7 +9,6 @@ from example_index import LengthIndex
 from texts import columns
 
 import mdt
-from indexes import registry
 from indexes.predicate import Leaf, forms, matches
 from mdt.plan import table_index
 from mdt.stores.memory import MemoryStorage
@@ -47,40 +46,6 @@ def test_an_index_of_another_package_prunes_files_and_is_explained(table):
 
 def test_the_persisted_name_holds_the_version_of_the_index(table):
     assert table.definition.indexes == ("length/1(note)",)
-
-
-def test_an_index_is_not_used_for_another_column(table):
-    note = _note(table, "id < 3")
-    assert (note.used, note.reason) == (False, "column_not_tested")
-
-
-def test_an_index_that_is_not_installed_costs_no_rows_and_says_so(table, monkeypatch):
-    gone = registry.Unknown("length/1", "no package offers length/1")
-    monkeypatch.setattr(registry, "find", lambda name: gone)
-    scan = table.scan(where="note = 'zzz'")
-    assert scan.to_arrow()["id"].to_pylist() == [5]
-    note = _note(table, "note = 'zzz'")
-    assert (note.used, note.reason) == (
-        False,
-        "not_installed",
-    ) and "no package offers" in note.detail
-
-
-def test_a_summary_that_cannot_be_read_costs_no_rows_and_says_so(table, monkeypatch):
-    def prune(self, summaries, leaf, type):
-        raise ValueError("not a summary of length/1")
-
-    monkeypatch.setattr(LengthIndex, "prune", prune)
-    assert table.scan(where="note = 'zzz'").to_arrow()["id"].to_pylist() == [5]
-    assert _note(table, "note = 'zzz'").reason == "damaged"
-
-
-def test_a_wrong_index_would_lose_rows(table, monkeypatch):
-    """The tests above can fail: an index that breaks the law is believed."""
-    monkeypatch.setattr(
-        LengthIndex, "prune", lambda self, s, leaf, type: np.zeros(len(s), np.bool_)
-    )
-    assert table.scan(where="note = 'zzz'").to_arrow()["id"].to_pylist() == []
 
 
 def test_an_unknown_index_is_refused_at_creation():

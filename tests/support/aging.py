@@ -1,27 +1,20 @@
 """Tables with a past, and what is to be readable of it."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import pytest
 from counting import count
-from worlds import MOR, State, as_state, assert_clean, make, ours, rows, theirs, upserted
+from worlds import MOR, as_state, assert_clean, make, ours, rows, theirs, upserted
 
 import mdt
 from mdt.errors import Expired
-from mdt.stores.storage import MemoryStorage, Storage
-from mdt.table import Table
+from mdt.stores.storage import MemoryStorage
 
 ARCHIVE_RECORDS = 4
 """In the tests of cleaning the log is archived when so many records may leave it."""
 
 
-def grown(
-    commits: int, table_type: str = MOR, *, storage: Storage | None = None, **options: Any
-) -> tuple[Table, dict[int, State]]:
+def grown(commits, table_type=MOR, *, storage=None, **options):
     """Return a table with so many upserts, every fifth followed by a compaction, and what it held
     after each commit.
     """
@@ -32,19 +25,15 @@ def grown(
 
 
 @cache
-def _in_memory(
-    commits: int, table_type: str, options: tuple[tuple[str, Any], ...]
-) -> tuple[MemoryStorage, dict[int, State]]:
+def _in_memory(commits, table_type, options):
     """Make a table once for all tests that begin with it."""
     storage = MemoryStorage()
     return storage, _grown(commits, table_type, storage, dict(options))[1]
 
 
-def _grown(
-    commits: int, table_type: str, storage: Storage, options: Mapping[str, Any]
-) -> tuple[Table, dict[int, State]]:
+def _grown(commits, table_type, storage, options):
     table = make(storage, table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
-    past: dict[int, State] = {0: {}}
+    past = {0: {}}
     for n in range(commits):
         upsert(table, past, range(n % 5, n % 5 + 4), n + 1)
         if n % 5 == 4:
@@ -52,12 +41,12 @@ def _grown(
     return table, past
 
 
-def upsert(table: Table, past: dict[int, State], ids: range, ts: int) -> None:
+def upsert(table, past, ids, ts):
     done = table.upsert(rows(ids, ts, float(ts)))
     past[done.seq] = upserted(past[max(past)], ids, ts, float(ts))
 
 
-def assert_kept(table: Table, past: dict[int, State]) -> None:
+def assert_kept(table, past):
     """Assert that each state from the horizon on reads as it was, by a process of its own, and of
     those before it the tagged ones alone.
     """
@@ -74,5 +63,5 @@ def assert_kept(table: Table, past: dict[int, State]) -> None:
     assert_clean(table.storage)
 
 
-def names(table: Table) -> list[str]:
+def names(table):
     return [info.path for info in table.storage.list("")]

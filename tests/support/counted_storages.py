@@ -1,25 +1,16 @@
 """Counts what is asked of the storages that modules open."""
 
-from __future__ import annotations
-
-from types import ModuleType
-from typing import Any
-
-import pytest
-
 from mdt.stores.storage import open_storage
 from mdt.testing.slow import CountingStorage
 
 
-def counted_storages(
-    monkeypatch: pytest.MonkeyPatch, *modules: ModuleType
-) -> list[CountingStorage]:
+def counted_storages(monkeypatch, *modules):
     """Let ``modules``, which import ``open_storage``, open storages that count; return the list
     that these will be in.
     """
-    made: list[CountingStorage] = []
+    made = []
 
-    def opened(place: Any, **more: Any) -> Any:
+    def opened(place, **more):
         made.append(CountingStorage(open_storage(place, **more)))
         return made[-1]
 

@@ -1,12 +1,7 @@
 """Rewrites indexes in the metadata table of a fixture, as a compaction does, with changes."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import fastavro
 from hfile_writer import GZIP, hfile
@@ -23,17 +18,14 @@ from mdt.hudi.read.metadata_state import (
 )
 from mdt.stores.storage import LocalStorage
 
-Change = Callable[[str, dict[str, Any]], dict[str, Any] | None]
-"""Returns the record to store for a key, or None to leave it out."""
-
 
 def compact(
-    folder: Path,
-    partition: str,
-    change: Change | None = None,
+    folder,
+    partition,
+    change=None,
     *,
-    rename: Mapping[str, str] | None = None,
-) -> list[Path]:
+    rename=None,
+):
     """Merge each file group of a partition into a base file, and return the base files.
 
     Args:
@@ -48,7 +40,7 @@ def compact(
     paths = []
     for file_slice in state.slices:
         files = [file_slice.base] if file_slice.base else []
-        entries: dict[bytes, bytes] = {}
+        entries = {}
         schema = b""
         for base in files:
             path = f"{FOLDER}/{file_slice.path(base)}"
@@ -74,13 +66,13 @@ def compact(
     return paths
 
 
-def _add(entries: dict[bytes, bytes], file: hfile_reader.HFile) -> bytes:
+def _add(entries, file):
     batch = file.all()
     entries |= zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
     return file.info.get("schema", b"")
 
 
-def _changed(entries: dict[bytes, bytes], schema: bytes, change: Change) -> dict[bytes, bytes]:
+def _changed(entries, schema, change):
     parsed = fastavro.parse_schema(json.loads(schema))
     changed = {}
     for key, value in entries.items():

@@ -137,11 +137,3 @@ def _read_stored(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]:
         else:
             uncovered = groups.tolist()
     return tuple(key_parts), uncovered
-
-
-def with_names(key_part: KeyPart, groups: Groups) -> KeyPart:
-    """Return a key part of a checkpoint with group names instead of numbers."""
-    if key_part.numbers is None:
-        return key_part
-    names = tuple("" if n < 0 else groups.name(n) for n in key_part.numbers.tolist())
-    return replace(key_part, groups=names, numbers=None)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from reader import bag
+from sql_tables import settings
 from texts import columns
 from trees import create
 
@@ -130,17 +131,18 @@ def test_answers_are_the_same_in_every_state_of_a_table(spark, tmp_path, state):
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     spark.createDataFrame(state(table)).createOrReplaceTempView("plain")
     frames.read(spark, table.metadata).createOrReplaceTempView("ours")
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling takes longer than running
-    spark.conf.set("spark.sql.adaptive.enabled", str(state is partly_dirty).lower())
-    try:
+    with settings(
+        spark,
+        {
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": str(state is partly_dirty).lower(),
+        },
+    ):
         for text in QUERIES if state in (fresh, partly_dirty) else QUERIES[::3]:
             expected = spark.sql(text.format(t="plain")).collect()
             assert sorted(spark.sql(text.format(t="ours")).collect(), key=str) == sorted(
                 expected, key=str
             ), text
-    finally:
-        spark.conf.unset("spark.sql.codegen.wholeStage")
-        spark.conf.unset("spark.sql.adaptive.enabled")
 
 
 def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(spark, tmp_path):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from counting import count
 from pyspark.errors import PySparkException
+from sql_tables import settings
 
 import mdt
 from mdt.errors import MdtError, Unsupported
@@ -218,12 +219,9 @@ def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(in_u
     spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
     with pytest.raises(Unsupported, match="time zone is America"):
         table.scan("hour(at) < i").to_spark(spark)
-    spark.conf.set("spark.sql.ansi.enabled", "false")
-    try:
-        with pytest.raises(Unsupported, match="ANSI"):
-            table.scan("i < d").to_spark(spark)
-    finally:
-        spark.conf.unset("spark.sql.ansi.enabled")
+    without_ansi = settings(spark, {"spark.sql.ansi.enabled": "false"})
+    with without_ansi, pytest.raises(Unsupported, match="ANSI"):
+        table.scan("i < d").to_spark(spark)
 
 
 @pytest.mark.timeout(300)

@@ -245,11 +245,8 @@ def test_tables_of_the_catalog_take_inserts_and_overwrites(named):
     assert {
         tuple(row) for row in named.table("format_trips").select("id", "city", "ts").collect()
     } == {*read(path)}
-    named.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with settings(named, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
         sql(named, "insert overwrite format_trips select 'd', 1L, 'Oslo'")
-    finally:
-        named.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert read(path) == [B, ("d", "Oslo", 1)]
     sql(
         named,

@@ -6,7 +6,6 @@ import math
 import random
 from datetime import UTC, datetime
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
@@ -118,15 +117,6 @@ def test_files_that_the_index_of_a_function_proves_empty_are_not_read_by_spark(t
     assert read <= scan.explain().files_read
     told = {note.index: note for note in scan.explain(spark).indexes}["grid/1(lat, lon)"]
     assert told.used and told.pruned > 0 and told.row_groups > 0
-
-
-def test_a_wrong_verdict_of_the_index_would_lose_rows_on_spark(table, spark, monkeypatch):
-    """The tests above can fail: an index that breaks the law is believed."""
-    from example_geo import GridIndex
-
-    expected = table.scan(OSLO).count()
-    monkeypatch.setattr(GridIndex, "prune", lambda self, s, leaf, type: np.zeros(len(s), np.bool_))
-    assert mdt.open(table.path).scan(OSLO).to_spark(spark).count() == 0 < expected
 
 
 def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(table, spark):

@@ -15,6 +15,7 @@ import pytest
 from obstore.store import LocalStore
 from py4j import clientserver
 from pyspark.errors import PySparkException
+from sql_tables import settings
 from texts import columns
 
 import mdt
@@ -207,11 +208,8 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
     ), "an object of the caller's"
     assert read_frame.open_shared(str(path), None, None, 0) is not one
     assert load(spark, path).count() == load(spark, path, query_type="read_optimized").count() == 10
-    spark.conf.set("spark.mdt.optimize", "none")
-    try:
+    with settings(spark, {"spark.mdt.optimize": "none"}):
         assert load(spark, path).count() == load(spark, path).count() == 10
-    finally:
-        spark.conf.unset("spark.mdt.optimize")
     assert sent.count("relation") == 3
     monkeypatch.chdir(tmp_path)
     assert load(spark, "t").count() == 10 and open_shared("t") is one

@@ -5,6 +5,7 @@ its UI reads.
 import pyarrow as pa
 import pytest
 from plan_metrics import figures
+from sql_tables import settings
 from texts import columns
 
 import mdt
@@ -93,17 +94,13 @@ def test_rows_are_the_same_however_spark_runs_the_query(told, table, setting):
     table.delete({"id": [1, 7], "city": ["Rome", "Rome"]})
     where = "status in ('s1', 's7') and id < 3100"
     expected = sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist())
-    before = told.conf.get(setting)
-    told.conf.set(setting, "false")
-    try:
+    with settings(told, {setting: "false"}):
         frame = mdt.read(told, table.path).where(where)
         (found,) = figures(told, frame)
         assert number(found["files of the table"]) == table.scan(where).explain().files_total
         assert number(found["rows that may match"]) >= len(expected)
         assert sorted(row["id"] for row in frame.collect()) == expected
         assert frame.groupBy("city").count().count() == 3 and frame.count() == len(expected)
-    finally:
-        told.conf.set(setting, str(before))
 
 
 def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(told, table):

@@ -18,6 +18,7 @@ import pytest
 from pyspark import RDD
 from pyspark.sql import SparkSession
 from reader import bag, hudi_table
+from sql_tables import settings
 from texts import columns
 from trees import tree
 
@@ -388,13 +389,9 @@ def test_what_is_null_may_have_required_fields(spark, tmp_path, zone, options):
         f"array({at}, null) as many",
         f"map('a', {at}, 'b', null) as named",
     )
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with settings(spark, {"spark.sql.session.timeZone": zone}):
         table = mdt.create(tmp_path / "t", frame.schema, key=["id"], options=UNFLUSHED | options)
         assert table.upsert(frame).engine == ("spark" if options else "arrow")
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
     whole = [{"n": n, "at": datetime.fromtimestamp(n, UTC)} for n in range(6)]
     assert table.scan(order_by="id").to_arrow().to_pylist() == [
         {
@@ -578,10 +575,7 @@ def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(spark, tmp_path
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     draw = random.Random(name)
     both = pair(spark, tmp_path, partition_by=["city"])
-    spark.conf.set(name, "true")
-    try:
+    with settings(spark, {name: "true"}):
         both.run("upsert", rows(draw, range(300)))
         both.run("delete", rows(draw, range(0, 300, 7)))
-    finally:
-        spark.conf.unset(name)
     assert_sound(both.on_spark)
