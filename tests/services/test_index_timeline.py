@@ -11,7 +11,6 @@ from worlds import BASE_STATE, MOR, assert_clean, filled, later, make, ours, row
 
 import mdt
 from mdt.commit.transaction import run
-from mdt.hudi import index_plan
 from mdt.hudi.layout import layout_of
 from mdt.metadata.files import paths
 from mdt.services.indexing import index_builder
@@ -136,9 +135,3 @@ def test_a_plan_that_is_damaged_on_the_timeline_is_written_again():
             storage.delete(info.path)
     assert len(table.check().problems) == 3
     assert table.repair().ok and seen(storage) == [ALL]
-
-
-def test_what_is_told_is_a_pure_function():
-    told = (["bitmap/1(a)"], "20260101000000000")
-    assert index_plan.encode_plan(*told) == index_plan.encode_plan(*told)
-    assert index_plan.encode_metadata(*told) != index_plan.encode_plan(*told)

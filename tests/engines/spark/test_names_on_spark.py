@@ -2,8 +2,6 @@
 every way to read and write takes and shows them as they were declared.
 """
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from executed_plans import run
 from pyspark.errors import PySparkException
@@ -118,20 +116,6 @@ def test_frames_are_written_and_read(named, tmp_path):
     table.delete(rows.where("`1st` = 8").select("trip id", "pick-up city"))
     table.compact(spark=named)
     assert rows_of(table, "`1st` in (5, 6, 8)", "1st", "fare amount") == [(5, -1.0), (6, -2.0)]
-    assert not table.check().problems
-
-
-@WHERE_WRITTEN
-def test_parquet_files_with_such_names_are_loaded(named, tmp_path, bytes_max):
-    n = range(5000)
-    columns = {"trip id": [f"t{i:05d}" for i in n], "a.b": n, "größe": [i / 2 for i in n]}
-    rows = pa.table(columns)
-    pq.write_table(rows, tmp_path / "in.parquet", row_group_size=1000)
-    frame = named.read.parquet(f"{tmp_path}/in.parquet")
-    with settings(named, {LOCAL_BYTES: bytes_max}):
-        frame.write.format("mdt").option("key", "trip id").save(f"{tmp_path}/t")
-    table = mdt.open(tmp_path / "t")
-    assert table.scan(order_by="`trip id`").to_arrow().equals(rows)
     assert not table.check().problems
 
 
