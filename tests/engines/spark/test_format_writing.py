@@ -312,18 +312,25 @@ def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
     assert read(path) == [A, B]
 
 
-def test_buckets_of_spark_are_refused(named):
-    options = "using mdt options (key 'id') clustered by (id) into 4 buckets"
+@pytest.mark.parametrize(
+    ("clause", "method", "given"),
+    [
+        ("clustered by (id) into 4 buckets", "bucketBy", (4, "id")),
+        ("cluster by (ts)", "clusterBy", ("ts",)),
+    ],
+)
+def test_buckets_of_spark_and_orders_of_the_catalog_are_refused(named, clause, method, given):
+    refused = f"Unsupported: {clause.partition(' (')[0].upper()}"
+    options = f"using mdt options (key 'id') {clause}"
     for text in (
-        f"create table format_made (id string, ts bigint, city string) {options}",
-        f"create table format_made {options} as select 'b' id, 1L ts, 'Rome' city",
+        f"create table format_made (id string, ts bigint) {options}",
+        f"create table format_made {options} as select 'b' id, 1L ts",
     ):
-        with pytest.raises(PySparkException, match="Unsupported: CLUSTERED BY"):
+        with pytest.raises(PySparkException, match=refused):
             sql(named, text)
-    with pytest.raises(PySparkException, match="Unsupported: CLUSTERED BY"):
-        frame(named, A).write.format("mdt").bucketBy(4, "id").option("key", "id").saveAsTable(
-            "format_made"
-        )
+    writer = getattr(frame(named, A).write.format("mdt"), method)(*given)
+    with pytest.raises(PySparkException, match=refused):
+        writer.option("key", "id").saveAsTable("format_made")
     assert not named.catalog.tableExists("format_made")
 
 
@@ -409,21 +416,6 @@ def test_properties_of_a_table_say_what_users_of_hudi_say(named):
     assert read(table_path(named, "format_made")) == [A]
     sql(named, f"create table format_trips using mdt {told} as select 'b' id, 1L ts, 'Rome' city")
     assert mdt.open(table_path(named, "format_trips")).definition.ordering == "ts"
-
-
-def test_rows_in_an_order_of_the_catalog_are_refused(named):
-    options = "using mdt options (key 'id')"
-    for text in (
-        f"create table format_made (id string, ts bigint) {options} cluster by (ts)",
-        f"create table format_made {options} cluster by (ts) as select 'b' id, 1L ts",
-    ):
-        with pytest.raises(PySparkException, match="Unsupported: CLUSTER BY"):
-            sql(named, text)
-    with pytest.raises(PySparkException, match="Unsupported: CLUSTER BY"):
-        frame(named, A).write.format("mdt").clusterBy("ts").option("key", "id").saveAsTable(
-            "format_made"
-        )
-    assert not named.catalog.tableExists("format_made")
 
 
 def test_strings_with_a_collation_are_refused_as_new_columns(named):
