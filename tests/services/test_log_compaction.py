@@ -2,13 +2,16 @@
 need stays.
 """
 
+import random
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from reader import agreed, bag
+from counting import count
+from reader import agreed, bag, hudi_table
 from texts import columns
+from worlds import compact_logs
 
 import mdt
 from mdt.commit.transaction import run
@@ -16,6 +19,7 @@ from mdt.services.layout import small_files
 from mdt.services.layout.log_compaction import LogCompaction, files_to_merge
 
 SCHEMA = columns("id int64, ts int64, x float64, note string")
+BARE = pa.schema(list(SCHEMA)[:3])
 LOADED = 20_000
 
 
@@ -145,3 +149,52 @@ def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(tmp_pa
             table.upsert(rows(range(100 * number, 100 * number + 100), float(number)))
         assert operations(table)["compact"] == (part == 8), "a fourteenth of the rows is dead"
         assert table.check().ok
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60))]
+)
+def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed, tmp_path):
+    draw = random.Random(seed)
+    ordering = draw.choice(["ts", None])
+    options = {
+        "mdt.durable": False,
+        "mdt.services.auto": False,
+        "mdt.writer.threads": 1,
+        "mdt.write.record.positions": draw.random() < 0.3,
+    }
+    table = mdt.create(
+        tmp_path / "t",
+        BARE,
+        ["id"],
+        table_type="MERGE_ON_READ",
+        key_index=draw.choice(["bloom", "record"]),
+        ordering=ordering,
+        options=options,
+    )
+    model = {}
+    for step in range(30):
+        ids = draw.sample(range(8), draw.randint(1, 3))
+        what = draw.choices(["upsert", "delete", "join", "clean"], [6, 2, 3, 1])[0]
+        if what == "upsert":
+            ts = draw.randint(0, 5)
+            table.upsert(pa.table([ids, [ts] * len(ids), [float(step)] * len(ids)], schema=BARE))
+            fresh = {id: (ts, float(step)) for id in ids}
+            model |= {
+                id: row
+                for id, row in fresh.items()
+                if ordering is None or id not in model or model[id][0] <= ts
+            }
+        elif what == "delete":
+            table.delete({"id": ids})
+            model = {id: row for id, row in model.items() if id not in ids}
+        elif what == "join":
+            count("log compactions in random histories", compact_logs(table).record is not None)
+        else:
+            table.clean(retain_commits=draw.randint(1, 4))
+        expected = pa.table(
+            [[*model], *([row[n] for row in model.values()] for n in range(2))], schema=BARE
+        )
+        assert bag(table.scan().to_arrow()) == bag(expected), f"step {step}: {what} {ids}"
+        assert bag(hudi_table(tmp_path / "t", BARE)) == bag(expected), f"step {step}: {what} {ids}"
+    assert table.check().ok
