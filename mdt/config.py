@@ -97,7 +97,7 @@ class Options:
     )
     table_version: int = _fixed(
         6,
-        "Hudi's table version; only 6 is supported",
+        "Hudi's table version, 6 or 9",
         whole(0, limits.COUNT_MAX),
         "hoodie.write.table.version",
     )
@@ -177,7 +177,7 @@ class Options:
     write_record_positions: bool = _fixed(
         False,
         "write the positions of replaced rows of the base file into log blocks; Hudi 1 can use"
-        " them, Hudi 0.14 and 0.15 fail on them",
+        " them, Hudi 0.14 and 0.15 fail on them; true by default in new tables of version 9",
         hudi="hoodie.write.record.positions",
     )
     column_stats_columns: tuple[str, ...] | None = _table(

@@ -16,7 +16,7 @@ from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import avro_schema
-from mdt.hudi.layout import layout_of
+from mdt.hudi.layout import LAYOUTS, layout_of
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
 from mdt.metadata.files.key_map import has_whole_words, orderable
@@ -36,6 +36,7 @@ _TABLE_TYPES = {
     "copy_on_write": COPY_ON_WRITE,
     "cow": COPY_ON_WRITE,
 }
+_VERSION = "mdt.table.version"
 _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
 
@@ -63,6 +64,7 @@ def define(
     key_index: str | None,
     scope: str | None,
     indexes: Sequence[str],
+    version: int | None,
     options: Mapping[str, Any] | None,
 ) -> TableDefinition:
     """Return the definition of a new table. Raises Invalid or Unsupported for settings that do not
@@ -76,6 +78,7 @@ def define(
             hint="write ordering='ts'",
         )
     table_type = _table_type(table_type)
+    options = _with_version(options, version)
     parsed = parse_options(options)
     hudi_locks.lock_of(storage, parsed)  # raises for a lock that this storage does not have
     index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
@@ -123,12 +126,25 @@ def define(
         scope,
         key_hash,
         index_specs,
-        _stored_options(storage, key_index, options),
+        _stored_options(storage, key_index, parsed.table_version, options),
         hudi_version=parsed.table_version,
         packages=packages_of([key_index, *index_specs]),
     )
     layout_of(definition)
     return definition
+
+
+def _with_version(options: Mapping[str, Any] | None, version: int | None) -> dict[str, str]:
+    """Return the options by our names, with the table version. Raises Invalid for another one."""
+    texts = canonical(options)
+    if version is None:
+        return texts
+    if texts.setdefault(_VERSION, str(version)) != str(version):
+        raise Invalid(
+            f"version is {version}, but the option {_VERSION} is {texts[_VERSION]}",
+            hint="set one of them",
+        )
+    return texts
 
 
 def _table_type(value: object) -> str:
@@ -226,11 +242,12 @@ def _name(storage: Storage, options: Options) -> str:
 
 
 def _stored_options(
-    storage: Storage, key_index: str, options: Mapping[str, Any] | None
+    storage: Storage, key_index: str, version: int, options: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Return the options that a new table stores, with defaults that depend on its key index and
-    storage.
+    """Return the options that a new table stores, with defaults that depend on its key index,
+    table version and storage.
 
+    All readers of version 9 know the positions of replaced rows, which Hudi's writers add, too.
     Tables with the Bloom key index write footer filters, the only place where Hudi's Bloom index
     reads them. Tables on object storage use zstd, because they pay for each byte stored and
     transferred. Options that choose the key index are stored as ``key_index`` instead. Options of
@@ -239,6 +256,8 @@ def _stored_options(
     defaults = (
         {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
     )
+    if version in LAYOUTS and LAYOUTS[version].has_positions:
+        defaults["mdt.write.record.positions"] = "true"
     if storage.is_remote:
         defaults["mdt.compression"] = "zstd"
     chosen = of_table(canonical(options))
@@ -278,7 +297,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         "definition": definition.to_json(),
         **present(metadata=dict(annotation.current())),
     }
-    record = CommitRecord(0, header)
+    record = publish.with_completion(CommitRecord(0, header), definition, "", storage.now_us())
     avro_schema(definition)
     if not commit_log.append(storage, record):
         raise Invalid(f"{storage.url} is already a table", hint="mdt.open(path) opens it")

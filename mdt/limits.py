@@ -208,6 +208,11 @@ HISTORY_ROWS_MAX = 1 << 22
 HISTORY_COLUMN_BYTES_MAX = 256 << 20
 """Uncompressed times in a file of Hudi's history, 20 bytes each and two for each instant."""
 
+HISTORY_BYTES_MAX = 1 << 30
+"""Uncompressed rows of a file of Hudi's history that is merged with others. Hudi does not merge
+more.
+"""
+
 HFILE_INDEX_BYTES_MAX = 64 << 20
 """The root index of an HFile with all that is behind it, which is read at an open. Hudi's has an
 entry of about 60 bytes for each block of 1 MiB.

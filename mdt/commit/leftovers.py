@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from indexes.arrays import mask, numbers
 from mdt.commit import claims
-from mdt.commit.transaction import has_only_instants
+from mdt.commit.own_files import has_only_instants
 from mdt.hudi import timeline
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant

@@ -6,6 +6,7 @@ This module makes no decisions. All functions are idempotent and can be repeated
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from mdt.commit import markers
 from mdt.hudi import bucket_config, properties, timeline
 from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
-from mdt.hudi.layout import layout_of
+from mdt.hudi.layout import Layout, layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
 from mdt.metadata.log.commit_log import CommitRecord
@@ -36,6 +37,25 @@ _OPERATIONS = {
     "insert_unchecked": "insert",
 }
 """Hudi's names of actions and operations, where they differ."""
+
+
+def with_completion(
+    record: CommitRecord, definition: TableDefinition, last: str, now_us: int
+) -> CommitRecord:
+    """Return ``record`` with the time at which it completes on Hudi's timeline.
+
+    It is later than that of the record before, so that completions have the order of the log. Its
+    place in the record makes it the same for whoever publishes the record. Version 6 has none.
+
+    Args:
+        last: The newest completion of the records before, or "".
+        now_us: The current time in microseconds since 1970.
+    """
+    if not layout_of(definition).has_completions:
+        return record
+    at = max(now_us, timeline.instant_us(max(record.instant, last)) + 1000)
+    header = {**record.header, "completion": timeline.instant_text(at)}
+    return replace(record, header=header)
 
 
 def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> list[str]:
@@ -97,7 +117,8 @@ def has_instant(record: CommitRecord) -> bool:
 
 def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
     """Return the path of the completed instant of ``record``."""
-    return layout_of(definition).completed_path(record.instant, _hudi_action(record, definition))
+    action = _hudi_action(record, definition)
+    return layout_of(definition).completed_path(record.instant, record.completion, action)
 
 
 def published_snapshot(metadata: Metadata, newest: Snapshot) -> Snapshot:
@@ -171,6 +192,11 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     storage.delete_many(record.header.get("left_out", ()))
     (path, content), *after = completed_files(record, definition)
     storage.put_if_absent(path, content)
+    if after:
+        operation = operation_type(_hudi_operation(record))
+        layout = layout_of(definition)
+        action = _hudi_action(record, definition)
+        storage.delete_many(layout.superseded(record.instant, action, operation))
     for path, content in after:  # the plan replaces the pending instant
         storage.replace(path, content)
     if record.action == "create":
@@ -194,11 +220,24 @@ def _publish_savepoint(storage: Storage, record: CommitRecord, definition: Table
             files.setdefault(partition, []).append(name)
         at_ms = timeline.instant_us(record.instant) // 1000
         for path, content in layout.savepoint(
-            savepoint["time"], at_ms, savepoint["comment"], files
+            savepoint["time"], record.completion, at_ms, savepoint["comment"], files
         ):
             storage.put_if_absent(path, content)
     if unsaved is not None:
-        storage.delete_many([path for path, _ in reversed(layout.savepoint(unsaved, 0, "", {}))])
+        storage.delete_many(_savepoint_paths(storage, layout, unsaved))
+
+
+def _savepoint_paths(storage: Storage, layout: Layout, time: str) -> list[str]:
+    """Return the paths of a savepoint's instants, the completed one first.
+
+    The name of the completed one may have a time that only its own record knows.
+    """
+    folder, found = layout.timeline, []
+    for info in storage.list_dir(folder, after=f"{folder}/{time}", before=f"{folder}/{time}~"):
+        instant = layout.instant_at(info.path)
+        if instant is not None and (instant.time, instant.action) == (time, "savepoint"):
+            found.append((instant.state != timeline.COMPLETED, info.path))
+    return [path for _, path in sorted(found)]
 
 
 def index_instants(
@@ -208,11 +247,13 @@ def index_instants(
     indexing, layout = record.header.get("indexing"), layout_of(definition)
     if indexing is None:
         return [], []
-    new_instants = (
-        list(layout.indexing(record.instant, indexing["plan"]))[:-1] if indexing.get("plan") else []
-    )
+    completion = record.completion
+    new_instants: list[tuple[str, bytes]] = []
+    if indexing.get("plan"):
+        new_instants += layout.indexing(record.instant, completion, indexing["plan"])[:-1]
     new_instants += [
-        layout.indexing(instant, specs)[-1] for instant, specs in indexing.get("done", {}).items()
+        layout.indexing(instant, completion, specs)[-1]
+        for instant, specs in indexing.get("done", {}).items()
     ]
     dropped = [
         path
@@ -229,7 +270,7 @@ def restore_instants(
     to = record.header.get("restored")
     if to is None:
         return ()
-    return layout_of(definition).restored(record.instant, to)
+    return layout_of(definition).restored(record.instant, record.completion, to)
 
 
 def completed_files(
@@ -259,7 +300,11 @@ def completed_files(
     )
     plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())
     return layout_of(definition).completed(
-        record.instant, _hudi_action(record, definition), commit_metadata, plan
+        record.instant,
+        record.completion,
+        _hudi_action(record, definition),
+        commit_metadata,
+        plan,
     )
 
 
@@ -281,4 +326,5 @@ def _clean_metadata(record: CommitRecord) -> Cleaned:
         clean.get("earliest", ""),
         clean.get("action", ""),
         files,
+        record.completion,
     )

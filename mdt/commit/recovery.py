@@ -6,7 +6,7 @@ back. First a commit record declares it dead, so that its writer can no longer c
 alive. Then its files are deleted. Both can be repeated after a crash at any point.
 
 Only verified parts of a claim are trusted: see :mod:`mdt.commit.claims` and
-:func:`mdt.commit.transaction.remove_files`. Invalid claims are ignored and block nobody.
+:func:`mdt.commit.own_files.remove_files`. Invalid claims are ignored and block nobody.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import locked
 from mdt.commit.hudi_metadata import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.transaction import is_written_by, remove_files, require_unharmed, run
+from mdt.commit.own_files import is_written_by, remove_files, remove_overtaken_bases
+from mdt.commit.transaction import require_unharmed, run
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.loading import load_commit, load_properties, load_timeline
@@ -286,6 +287,7 @@ def _publish_claimed(
         if is_new:
             require_unharmed(metadata, record)
         if is_new or record.txn in claimed:
+            remove_overtaken_bases(metadata, record, snapshot)
             publish.publish(metadata.storage, record, snapshot.definition)
         if record.action == "clean" and record.txn in claimed:
             delete_released(metadata, record)
@@ -326,6 +328,7 @@ def _settle(metadata: Metadata, snapshot: Snapshot, committed: Sequence[int]) ->
             voided.add(record.instant)
         else:
             remove_metadata_table(storage)
+            remove_overtaken_bases(metadata, record, snapshot)
             publish.publish(storage, record, snapshot.definition)
     return frozenset(voided)
 

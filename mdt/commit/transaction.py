@@ -9,8 +9,7 @@ phase, so that tests can interleave writers in every order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,10 +24,9 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import CommitLock
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
+from mdt.commit.own_files import remove_files, remove_overtaken_bases
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
-from mdt.hudi.file_names import parse_log
-from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import skipping_indexes
 from mdt.metadata.files import paths
@@ -42,7 +40,6 @@ from mdt.metadata.snapshot.key_parts import key_parts_table
 from mdt.metadata.snapshot.log_tail import stats_table, summaries_table
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.header_fields import present
-from mdt.stores.storage import Storage
 
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
@@ -278,7 +275,7 @@ def claim_instant(
     storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
     now = storage.now_us()
-    last = max(snapshot.last_instant, plan.after)
+    last = max(snapshot.last_time, plan.after)
     at = max(now, timeline.instant_us(last) + 1000)
     if lock.is_configured:
         try:
@@ -309,10 +306,10 @@ def claim_instant(
             is_taken = lock.is_configured and not publish.is_announced_by(
                 announced, *announcement[1:]
             )
-            if newest.last_instant < instant and not is_taken:
+            if newest.last_time < instant and not is_taken:
                 break
             storage.delete_many([*announced, paths.pending(instant)])
-            at = max(at, timeline.instant_us(newest.last_instant))
+            at = max(at, timeline.instant_us(newest.last_time))
         at += 1000
     return Claim(txn, instant, token)
 
@@ -389,7 +386,7 @@ def _commit(
         newest: Seq of the newest record when the files had been written.
         lock: Is held.
     """
-    seq = snapshot.seq + 1
+    seq, last_completion = snapshot.seq + 1, snapshot.last_completion
     while True:
         # The put-if-absent below detects records after `seen`.
         while seq != newest + 1 and (earlier := metadata.record(seq)) is not None:
@@ -406,11 +403,14 @@ def _commit(
                 if part is None:
                     return None, why
                 plan, changes = part
-            seq += 1
+            seq, last_completion = seq + 1, max(last_completion, earlier.completion)
         yield "checked"
         if not lock.is_held():
             return None, "another writer has broken the lock"
         record = _record(operation, plan, claim, snapshot, changes).at(seq)
+        record = publish.with_completion(
+            record, snapshot.definition, last_completion, metadata.storage.now_us()
+        )
         read = commit_log.as_read(record)
         if commit_log.append(metadata.storage, record):
             return read, ""
@@ -529,6 +529,7 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
         if earlier is not None and earlier.instant in newest.imports.voided:
             continue
         if earlier is not None:
+            remove_overtaken_bases(metadata, earlier, newest)
             publish.publish(metadata.storage, earlier, newest.definition)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")
@@ -599,77 +600,3 @@ def abandon(
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(storage, claim.instant, operation.action, snapshot.definition)
     markers.remove(storage, claim.instant, markers.marker_paths(storage, claim.instant))
-
-
-def remove_files(
-    metadata: Metadata,
-    instant: str,
-    token: int,
-    partitions: Sequence[str],
-    referenced: Collection[str] = (),
-) -> int:
-    """Delete the data files and summaries of a transaction that can no longer commit. Return their
-    number.
-
-    A claim may be forged, so its statements are not trusted. A file is deleted only if its name
-    contains the token of this transaction and no record refers to it. Records refer to base files
-    and summaries by the instant of the record, and to log files by its token. Files with the
-    instant or token of a committed transaction are therefore never deleted. Other writers give
-    their log files the token of the log file before, so in a table that they share, the blocks of
-    a log file must have this instant, too.
-
-    Args:
-        referenced: Paths to keep because archived records refer to them.
-    """
-    storage, snapshot = metadata.storage, metadata.newest(watched=False)
-    infos = [*storage.list(paths.attachments_of(instant)), *storage.list_dir(paths.merged_dir())]
-    for folder in storage.each(partial(storage.list_dir, partition) for partition in partitions):
-        infos += folder
-    doomed = []
-    for info in infos:
-        if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
-            continue
-        if info.path in referenced or (
-            snapshot.is_shared and not has_only_instants(storage, info.path, {instant})
-        ):
-            continue
-        doomed.append(info.path)
-    storage.delete_many(doomed)
-    return len(doomed)
-
-
-def is_written_by(path: str, instant: str, token: int) -> bool:
-    """Return True if the name of an object has this token and, if it has an instant, this
-    instant.
-    """
-    stored, name = names.stored_of(path), path.rpartition("/")[2]
-    if stored is not None:
-        return stored == (instant, token)
-    return names.token_of(name) == token and names.instant_of(name) in (None, instant)
-
-
-def has_only_instants(storage: Storage, path: str, instants: AbstractSet[str]) -> bool:
-    """Return True if ``path`` is not a log file, or all its blocks have ``instants``."""
-    if parse_log(path.rpartition("/")[2]) is None:
-        return True
-    written = instants_of_file(storage, path)
-    return bool(written) and written <= instants
-
-
-def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
-    """Return True if a record in the log may refer to a data file or summary object. False is a
-    proof. O(1).
-
-    Of archived records only the newest instant is known. Their base files and objects have no newer
-    instant.
-    """
-    stored, name = names.stored_of(path), path.rpartition("/")[2]
-    written = names.instant_of(name) if stored is None else stored[0]
-    if written is not None and written <= snapshot.retention.instant:
-        return True
-    if stored is not None:
-        return stored[0] in snapshot.instants
-    instant = names.instant_of(name)
-    if instant is not None:
-        return instant in snapshot.instants
-    return names.token_of(name) in snapshot.log.tokens

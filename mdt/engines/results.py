@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mdt.commit.operation import Changes, Claim
-from mdt.commit.transaction import is_written_by
+from mdt.commit.own_files import is_written_by
 from mdt.engines.engine import Engine
 from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import NO_TOMBSTONES

@@ -21,7 +21,7 @@ from mdt.errors import Corrupt
 from mdt.hudi import log_file
 from mdt.hudi.avro import NAMESPACE, VERSION, array, mapping, optional, record
 from mdt.hudi.file_names import HUDI
-from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
 
 FOLDER = f"{HUDI}/archived"
 _NAME = re.compile(r"\.commits_\.archive\.([0-9]{1,9})_[0-9]+-[0-9]+-[0-9]+")
@@ -42,9 +42,9 @@ def next_path(existing: Iterable[str]) -> str:
     return f"{FOLDER}/.commits_.archive.{last + 1}_1-0-1"
 
 
-def encode(instants: Sequence[tuple[Instant, bytes]]) -> bytes:
+def encode(instants: Sequence[InstantContent]) -> bytes:
     """Return an archive file with completed instants and their content, oldest first."""
-    records = [_encode(_entry(instant, body)) for instant, body in instants]
+    records = [_encode(_entry(entry.instant, entry.body)) for entry in instants]
     content = b"".join(
         [
             log_file.CONTENT_VERSION.to_bytes(4, "big"),

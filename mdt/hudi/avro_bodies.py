@@ -1,6 +1,6 @@
-"""Encoders of the Avro bodies of instants, each imported when first used.
+"""Encoders of the bodies of instants and of archived instants, each imported when first used.
 
-Only writers need them, and they need the package ``fastavro``.
+Only writers need them, and they need the packages ``fastavro`` and ``pyarrow.parquet``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
         archived_timeline,
         clean_metadata,
         clustering_plan,
+        commit_body,
         compaction_plan,
+        history_files,
         index_plan,
         restore_metadata,
         savepoint_metadata,

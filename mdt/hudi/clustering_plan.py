@@ -22,12 +22,9 @@ from mdt.hudi.avro import (
     parse_record,
     record,
 )
+from mdt.hudi.commit_metadata import CLUSTER
 
 _SYNC = b"mdt.clustering/1"
-
-
-CLUSTER = "CLUSTER"
-"""Hudi's name for clustering."""
 
 
 def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> bytes:

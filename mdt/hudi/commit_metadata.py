@@ -19,6 +19,9 @@ from mdt.errors import Corrupt
 NO_PREVIOUS = "null"
 """``prevCommit`` of a new file group: the string "null", not JSON's null."""
 
+CLUSTER = "CLUSTER"
+"""Hudi's operation type of a clustering."""
+
 OPERATIONS = frozenset(
     (
         "INSERT",
@@ -28,7 +31,7 @@ OPERATIONS = frozenset(
         "INSERT_OVERWRITE",
         "INSERT_OVERWRITE_TABLE",
         "DELETE_PARTITION",
-        "CLUSTER",
+        CLUSTER,
         "COMPACT",
         "LOG_COMPACT",
         "INDEX",
@@ -91,6 +94,7 @@ class Cleaned:
         policy: Hudi's name of the policy.
         earliest, action: Instant and action of the oldest retained snapshot, or "".
         files: Partition path -> names of the deleted data files.
+        completion: Time of its completion, "" in version 6.
     """
 
     time: str
@@ -98,6 +102,7 @@ class Cleaned:
     earliest: str
     action: str
     files: Mapping[str, Sequence[str]]
+    completion: str = ""
 
 
 def operation_type(name: str) -> str:
@@ -113,8 +118,14 @@ def operation_type(name: str) -> str:
 
 
 def encode_commit(metadata: CommitMetadata) -> bytes:
-    """Return the completed instant of a commit or deltacommit, or with ``replaced`` of a
-    replacecommit.
+    """Return the JSON of the completed instant of a commit or deltacommit, or with ``replaced`` of
+    a replacecommit.
+    """
+    return json.dumps(commit_fields(metadata), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def commit_fields(metadata: CommitMetadata) -> dict[str, Any]:
+    """Return the fields of a completed instant, which have the same names in JSON and Avro.
 
     Files are grouped by partition, in the given order.
     """
@@ -131,7 +142,7 @@ def encode_commit(metadata: CommitMetadata) -> bytes:
         value["partitionToReplaceFileIds"] = {
             name: list(ids) for name, ids in sorted(metadata.replaced.items())
         }
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return value
 
 
 def _write_stat(file: Mapping[str, Any]) -> dict[str, Any]:

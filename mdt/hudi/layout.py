@@ -10,45 +10,65 @@ the same in all versions, and therefore not part of a layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from mdt.errors import Unsupported
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
-from mdt.hudi.timeline import Instant
+from mdt.hudi.timeline import Archive, Instant, InstantContent
 from mdt.hudi.v6 import Version6
+from mdt.hudi.v9 import Version9
 from mdt.schema.definition import TableDefinition
 
 
 class Layout(Protocol):
     """One table version of Hudi. Paths are relative to the table.
 
-    In all methods, ``time`` is the time of an instant, 17 digits. ``action`` is Hudi's name of the
-    pending action: commit, deltacommit, compaction or replacecommit.
+    In all methods, ``time`` is the time of an instant, 17 digits, and ``completion`` the time of
+    its completion, which version 6 ignores. ``action`` is Hudi's name of the pending action:
+    commit, deltacommit, compaction or replacecommit.
 
     Attributes:
         version: Value of ``hoodie.table.version``.
+        has_completions: True if the names of completed instants have completion times.
+        has_positions: True if all readers accept positions of replaced rows in log blocks.
         archive: Directory of Hudi's archive of instants.
+        archived_actions: Actions of the completed instants that the archive gets.
+        decisive: Properties that determine how the files of a table are read. They never change.
         timeline: Directory of the instants. Names of instants begin with their time, so a listing
             is in order. Other names in that directory begin with a letter or a dot.
     """
 
     version: int
+    has_completions: bool
+    has_positions: bool
     timeline: str
     archive: str
+    archived_actions: AbstractSet[str]
+    decisive: Sequence[str]
 
     # names
 
     def instant_at(self, path: str) -> Instant | None:
         """Return the instant of the file at ``path``, or None. Accepts any path."""
 
-    def completed_path(self, time: str, action: str) -> str:
-        """Return the path of the file whose creation completes an action."""
+    def completed_path(self, time: str, completion: str, action: str) -> str:
+        """Return the path of the file whose creation completes an action.
+
+        Raises Corrupt if the version needs a completion time, and there is none.
+        """
         ...
 
     def log_instant(self, base_instant: str, time: str) -> str:
         """Return the instant in the name of a log file: the base file's instant or its own,
         ``time``.
+        """
+        ...
+
+    def log_version(self, last: int) -> int:
+        """Return the number in the name of a log file, after the largest one in its slice, 0 if
+        it is the first.
         """
         ...
 
@@ -85,7 +105,12 @@ class Layout(Protocol):
         ...
 
     def completed(
-        self, time: str, action: str, metadata: CommitMetadata, plan: Sequence[Mapping[str, Any]]
+        self,
+        time: str,
+        completion: str,
+        action: str,
+        metadata: CommitMetadata,
+        plan: Sequence[Mapping[str, Any]],
     ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files to write after a commit, in this order.
 
@@ -99,15 +124,29 @@ class Layout(Protocol):
         """
         ...
 
-    def archived(
-        self, existing: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
-    ) -> tuple[str, bytes]:
-        """Return (path, content) of a new file of Hudi's archive for instants that leave the
-        timeline.
+    def superseded(self, time: str, action: str, operation: str) -> Sequence[str]:
+        """Return the paths to delete when a commit is complete, before the second and later files
+        of :meth:`completed`: pending instants that are not those of a service.
 
         Args:
-            existing: Existing paths in the folder ``archive``.
-            instants: Completed instants, oldest first.
+            operation: Hudi's operation type.
+        """
+        ...
+
+    def archived(
+        self,
+        existing: Mapping[str, int],
+        read: Callable[[str], bytes],
+        instants: Sequence[InstantContent],
+    ) -> Archive:
+        """Return the objects that add instants to Hudi's archive.
+
+        Args:
+            existing: Path -> size in bytes of the objects in the folder ``archive``.
+            read: Returns the content of such an object.
+            instants: Completed instants with ``archived_actions``, oldest first.
+
+        Raises Corrupt if an object of the archive cannot be read.
         """
         ...
 
@@ -120,7 +159,12 @@ class Layout(Protocol):
         ...
 
     def savepoint(
-        self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
+        self,
+        time: str,
+        completion: str,
+        at_ms: int,
+        comment: str,
+        files: Mapping[str, Sequence[str]],
     ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of a savepoint on the commit ``time``, in the order of writing.
 
@@ -132,7 +176,7 @@ class Layout(Protocol):
         """
         ...
 
-    def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
+    def restored(self, time: str, completion: str, to: str) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files written next to the commit ``time`` of a restore, in
         order.
 
@@ -141,14 +185,16 @@ class Layout(Protocol):
         """
         ...
 
-    def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
+    def indexing(
+        self, time: str, completion: str, specs: Sequence[str]
+    ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the instants of an index build: requested, inflight and
         completed.
         """
         ...
 
 
-LAYOUTS: dict[int, Layout] = {6: Version6()}
+LAYOUTS: dict[int, Layout] = {6: Version6(), 9: Version9()}
 """Table version -> its layout."""
 
 

@@ -6,7 +6,8 @@ The time of an instant has 17 digits, ``yyyyMMddHHmmssSSS`` in UTC. Instants sor
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from mdt.errors import Invalid
@@ -48,11 +49,45 @@ class Instant:
     Attributes:
         time: 17 digits, or 14 in old tables.
         state: requested, inflight or completed.
+        completion: Time of the completion in the name of the file, "" if the name has none.
+            Version 6 never has one.
     """
 
     time: str
     action: str
     state: str
+    completion: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The objects that make instants part of Hudi's archive, as (path, content).
+
+    Attributes:
+        files: Objects to write first. They may replace those of a writer that died.
+        commit: The object that makes them valid, which must not exist yet.
+        pointer: An object to replace afterwards, or None.
+        outdated: Paths to delete at the end.
+    """
+
+    files: Sequence[tuple[str, bytes]]
+    commit: tuple[str, bytes]
+    pointer: tuple[str, bytes] | None = None
+    outdated: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstantContent:
+    """A completed instant that leaves the timeline.
+
+    Attributes:
+        body: Content of its file.
+        plan: Content of its requested file, or None if there is none.
+    """
+
+    instant: Instant
+    body: bytes
+    plan: bytes | None = None
 
 
 def instant_text(us_since_epoch: int) -> str:

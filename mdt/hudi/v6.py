@@ -9,13 +9,22 @@ compaction is announced as a ``commit``, which it becomes when it completes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Invalid
 from mdt.hudi import avro_bodies, avro_schema, commit_metadata, properties
 from mdt.hudi.file_names import HUDI, LOG
-from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
+from mdt.hudi.timeline import (
+    ACTIONS,
+    COMPLETED,
+    INFLIGHT,
+    REQUESTED,
+    Archive,
+    Instant,
+    InstantContent,
+)
 from mdt.schema.names import avro_name
 from mdt.schema.time_paths import UNITS, TimePath
 
@@ -39,8 +48,12 @@ class Version6:
     """The layout of table version 6. All names of instants come from :meth:`path_of`."""
 
     version = 6
+    has_completions = False
+    has_positions = False
     timeline = HUDI
     archive = f"{HUDI}/archived"
+    archived_actions: AbstractSet[str] = frozenset(("commit", "deltacommit", "replacecommit"))
+    decisive: Sequence[str] = properties.DECISIVE
 
     def path_of(self, instant: Instant) -> str:
         """Return the path of an instant's file.
@@ -75,14 +88,18 @@ class Version6:
             return None
         return Instant(time, action, state or COMPLETED)
 
-    def completed_path(self, time: str, action: str) -> str:
+    def completed_path(self, time: str, completion: str, action: str) -> str:
         """Return the path of the completed instant. A compaction completes as a commit."""
         action = _COMPACTED if action == "compaction" else action
-        return self.path_of(Instant(time, action, COMPLETED))
+        return self.path_of(Instant(time, action, COMPLETED, completion))
 
     def log_instant(self, base_instant: str, time: str) -> str:
         """Return the instant of the slice's base file."""
         return base_instant
+
+    def log_version(self, last: int) -> int:
+        """Return the number after ``last``."""
+        return last + 1
 
     def marker(self, path: str) -> str:
         """Return the name of a marker.
@@ -111,9 +128,17 @@ class Version6:
             time_path=definition.time_path,
         )
 
-    def completed_body(self, metadata: CommitMetadata) -> bytes:
+    def completed_body(self, time: str, metadata: CommitMetadata) -> bytes:
         """Return the JSON content of a completed instant."""
         return commit_metadata.encode_commit(metadata)
+
+    def planned_action(self, action: str, operation: str) -> str:
+        """Return the action of the pending instants that have the plan of a service.
+
+        Args:
+            operation: Hudi's operation type.
+        """
+        return action
 
     def extra(self, body: bytes) -> Mapping[str, str]:
         """Return the private entries of any writer's completed instant."""
@@ -131,30 +156,46 @@ class Version6:
         return [self.path_of(Instant(time, action, state)) for state in (INFLIGHT, REQUESTED)]
 
     def completed(
-        self, time: str, action: str, metadata: CommitMetadata, plan: Sequence[Mapping[str, Any]]
+        self,
+        time: str,
+        completion: str,
+        action: str,
+        metadata: CommitMetadata,
+        plan: Sequence[Mapping[str, Any]],
     ) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant, followed by a service's pending instants, which Java
         readers need.
         """
-        instant = (self.completed_path(time, action), self.completed_body(metadata))
+        instant = (
+            self.completed_path(time, completion, action),
+            self.completed_body(time, metadata),
+        )
         if action not in _SERVICES:
             return [instant]
         if action == "compaction":
             requested = avro_bodies.compaction_plan.encode(plan)
         else:
             requested = avro_bodies.clustering_plan.encode(plan, metadata.operation)
+        action = self.planned_action(action, metadata.operation)
         return [
             instant,
             (self.path_of(Instant(time, action, REQUESTED)), requested),
             (self.path_of(Instant(time, action, INFLIGHT)), b""),
         ]
 
+    def superseded(self, time: str, action: str, operation: str) -> Sequence[str]:
+        """Return nothing, because Hudi's archiving removes all pending instants of a commit."""
+        return ()
+
     def archived(
-        self, existing: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
-    ) -> tuple[str, bytes]:
+        self,
+        existing: Mapping[str, int],
+        read: Callable[[str], bytes],
+        instants: Sequence[InstantContent],
+    ) -> Archive:
         """Return a log file with one Avro block."""
         archive = avro_bodies.archived_timeline
-        return archive.next_path(existing), archive.encode(instants)
+        return Archive((), (archive.next_path(existing), archive.encode(instants)))
 
     def cleaned(self, cleaning: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant, followed by the pending instants with the plan, for Java
@@ -163,41 +204,53 @@ class Version6:
         plan = avro_bodies.clean_metadata.encode_plan(cleaning)
         metadata = avro_bodies.clean_metadata.encode_metadata(cleaning)
         return [
-            (self.completed_path(cleaning.time, "clean"), metadata),
+            (self.completed_path(cleaning.time, cleaning.completion, "clean"), metadata),
             (self.path_of(Instant(cleaning.time, "clean", REQUESTED)), plan),
             (self.path_of(Instant(cleaning.time, "clean", INFLIGHT)), plan),
         ]
 
     def savepoint(
-        self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
+        self,
+        time: str,
+        completion: str,
+        at_ms: int,
+        comment: str,
+        files: Mapping[str, Sequence[str]],
     ) -> Sequence[tuple[str, bytes]]:
         """Return the inflight and the completed instant, next to those of the commit."""
         content = avro_bodies.savepoint_metadata.encode("mdt", at_ms, comment, files)
-        inflight, completed = (Instant(time, "savepoint", state) for state in (INFLIGHT, COMPLETED))
+        inflight = Instant(time, "savepoint", INFLIGHT)
+        completed = Instant(time, "savepoint", COMPLETED, completion)
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
-    def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
+    def restored(self, time: str, completion: str, to: str) -> Sequence[tuple[str, bytes]]:
         """Return the requested instant with the plan, the inflight and the completed instant.
 
         They have the time of the commit.
         """
         bodies = avro_bodies.restore_metadata
-        return self._planned(time, "restore", bodies.encode_plan(to), bodies.encode_metadata(time))
+        plan, metadata = bodies.encode_plan(to), bodies.encode_metadata(time)
+        return self._planned(time, completion, "restore", plan, metadata)
 
-    def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
+    def indexing(
+        self, time: str, completion: str, specs: Sequence[str]
+    ) -> Sequence[tuple[str, bytes]]:
         """Return the requested instant with the plan, the inflight and the completed instant."""
         plan = avro_bodies.index_plan.encode_plan(specs, time)
         metadata = avro_bodies.index_plan.encode_metadata(specs, time)
-        return self._planned(time, "indexing", plan, metadata)
+        return self._planned(time, completion, "indexing", plan, metadata)
 
     def _planned(
-        self, time: str, action: str, plan: bytes, metadata: bytes
+        self, time: str, completion: str, action: str, plan: bytes, metadata: bytes
     ) -> Sequence[tuple[str, bytes]]:
         """Return the three instants of an action: requested with its plan, inflight, and
         completed.
         """
         contents = ((REQUESTED, plan), (INFLIGHT, b""), (COMPLETED, metadata))
-        return [(self.path_of(Instant(time, action, state)), body) for state, body in contents]
+        return [
+            (self.path_of(Instant(time, action, state, completion)), body)
+            for state, body in contents
+        ]
 
 
 def table_properties(

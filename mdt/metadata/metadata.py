@@ -65,6 +65,7 @@ from mdt.metadata.statistics.column_stats import FileStats
 from mdt.metadata.statistics.index_summaries import SummaryCache
 from mdt.metadata.statistics.usage import Usage
 from mdt.schema.definition import TableDefinition
+from mdt.schema.header_fields import present
 from mdt.session import Recent, session
 from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
@@ -466,6 +467,7 @@ class Metadata:
             "seq": snapshot.seq,
             "definition": snapshot.definition.to_json(),
             "last_instant": snapshot.last_instant,
+            **present(last_completion=snapshot.last_completion),
             "retention": snapshot.retention.to_json(),
             "watched_since": self.watch.since,
             "tags": snapshot.tags.to_json(),

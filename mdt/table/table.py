@@ -78,6 +78,7 @@ def create(
     key_index: str | None = None,
     scope: str | None = None,
     indexes: Sequence[str] = (),
+    version: int | None = None,
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
     metadata: CommitMetadata = None,
@@ -97,6 +98,7 @@ def create(
     scope: "partition" (default) or "table": where a key is unique. Hudi's option
         ``hoodie.index.type`` sets both ``key_index`` and ``scope``.
     indexes: Skipping indexes such as ``"bitmap(status)"``.
+    version: Hudi's table version, 6 (default) or 9. The option ``mdt.table.version`` sets it, too.
     options: See :mod:`mdt.config`. Options of the scopes session and machine apply to the returned
         object and are not stored. Options of Hudi are accepted: :mod:`mdt.hudi_options`.
     metadata: As for :meth:`Table.upsert`.
@@ -120,6 +122,7 @@ def create(
         key_index=key_index,
         scope=scope,
         indexes=indexes,
+        version=version,
         options=given.own,
     )
     late.given_options.require(definition, given.described)

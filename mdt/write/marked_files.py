@@ -13,7 +13,7 @@ from mdt.commit import markers
 from mdt.commit.operation import Claim
 from mdt.errors import Conflict, Invalid
 from mdt.hudi import base_file, log_file
-from mdt.hudi.layout import layout_of
+from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.partitions import is_hidden
 from mdt.metadata.files import paths
 from mdt.metadata.keys import buckets
@@ -125,13 +125,14 @@ class MarkedFiles:
         if not target.is_log:
             return file_id, base_file.name(file_id, token, instant)
         members = snapshot.files.segments(snapshot.file_groups.members(target.group))
-        name_instant = layout_of(snapshot.definition).log_instant(members[0].base_instant, instant)
-        return file_id, log_file.name(file_id, name_instant, next_version(members), token)
+        layout = layout_of(snapshot.definition)
+        name_instant = layout.log_instant(members[0].base_instant, instant)
+        return file_id, log_file.name(file_id, name_instant, next_version(layout, members), token)
 
 
-def next_version(members: Sequence[Segment]) -> int:
+def next_version(layout: Layout, members: Sequence[Segment]) -> int:
     """Return the version of the next log file of a file group."""
-    return 1 + max(member.log_version for member in members)
+    return layout.log_version(max(member.log_version for member in members))
 
 
 def _refuse_hidden(snapshot: Snapshot, partition: str) -> None:

@@ -26,6 +26,7 @@ from mdt.config import Options
 from mdt.hudi import base_file, log_file
 from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.commit_metadata import NO_PREVIOUS
+from mdt.hudi.layout import layout_of
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.record_keys import sort_keys, sort_permutation
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
@@ -432,7 +433,7 @@ class WriteJob:
         snapshot, claim = self.snapshot, self.claim
         members = snapshot.files.segments(snapshot.file_groups.members(file_slice.group))
         base_instant = members[0].base_instant
-        version = next_version(members)
+        version = next_version(layout_of(snapshot.definition), members)
         file_id, name = self.marked.file(task, file_slice)
         content, positions = self._log_content(task, file_slice, file_id)
         parquet, block, offset, fresh = Encoded(), b"", 0, None

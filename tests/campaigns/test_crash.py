@@ -1,5 +1,6 @@
 """Crash sweeps: a process dies at the k-th change of storage; the next one finds a whole table."""
 
+from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from worlds import (
     rows,
     spread,
     survivors,
+    tables_of,
     theirs,
     upserted,
 )
@@ -329,7 +331,35 @@ MADE = {
     ),
     "upsert that evolves and compacts": flow_of(narrow, upsert_that_evolves, BASE_STATE, MIXED),
 }
+ALSO_IN_VERSION_9 = {
+    "first upsert",
+    "upsert into logs, bloom",
+    "upsert by rewrite, bloom",
+    "delete by log",
+    "compaction beside an upsert",
+    "log compaction",
+    "clustering beside an upsert",
+    "restore, memory",
+    "savepoint",
+    "untag of a savepoint",
+    "rollback",
+    "rollback that publishes",
+    "insert overwrite, record",
+}
+
+
+def in_version_9(flow):
+    """Return the flow on a table of version 9."""
+
+    def start():
+        with tables_of(9):
+            return flow.start()
+
+    return replace(flow, name=f"{flow.name}, version 9", start=start)
+
+
 FLOWS = [make_flow(name) for name, make_flow in MADE.items()]
+FLOWS += [in_version_9(f) for f in FLOWS if f.name in ALSO_IN_VERSION_9]
 NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {
     "insert overwrite of the table, bloom",
@@ -344,6 +374,7 @@ AT_NIGHT = {
 }
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {
+    "compaction beside an upsert, version 9",
     "first upsert",
     "upsert into logs, lmdb",
     "delete by rewrite",

@@ -70,8 +70,9 @@ class OtherLayout(Version6):
     def announced(self, time, action):
         return [(path, b"begun") for path, _ in super().announced(time, action)[:1]]
 
-    def completed(self, time, action, told, plan):
-        return [(self.completed_path(time, action), b"other " + self.completed_body(told))]
+    def completed(self, time, completion, action, told, plan):
+        path = self.completed_path(time, completion, action)
+        return [(path, b"other " + self.completed_body(time, told))]
 
 
 @pytest.fixture(autouse=True)

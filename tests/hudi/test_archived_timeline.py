@@ -11,7 +11,7 @@ from worlds import MOR, make, rows
 
 from mdt.errors import Corrupt
 from mdt.hudi import archived_timeline, log_file
-from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 
@@ -70,6 +70,7 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
 
 
 def test_an_instant_that_is_no_commit_metadata_is_corrupt():
+    instant = Instant("20240101000000000", "commit", COMPLETED)
     for body in (
         b"",
         b"[]",
@@ -80,4 +81,4 @@ def test_an_instant_that_is_no_commit_metadata_is_corrupt():
         with pytest.raises(
             Corrupt, match="commit at 20240101000000000 has invalid commit metadata"
         ):
-            archived_timeline.encode([(Instant("20240101000000000", "commit", COMPLETED), body)])
+            archived_timeline.encode([InstantContent(instant, body)])

@@ -1,20 +1,26 @@
-"""Instants: their text, and their names and order on Hudi's timeline of version 6."""
+"""Instants: their text, and their names and order on Hudi's timelines."""
 
 from __future__ import annotations
 
+from io import BytesIO
+
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.errors import Invalid
+from mdt.errors import Corrupt, Invalid
 from mdt.hudi import timeline
 from mdt.hudi.commit_metadata import WRITTEN, CommitMetadata
+from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.read import commit_metadata
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 from mdt.hudi.v6 import Version6
 
 T = "20261121053000123"
 TIMES = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
-V6 = Version6()
+C = "20261121053000456"
+V6, V9 = Version6(), LAYOUTS[9]
 
 
 def test_an_instant_is_utc_to_the_millisecond():
@@ -53,9 +59,12 @@ def test_seventeen_digits_are_a_time_and_fourteen_of_old_tables(text):
 
 @pytest.mark.parametrize("state", [REQUESTED, INFLIGHT, COMPLETED])
 @pytest.mark.parametrize("action", sorted(timeline.ACTIONS))
-def test_names_come_back_for_every_action(action, state):
-    instant = Instant(T, action, state)
-    assert V6.instant_at(V6.path_of(instant)) == instant
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=map(str, LAYOUTS))
+def test_names_come_back_for_every_action(action, state, layout):
+    is_timed = layout.has_completions and state == COMPLETED
+    instant = Instant(T, action, state, C if is_timed else "")
+    found = layout.instant_at(layout.path_of(instant))
+    assert found == instant and found.completion == instant.completion
 
 
 def test_an_inflight_commit_has_the_short_name():
@@ -86,6 +95,67 @@ def test_foreign_names_are_no_instants(name):
     assert V6.instant_at(f"{T}.commit") is None
 
 
+def test_a_completed_instant_of_version_9_needs_its_completion():
+    with pytest.raises(Corrupt, match="has no completion time"):
+        V9.completed_path(T, "", "commit")
+    assert V9.completed_path(T, C, "compaction") == f".hoodie/timeline/{T}_{C}.commit"
+
+
+@pytest.mark.parametrize("name", [f"{T}_{C}.commit.requested", f"{T}_.commit", f"{T}_{C}.ourindex"])
+def test_other_names_are_no_instants_of_version_9(name):
+    assert V9.instant_at(f".hoodie/timeline/{name}") is None
+    assert V9.instant_at(f".hoodie/{T}_{C}.commit") is None
+
+
+@pytest.mark.parametrize(
+    ("action", "operation", "planned"),
+    [
+        ("compaction", "COMPACT", "compaction"),
+        ("replacecommit", "CLUSTER", "clustering"),
+        ("replacecommit", "INSERT_OVERWRITE", "replacecommit"),
+        ("deltacommit", "UPSERT", ""),
+    ],
+)
+def test_in_version_9_the_plan_of_a_service_replaces_its_announcement(action, operation, planned):
+    replaced = {} if action == "replacecommit" else None
+    nothing = CommitMetadata(
+        WRITTEN.empty_table(), "{}", operation, compacted=False, replaced=replaced
+    )
+    completed, *plans = [path for path, _ in V9.completed(T, C, action, nothing, ())]
+    assert completed == V9.completed_path(T, C, action)
+    states = (REQUESTED, INFLIGHT) if planned else ()
+    assert plans == [V9.path_of(Instant(T, planned, state)) for state in states]
+    announced = V9.retracted(T, action)
+    is_replaced = planned in ("compaction", "clustering")
+    assert list(V9.superseded(T, action, operation)) == (announced if is_replaced else [])
+
+
+def test_a_log_file_of_version_9_is_told_without_its_slice():
+    row = {
+        "partition": "x",
+        "file_id": "f-0",
+        "name": f".f-0_{T}.log.1_0-1-0",
+        "log_version": 1,
+        "size": 5,
+        "rows": 2,
+        "inserts": 0,
+        "updates": 2,
+        "deletes": 0,
+        "previous_instant": C,
+        "base_name": "f-0_0-1-0_1.parquet",
+        "log_names": ["older", "newer"],
+    }
+    files = WRITTEN.empty_table().from_pylist([row], schema=WRITTEN)
+    metadata = CommitMetadata(files, "{}", "UPSERT", compacted=False, extra={"mdt.seq": "3"})
+    ((_, body),) = V9.completed(T, C, "deltacommit", metadata, ())
+    assert V9.extra(body)["mdt.seq"] == "3"
+    told = commit_metadata.decode(body, "")
+    assert [file.path for file in told.files] == [f"x/{row['name']}"]
+    (stat,) = next(fastavro.reader(BytesIO(body)))["partitionToWriteStats"]["x"]
+    assert (stat["prevCommit"], stat["baseFile"], stat["logFiles"]) == (T, "", [row["name"]])
+    assert (stat["logVersion"], stat["numUpdateWrites"]) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("action", "pending", "completed"),
     [
@@ -109,5 +179,5 @@ def test_an_action_is_announced_without_its_plan_which_is_shown_after_it_has_com
     assert V6.announced(T, action) == [(path, b"") for path in paths]
     assert V6.retracted(T, action) == paths[::-1]
     nothing = CommitMetadata(WRITTEN.empty_table(), "{}", "COMPACT", compacted=True)
-    written = [path for path, _ in V6.completed(T, action, nothing, ())]
+    written = [path for path, _ in V6.completed(T, "", action, nothing, ())]
     assert written == [f".hoodie/{T}.{name}" for name in completed]

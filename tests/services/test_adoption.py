@@ -16,7 +16,7 @@ from shared_tables import SCHEMA, batch, other_table, rows_of
 from texts import columns
 
 import mdt
-from mdt.commit.transaction import remove_files
+from mdt.commit.own_files import remove_files
 from mdt.errors import Unsupported
 from mdt.hudi.read.log_blocks import instants_of_file
 from mdt.metadata.files import paths

@@ -5,7 +5,8 @@ found in experiments with Hudi 1.2.
 from __future__ import annotations
 
 from mdt.hudi import timeline
-from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.layout import LAYOUTS, Layout
+from mdt.hudi.timeline import Instant
 from mdt.metadata.files import paths
 from mdt.stores.storage import Storage
 
@@ -22,6 +23,11 @@ def data_files(storage: Storage) -> set[str]:
     }
 
 
+def layout_of(storage: Storage) -> Layout:
+    """Return the layout whose directory has instants."""
+    return LAYOUTS[9 if storage.list_dir(LAYOUTS[9].timeline) else 6]
+
+
 def named_by_markers(storage: Storage, instant: str) -> set[str]:
     """Return the paths of the data files that the markers of an instant name, in either form."""
     folder = f"{paths.markers_of(instant)}/"
@@ -35,8 +41,8 @@ def named_by_markers(storage: Storage, instant: str) -> set[str]:
         ]
     named = set()
     for marker in found:
-        path, kind = marker.split(".marker.")
-        assert kind == ("APPEND" if ".log." in path else "CREATE")
+        path, _ = marker.split(".marker.")
+        assert marker == layout_of(storage).marker(path)
         named.add(path)
     return named
 
@@ -45,7 +51,7 @@ def roll_back(storage: Storage) -> list[str]:
     """Roll back what is pending; return the instants.  Of log files Hudi ends the blocks; here they
     are deleted.
     """
-    layout = LAYOUTS[6]
+    layout = layout_of(storage)
     found = [
         instant
         for info in storage.list(layout.timeline)
@@ -67,5 +73,6 @@ def roll_back(storage: Storage) -> list[str]:
         ]
         storage.delete_many(pending)
     if doomed:
-        storage.create(f"{layout.timeline}/{LATER}.rollback", b"rolled back")
+        done = Instant(LATER, "rollback", timeline.COMPLETED, LATER)
+        storage.create(layout.path_of(done), b"rolled back")
     return doomed

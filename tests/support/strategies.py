@@ -80,6 +80,7 @@ class Shape:
     remembers: bool = False
     by_year: bool = False
     footers: bool = False
+    version: int = 6
 
     @property
     def has_time_paths(self) -> bool:
@@ -142,6 +143,7 @@ class Shape:
             "table_type": self.table_type,
             "key_index": self.key_index,
             "scope": self.scope,
+            "version": self.version,
             "options": options,
         }
 
@@ -225,6 +227,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         remembers=st.booleans(),
         by_year=st.booleans(),
         footers=st.booleans(),
+        version=st.sampled_from((6, 9)),
     ).map(_possible)
 
 

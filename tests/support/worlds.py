@@ -49,7 +49,15 @@ LATER_SECONDS = 2 * 3600
 S = TypeVar("S", bound=Storage)
 MODES = ("before", "after", "torn")
 """How the k-th change of storage may end when its process dies."""
-OPTIONS = {"mdt.writer.threads": 1, "mdt.reader.threads": 1, "mdt.table.name": "world"}
+VERSIONS = (6, 9)
+"""Hudi's table versions."""
+VERSION = "mdt.table.version"
+OPTIONS: dict[str, Any] = {
+    "mdt.writer.threads": 1,
+    "mdt.reader.threads": 1,
+    "mdt.table.name": "world",
+    VERSION: 6,
+}
 """One thread, so that the k-th storage operation of a flow is the same in every run."""
 
 State = Mapping[str, tuple[int, float]]
@@ -97,6 +105,13 @@ def as_state(table: pa.Table | None) -> State:
         "a row stands in a wrong partition"
     )
     return state
+
+
+@contextmanager
+def tables_of(version: int) -> Iterator[None]:
+    """Context in which new worlds have a table version."""
+    with patch.dict(OPTIONS, {VERSION: version}):
+        yield
 
 
 def make(
@@ -263,9 +278,9 @@ P = ParamSpec("P")
 
 
 def copied(make: Callable[P, MemoryStorage]) -> Callable[P, MemoryStorage]:
-    """Return a function that gives a fresh copy of a world, which is made once."""
-    made = cache(make)
-    return lambda *given, **more: made(*given, **more).copy()
+    """Return a function that gives a fresh copy of a world, which is made once in each version."""
+    in_version = {version: cache(make) for version in VERSIONS}
+    return lambda *given, **more: in_version[OPTIONS[VERSION]](*given, **more).copy()
 
 
 def fill(table: Table) -> MemoryStorage:

@@ -204,7 +204,7 @@ def test_hudi_is_told_its_own_word_and_what_ended(write, word):
     ended = {row["partition"]: row["name"].split("_")[0] for row in files}
     done = write(table)
     layout = Version6()
-    told = json.loads(table.storage.read(layout.completed_path(done.instant, "replacecommit")))
+    told = json.loads(table.storage.read(layout.completed_path(done.instant, "", "replacecommit")))
     replaced = {partition: name for partition, (name,) in told["partitionToReplaceFileIds"].items()}
     assert told["operationType"] == word
     assert replaced.items() <= ended.items() and "city=x" in replaced

@@ -30,9 +30,11 @@ from mdt.limits import (
 )
 from mdt.stores.contract import check_size
 
-_VERSION = "_version_"
-_MANIFEST = re.compile(r"manifest_(0|[1-9][0-9]{0,17})")
-_FILE = re.compile(r"([0-9]{1,20})_([0-9]{1,20})_[0-9]{1,3}\.parquet")
+VERSION = "_version_"
+"""Name of the object with the number of the newest manifest."""
+MANIFEST = re.compile(r"manifest_(0|[1-9][0-9]{0,17})")
+"""Names of manifests."""
+_FILE = re.compile(r"([0-9]{1,20})_([0-9]{1,20})_([0-9]{1,3})\.parquet")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"[0-9]{14,20}")
 _TIME_BYTES_MAX = 20
@@ -70,14 +72,29 @@ def _history_files(objects: TableObjects, folder: str) -> list[tuple[str, str, s
         return []
     path = f"{folder}/{manifest}"
     data = read_listed(objects, path, sizes[manifest], HEADER_JSON_BYTES_MAX)
-    files = []
+    return [(name, *parse_file(name)[:2]) for name in manifest_files(data, path)]
+
+
+def manifest_files(data: bytes, path: str) -> dict[str, int]:
+    """Return name -> size in bytes of the files in the manifest at ``path``. Raises Corrupt."""
+    files = {}
     for file in parse_json(data, path).records("files"):
         name = file.text("fileName")
-        match = _FILE.fullmatch(name)
-        if match is None:
+        if _FILE.fullmatch(name) is None:
             raise Corrupt(f"{name[:200]!r} is not the name of a history file", path=path)
-        files.append((name, match[1], match[2]))
+        files[name] = file.number("fileLen")
     return files
+
+
+def parse_file(name: str) -> tuple[str, str, int]:
+    """Return the first and the last instant, and the layer, in the name of a history file.
+
+    >>> parse_file("20240229120000123_20240229120001456_2.parquet")
+    ('20240229120000123', '20240229120001456', 2)
+    """
+    match = _FILE.fullmatch(name)
+    assert match is not None, name
+    return match[1], match[2], int(match[3])
 
 
 def _newest_manifest(objects: TableObjects, folder: str, sizes: Mapping[str, int]) -> str:
@@ -85,12 +102,12 @@ def _newest_manifest(objects: TableObjects, folder: str, sizes: Mapping[str, int
 
     If the version file is absent or damaged, the largest number decides.
     """
-    versions = [int(match[1]) for match in map(_MANIFEST.fullmatch, sizes) if match]
+    versions = [int(match[1]) for match in map(MANIFEST.fullmatch, sizes) if match]
     if not versions:
         return ""
     newest = max(versions)
-    if _VERSION in sizes:
-        text = _read_text(objects, f"{folder}/{_VERSION}", sizes[_VERSION])
+    if VERSION in sizes:
+        text = _read_text(objects, f"{folder}/{VERSION}", sizes[VERSION])
         if _NUMBER.fullmatch(text) and int(text) in versions:
             newest = int(text)
     return f"manifest_{newest}"

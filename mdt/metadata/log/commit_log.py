@@ -151,6 +151,11 @@ class CommitRecord:
         return str(self.header["instant"])
 
     @property
+    def completion(self) -> str:
+        """Time of the completion on Hudi's timeline, "" in tables of version 6."""
+        return str(self.header.get("completion", ""))
+
+    @property
     def action(self) -> str:
         """The action, such as ``deltacommit`` or ``clean``: one of ``trusted_names.ACTIONS``."""
         return str(self.header["action"])

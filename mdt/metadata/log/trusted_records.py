@@ -81,6 +81,7 @@ _REQUIRED: Mapping[str, Callable[[Any], bool]] = {
     "begun_at": lambda value: names.is_number(value, -1, COUNT_MAX),
 }
 _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
+    "completion": names.is_instant,
     "token": names.is_token,
     "unsaved": names.is_instant,
     "restored": names.is_instant,
@@ -174,6 +175,13 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             f"record {seq}",
         )
     instant, token = header["instant"], header.get("token")
+    if header.get("completion", "~") <= instant:
+        corrupt(
+            "a commit record completes before it begins",
+            path,
+            f"a time after {instant}",
+            header["completion"],
+        )
     is_partial = header["action"] == "compaction" or header["operation"] in _PARTIAL_OPERATIONS
     if "left_out" in header and not is_partial:
         corrupt(

@@ -181,7 +181,14 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
         raise Corrupt("record 0 does not define a table", path=path)
     definition = from_json(record.header["definition"], path=path)
     history = (history_row(record),)
-    return Snapshot(record.seq, definition, no_files(), record.instant, history_since=history)
+    return Snapshot(
+        record.seq,
+        definition,
+        no_files(),
+        record.instant,
+        history_since=history,
+        last_completion=record.completion,
+    )
 
 
 def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
@@ -326,6 +333,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
             snapshot, _definition_after(change.defined(snapshot.definition), record), record
         ),
         last_instant=max(snapshot.last_instant, record.instant),
+        last_completion=max(snapshot.last_completion, record.completion),
         maps=_maps(snapshot, record, removed),
         additions=log_tail.append(snapshot.additions, addition),
         gone=all_removed,

@@ -24,6 +24,7 @@ from mdt.metadata.log.imports import imports_of
 from mdt.metadata.log.retention import retention_of
 from mdt.metadata.log.streams import streams_of
 from mdt.metadata.log.tags import tags_of
+from mdt.metadata.log.trusted_names import is_instant
 from mdt.metadata.snapshot.segments import KnownSegments
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.stored_columns import StoredColumns, parse_layout
@@ -58,8 +59,19 @@ def rebuilt_snapshot(columns: Columns, snapshot: Snapshot) -> Snapshot:
         tags=snapshot.tags,
         streams=snapshot.streams,
         imports=snapshot.imports,
+        last_completion=snapshot.last_completion,
         known=snapshot.known,
     )
+
+
+def _completion_of(header: Mapping[str, Any]) -> str:
+    """Return the newest completion in the header of a checkpoint. Raises ValueError if it is
+    malformed.
+    """
+    completion = header.get("last_completion", "")
+    if completion and not is_instant(completion):
+        raise ValueError("the newest completion is malformed")
+    return str(completion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,7 @@ class Checkpoints:
             retention, tags, streams = retention_of(header), tags_of(header), streams_of(header)
             imports = imports_of(header)
             instant = str(header["last_instant"])
+            completion = _completion_of(header)
         except (KeyError, ValueError) as error:
             raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
         snapshot = Snapshot(
@@ -154,6 +167,7 @@ class Checkpoints:
             tags=tags,
             streams=streams,
             imports=imports,
+            last_completion=completion,
             known=self.known,
         )
         return Checkpoint(snapshot, columns, header)

@@ -53,6 +53,7 @@ class Snapshot:
 
     - checkpoint: The compacted state that the snapshot is based on.
     - additions: Files added since.
+    - last_completion: Newest completion on Hudi's timeline, "" in tables of version 6.
     - gone: Numbers of removed files, ascending.
     - vectors_since: Positions deleted or replaced since the checkpoint, by file number.
     - died_since: Number of these positions, including those of removed files.
@@ -90,6 +91,7 @@ class Snapshot:
     tags: Tags = field(default_factory=Tags)
     streams: Streams = field(default_factory=Streams)
     imports: Imports = field(default_factory=Imports)
+    last_completion: str = ""
     tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
     maps: pa.Table | None = None
     known: KnownSegments = field(
@@ -519,6 +521,11 @@ class Snapshot:
         if unknown:
             unknown -= self.log.instants
         return unknown
+
+    @property
+    def last_time(self) -> str:
+        """The newest time on Hudi's timeline: of an instant or of a completion."""
+        return max(self.last_instant, self.last_completion)
 
     @property
     def instants(self) -> frozenset[str]:

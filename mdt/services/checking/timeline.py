@@ -132,11 +132,11 @@ def _properties_problem(state: TableState) -> str:
         return str(error)
     if definition.adopted:
         return ""
-    allowed = set[tuple[str, str | None]]()
+    decisive, allowed = layout_of(definition).decisive, set[tuple[str, str | None]]()
     for seq in {0, *(version.since for version in definition.versions)}:
         expected = layout_of(definition).properties(definition.at(seq))
-        allowed.update((name, expected.get(name)) for name in properties.DECISIVE)
-    for name in properties.DECISIVE:
+        allowed.update((name, expected.get(name)) for name in decisive)
+    for name in decisive:
         if (name, stored.get(name)) not in allowed:
             return f"{name} differs from its value when the table was created"
     return ""

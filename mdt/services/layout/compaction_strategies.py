@@ -143,6 +143,7 @@ def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
     begun, commits = np.full(len(group), np.iinfo(np.int64).max), np.zeros(len(group), np.int64)
     np.minimum.at(begun, place, snapshot.segment_ids[files] >> 20)
     np.maximum.at(commits, place, snapshot.files.numpy("log_version")[files])
+    commits = np.maximum(commits, np.bincount(place, is_log, len(group)).astype(np.int64))
 
     def total(values: npt.NDArray[np.generic]) -> Int64Array:
         return np.bincount(place, values.astype(np.float64), len(group)).astype(np.int64)

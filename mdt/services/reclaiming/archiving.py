@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.errors import Corrupt
-from mdt.hudi.layout import layout_of
-from mdt.hudi.timeline import COMPLETED
+from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.timeline import COMPLETED, REQUESTED, Instant, InstantContent
 from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
@@ -149,17 +149,53 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         (i, path) for i, path in instants if i.time <= snapshot.retention.instant and i.time < end
     ]
     old.sort(key=lambda pair: pair[0].time)
-    commits = [(i, path) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
-    if commits:
-        read = storage.each(
-            partial(storage.read_whole, path, FRAME_BYTES_MAX) for _, path in commits
-        )
-        contents = [(i, data) for (i, _), data in zip(commits, read, strict=True)]
-        existing = [info.path for info in storage.list_dir(layout.archive)]
-        storage.put_if_absent(*layout.archived(existing, contents))
+    if not _is_archived(storage, layout, old):
+        return
     # Pending instants first: if only these remained, readers would treat the files as uncommitted.
     storage.delete_many([path for i, path in old if i.state != COMPLETED])
     _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
+
+
+def _is_archived(storage: Storage, layout: Layout, old: Sequence[tuple[Instant, str]]) -> bool:
+    """Add the completed instants among ``old``, (instant, path), to Hudi's archive.
+
+    Return False if another process does the same at the moment.
+    """
+    archived = [
+        (i, path) for i, path in old if i.state == COMPLETED and i.action in layout.archived_actions
+    ]
+    if not archived:
+        return True
+    plan_paths: dict[str, list[str]] = {}
+    for instant, path in old:
+        if instant.state == REQUESTED:
+            plan_paths.setdefault(instant.time, []).append(path)
+    read = partial(storage.read_whole, bytes_max=FRAME_BYTES_MAX)
+    bodies = storage.each(partial(read, path) for _, path in archived)
+    plans = storage.each(partial(_plan, storage, plan_paths.get(i.time, ())) for i, _ in archived)
+    contents = [
+        InstantContent(instant, body, plan)
+        for (instant, _), body, plan in zip(archived, bodies, plans, strict=True)
+    ]
+    existing = {info.path: info.size for info in storage.list_dir(layout.archive)}
+    archive = layout.archived(existing, read, contents)
+    for path, content in archive.files:
+        storage.replace(path, content)
+    if not storage.put_if_absent(*archive.commit):
+        return False
+    if archive.pointer is not None:
+        storage.replace(*archive.pointer)
+    storage.delete_many(archive.outdated)
+    return True
+
+
+def _plan(storage: Storage, requested: Sequence[str]) -> bytes | None:
+    """Return the content of the first requested instant that has one, or None."""
+    for path in requested:
+        data = storage.read_if_exists(path)
+        if data:
+            return data
+    return None
 
 
 def _delete_in_order(storage: Storage, objects: Sequence[str]) -> None:

@@ -1,0 +1,134 @@
+"""Files that transactions left: whose they are, and which can be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+
+import pyarrow.compute as pc
+
+from mdt.commit import claims
+from mdt.commit.claims import PendingClaim
+from mdt.hudi.file_names import parse_base, parse_log
+from mdt.hudi.layout import layout_of
+from mdt.hudi.read.log_blocks import instants_of_file
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.storage import Storage
+
+
+def remove_overtaken_bases(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
+    """Delete base files of transactions that can no longer commit them, because ``record`` has
+    added log files to the same file groups. Call it before ``record`` is published.
+
+    Hudi 1.2 lets a log file belong to the newest base file that is older than its completion, even
+    if nobody has committed this base file. Its readers would then not see the log file. Version 6
+    has no completion times. A transaction that began before ``record`` fails its conflict check, or
+    leaves these file groups out.
+    """
+    if not layout_of(newest.definition).has_completions:
+        return
+    files = record.table("files").select(["kind", "partition", "file_id"])
+    logs = files.filter(pc.equal(files["kind"], LOG))
+    if not len(logs):
+        return
+    groups = set(zip(logs["partition"].to_pylist(), logs["file_id"].to_pylist(), strict=True))
+    pending = [
+        claim
+        for claim in claims.read_all(metadata.storage)[0]
+        if claim.begun_at < record.seq and claim.txn not in newest.transactions
+    ]
+    partitions = {name for claim in pending for name in claim.partitions}
+    touched = sorted(partitions & {partition for partition, _ in groups})
+    storage, doomed = metadata.storage, []
+    folders = storage.each(partial(storage.list_dir, partition) for partition in touched)
+    for partition, folder in zip(touched, folders, strict=True):
+        for info in folder:
+            base = parse_base(info.path.rpartition("/")[2])
+            if base is not None and (partition, base.file_id) in groups:
+                doomed += [info.path for claim in pending if _is_base_of(info.path, claim, newest)]
+    storage.delete_many(doomed)
+
+
+def _is_base_of(path: str, claim: PendingClaim, newest: Snapshot) -> bool:
+    is_own = is_written_by(path, claim.instant, claim.token)
+    return is_own and not may_be_referred_to(newest, path)
+
+
+def remove_files(
+    metadata: Metadata,
+    instant: str,
+    token: int,
+    partitions: Sequence[str],
+    referenced: Collection[str] = (),
+) -> int:
+    """Delete the data files and summaries of a transaction that can no longer commit. Return their
+    number.
+
+    A claim may be forged, so its statements are not trusted. A file is deleted only if its name
+    contains the token of this transaction and no record refers to it. Records refer to base files
+    and summaries by the instant of the record, and to log files by its token. Files with the
+    instant or token of a committed transaction are therefore never deleted. Other writers give
+    their log files the token of the log file before, so in a table that they share, the blocks of
+    a log file must have this instant, too.
+
+    Args:
+        referenced: Paths to keep because archived records refer to them.
+    """
+    storage, snapshot = metadata.storage, metadata.newest(watched=False)
+    infos = [*storage.list(paths.attachments_of(instant)), *storage.list_dir(paths.merged_dir())]
+    for folder in storage.each(partial(storage.list_dir, partition) for partition in partitions):
+        infos += folder
+    doomed = []
+    for info in infos:
+        if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
+            continue
+        if info.path in referenced or (
+            snapshot.is_shared and not has_only_instants(storage, info.path, {instant})
+        ):
+            continue
+        doomed.append(info.path)
+    storage.delete_many(doomed)
+    return len(doomed)
+
+
+def is_written_by(path: str, instant: str, token: int) -> bool:
+    """Return True if the name of an object has this token and, if it has an instant, this
+    instant.
+    """
+    stored, name = names.stored_of(path), path.rpartition("/")[2]
+    if stored is not None:
+        return stored == (instant, token)
+    return names.token_of(name) == token and names.instant_of(name) in (None, instant)
+
+
+def has_only_instants(storage: Storage, path: str, instants: AbstractSet[str]) -> bool:
+    """Return True if ``path`` is not a log file, or all its blocks have ``instants``."""
+    if parse_log(path.rpartition("/")[2]) is None:
+        return True
+    written = instants_of_file(storage, path)
+    return bool(written) and written <= instants
+
+
+def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
+    """Return True if a record in the log may refer to a data file or summary object. False is a
+    proof. O(1).
+
+    Of archived records only the newest instant is known. Their base files and objects have no newer
+    instant.
+    """
+    stored, name = names.stored_of(path), path.rpartition("/")[2]
+    written = names.instant_of(name) if stored is None else stored[0]
+    if written is not None and written <= snapshot.retention.instant:
+        return True
+    if stored is not None:
+        return stored[0] in snapshot.instants
+    instant = names.instant_of(name)
+    if instant is not None:
+        return instant in snapshot.instants
+    return names.token_of(name) in snapshot.log.tokens

@@ -1,0 +1,142 @@
+"""The history of tables of version 9: what is added can be read, also after writers that died."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from worlds import MOR, as_state, assert_clean, make, ours, rows, tables_of, theirs
+
+import mdt
+from mdt.errors import Corrupt
+from mdt.hudi import history_files
+from mdt.hudi.layout import LAYOUTS
+from mdt.hudi.read.history import completion_times, manifest_files, parse_file
+from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
+from mdt.services.reclaiming import cleaning
+from mdt.stores.storage import MemoryStorage
+
+V9 = LAYOUTS[9]
+FOLDER = V9.archive
+
+
+def content(number: int) -> InstantContent:
+    time = f"202401010000{number:05}"
+    instant = Instant(time, "commit", COMPLETED, f"202401020000{number:05}")
+    return InstantContent(instant, f"body {number}".encode(), b"plan" if number % 2 else None)
+
+
+def archived(storage, numbers):
+    existing = {info.path: info.size for info in storage.list_dir(FOLDER)}
+    return V9.archived(existing, storage.read, [content(number) for number in numbers])
+
+
+def add(storage, numbers):
+    """Add instants to the history, as a cleaning does."""
+    archive = archived(storage, numbers)
+    for path, data in archive.files:
+        storage.replace(path, data)
+    assert storage.put_if_absent(*archive.commit)
+    storage.replace(*archive.pointer)
+    storage.delete_many(archive.outdated)
+
+
+def files_of(storage):
+    """Return the valid files of the history."""
+    number = storage.read(f"{FOLDER}/_version_").decode()
+    return manifest_files(storage.read(f"{FOLDER}/manifest_{number}"), "")
+
+
+def instants_of(storage):
+    """Return the rows of all valid files, in order."""
+    names = sorted(files_of(storage))
+    tables = [pq.read_table(pa.BufferReader(storage.read(f"{FOLDER}/{n}"))) for n in names]
+    return pa.concat_tables(tables).to_pylist()
+
+
+def test_instants_are_in_the_history_with_body_plan_and_completion():
+    storage = MemoryStorage()
+    add(storage, range(3))
+    assert instants_of(storage) == [
+        {
+            "instantTime": one.instant.time,
+            "completionTime": one.instant.completion,
+            "action": "commit",
+            "metadata": one.body,
+            "plan": one.plan,
+            "version": 1,
+        }
+        for one in map(content, range(3))
+    ]
+    for name, size in files_of(storage).items():
+        assert storage.size(f"{FOLDER}/{name}") == size
+
+
+def test_ten_files_of_a_layer_become_one_of_the_next_and_old_manifests_go():
+    storage = MemoryStorage()
+    for n in range(123):
+        add(storage, [n])
+    assert sorted(parse_file(name)[2] for name in files_of(storage)) == [0, 0, 0, 1, 1, 2]
+    assert [row["metadata"] for row in instants_of(storage)] == [
+        f"body {n}".encode() for n in range(123)
+    ]
+    times = [content(n).instant.time for n in (0, 60, 122)]
+    found = completion_times(storage, FOLDER, times)
+    assert found == {content(n).instant.time: content(n).instant.completion for n in (0, 60, 122)}
+    listed = [info.path.rpartition("/")[2] for info in storage.list_dir(FOLDER)]
+    manifests = [name for name in listed if name.startswith("manifest_")]
+    assert len(manifests) == history_files.MANIFESTS_KEPT + 1
+    assert len(listed) < 30
+
+
+@pytest.mark.parametrize("done", ["files", "commit", "pointer"])
+def test_instants_that_a_dead_writer_added_are_in_the_history_once(done):
+    storage = MemoryStorage()
+    add(storage, range(3))
+    archive = archived(storage, range(3, 6))
+    for path, data in archive.files:
+        storage.replace(path, data)
+    if done != "files":
+        storage.put_if_absent(*archive.commit)
+    if done == "pointer":
+        storage.replace(*archive.pointer)
+    add(storage, range(3, 8))
+    assert [row["metadata"] for row in instants_of(storage)] == [
+        f"body {n}".encode() for n in range(8)
+    ]
+
+
+def test_a_damaged_file_of_the_history_is_corrupt():
+    storage = MemoryStorage()
+    add(storage, range(3))
+    (name,) = files_of(storage)
+    storage.replace(f"{FOLDER}/{name}", b"PAR1")
+    with pytest.raises(Corrupt, match="history file cannot be read"):
+        archived(storage, range(1, 5))
+
+
+def test_log_files_of_archived_commits_are_read_by_all(monkeypatch):
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
+    with tables_of(9):
+        table = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 3})
+    table.insert(rows(range(8), 1, 1.0))
+    table.upsert(rows([0, 1], 2, 2.0))
+    table.delete(rows([2], 0, 0.0))
+    table.savepoint("s")
+    table.untag("s")
+    for n in range(30):
+        table.upsert(rows([4 + n % 4], n + 3, 3.0))
+        if n % 10 == 9:
+            table.clean(retain_commits=2)
+    storage = table.storage
+    old = {row["instantTime"] for row in instants_of(storage)}
+    assert len(old) > 20
+    on_timeline = {V9.instant_at(info.path).time for info in storage.list_dir(V9.timeline)}
+    assert not old & on_timeline
+    live = {row["name"] for row in table.files().to_pylist()}
+    assert any(time in name for time in old for name in live if ".log." in name)
+    expected = as_state(table.scan().to_arrow())
+    assert expected["k0"] == (2, 2.0) and "k2" not in expected
+    assert ours(storage) == expected == theirs(storage)
+    assert_clean(storage)
+    assert mdt.open(storage).upsert(rows([0], 50, 5.0)).updated == 1
