@@ -81,15 +81,16 @@ class HudisWriter(threading.Thread):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize(
     ("kind", "more"),
     [(COW, {}), (MOR, COMPACTING), (MOR, COMPACTING | PARQUET_LOGS)],
     ids=["cow", "mor_avro", "mor_parquet"],
 )
-def test_writers_with_a_lock_lose_no_rows(kind, more, tmp_path):
+def test_writers_with_a_lock_lose_no_rows(kind, more, version, tmp_path):
     path = tmp_path / "shared"
     with HudiSession(tmp_path / "session") as hudi:
-        hudi.create(path, 6, kind, {**LOCK, **CLEANING, **more})
+        hudi.create(path, version, kind, {**LOCK, **CLEANING, **more})
         hudi.call(path, "write", "bulk_insert", list(range(KEYS)), 10)
         t = mdt.adopt(path, options=OURS)
         theirs = HudisWriter(hudi, path)

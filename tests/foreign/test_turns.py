@@ -43,7 +43,7 @@ LAZY = {
 
 
 class TurnSteps(RandomSteps):
-    """Random steps of Hudi that leave a table of version 6."""
+    """Random steps of Hudi that leave the version of a table."""
 
     def __init__(self, seed, version):
         super().__init__(seed, version)
@@ -56,23 +56,24 @@ class TurnSteps(RandomSteps):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_all_readers_have_the_same_rows_after_each_turn(seed, tmp_path, request):
+def test_all_readers_have_the_same_rows_after_each_turn(seed, version, tmp_path, request):
     with (
         replayable(f"MDT_HUDI_TURNS={seed + 1}", request) as done,
         HudiSession(tmp_path / "session") as hudi,
     ):
-        take_turns(hudi, tmp_path / "shared", seed, done)
+        take_turns(hudi, tmp_path / "shared", seed, version, done)
 
 
-def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> None:
+def take_turns(hudi: HudiSession, path: Path, seed: int, version: int, done: list[str]) -> None:
     """Let Hudi and mdt carry out random steps in turns, and look at the table after each.
 
     Args:
         done: Gets the names of the steps, also if a look fails.
     """
     draw = random.Random(seed)
-    steps = TurnSteps(seed, 6)
+    steps = TurnSteps(seed, version)
     name, step = steps.first()
     done += [f"{steps.kind} {steps.options}", name]
     if seed % 2 and not {"BUCKET", *COMMIT_TIME.values()} & {*steps.options.values()}:
@@ -80,7 +81,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
         made = path.with_name("made")
         hudi.create(made, steps.version, steps.kind, steps.options)
         step(hudi, made)
-        create(path, draw, mdt.open(made))
+        create(path, draw, mdt.open(made), version)
         hudi.create(path, steps.version, steps.kind, steps.options)
     else:
         hudi.create(path, steps.version, steps.kind, steps.options)
@@ -134,7 +135,7 @@ def take_turns(hudi: HudiSession, path: Path, seed: int, done: list[str]) -> Non
     assert refused <= REFUSED_MAX * STEPS
 
 
-def create(path: Path, draw: random.Random, rows: mdt.Table) -> None:
+def create(path: Path, draw: random.Random, rows: mdt.Table, version: int) -> None:
     """Create a table of mdt with the rows of another one, and a key index that suits Hudi."""
     definition = rows.definition
     t = mdt.create(
@@ -144,6 +145,7 @@ def create(path: Path, draw: random.Random, rows: mdt.Table) -> None:
         partition_by=definition.partition_by,
         ordering=definition.ordering,
         table_type=definition.table_type,
+        version=version,
         key_index=draw.choice(["bloom", "simple"]),  # they insert into base files only, as Hudi
         options={"mdt.rollback.after.seconds": 1, "mdt.write.footer.bloom": True},
     )

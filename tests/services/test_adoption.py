@@ -26,21 +26,25 @@ from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+VERSIONS = (6, 9)
 CITIES = ("Oslo", "Rome")
 
 
-def shared(table_type="MERGE_ON_READ", **named):
+def shared(table_type="MERGE_ON_READ", version=6, **named):
     """Return the table of another writer with some rows, and the same table adopted."""
     storage = MemoryStorage()
-    theirs = other_table(storage, table_type)
+    theirs = other_table(storage, table_type, version)
     theirs.upsert(batch(list(range(10)), 1))
     theirs.upsert(batch([1, 2, 20], 2))
     return theirs, mdt.adopt(storage, **named), storage
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_an_adopted_table_has_the_rows_the_keys_and_indexes(table_type):
-    theirs, ours, storage = shared(table_type, indexes=["bitmap(note)"], key_index="record")
+def test_an_adopted_table_has_the_rows_the_keys_and_indexes(table_type, version):
+    theirs, ours, storage = shared(
+        table_type, version, indexes=["bitmap(note)"], key_index="record"
+    )
     assert rows_of(ours) == rows_of(theirs)
     assert ours.get({"id": 1, "city": "Oslo"})["v"] == 2
     assert ours.get({"id": 99, "city": "Oslo"}) is None
@@ -94,13 +98,14 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("key_index", ["record", "bloom"])
 @pytest.mark.parametrize("table_type", TYPES)
 @settings(max_examples=12)
 @given(steps=STEPS)
-def test_writers_that_take_turns_see_each_others_rows(table_type, key_index, steps):
+def test_writers_that_take_turns_see_each_others_rows(table_type, key_index, version, steps):
     storage = MemoryStorage()
-    sides = {"theirs": other_table(storage, table_type)}
+    sides = {"theirs": other_table(storage, table_type, version)}
     sides["theirs"].upsert(batch([1, 2, 3], 0))
     sides["ours"] = mdt.adopt(storage, key_index=key_index)
     expected = {(n, "Oslo"): 0 for n in (1, 2, 3)}
@@ -146,12 +151,13 @@ def step(t, expected, action, ids, city, number):
 @pytest.mark.parametrize("mode", ["before", "after", "torn"])
 @pytest.mark.parametrize("imports", [False, True])
 @pytest.mark.parametrize("rolls_back", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("table_type", TYPES)
 def test_a_writer_of_ours_that_dies_leaves_everybody_the_same_rows(
-    table_type, rolls_back, imports, mode
+    table_type, version, rolls_back, imports, mode
 ):
     """Hudi's writers roll back what is not on their timeline, or leave it for later."""
-    theirs, _, storage = shared(table_type)
+    theirs, _, storage = shared(table_type, version)
     if imports:
         theirs.upsert(batch([4, 40], 3))
     fail_at, died, outcomes = 0, True, set()
@@ -488,6 +494,9 @@ needs_fixtures = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FIXTURES}
         "mor_avro_v6_trips_8i1u",
         "mor_avro_v6_trips_8i3d",
         "mor_parquet_v6_nonpartitioned_rollback",
+        "cow_v9_txns_simple_meta",
+        "mor_avro_v9_txns_complex_meta",
+        "mor_avro_v9_txns_nonpart_nometa",
     ],
 )
 def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
@@ -515,7 +524,7 @@ def test_tables_of_hudi_are_adopted_and_written(name, tmp_path):
     [
         ("cow_v6_simplekeygen_hivestyle_no_metafields", "no meta columns"),
         ("cow_v6_timebasedkeygen_nonhivestyle", "its key generator TIMESTAMP"),
-        ("mor_avro_v9_txns_simple_meta", "it has version 9, and mdt writes version 6"),
+        ("mor_avro_v8_trips_8i3u1d", "it has version 8, and mdt adopts version 6, 9"),
     ],
 )
 def test_tables_that_mdt_cannot_write_are_not_adopted(name, reason, tmp_path):

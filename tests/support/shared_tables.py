@@ -21,7 +21,7 @@ def batch(ids, v, city="Oslo"):
     return pa.table({"id": ids, "city": [city] * n, "v": [v] * n, "note": [f"n{v}"] * n})
 
 
-def other_table(storage, table_type="MERGE_ON_READ"):
+def other_table(storage, table_type="MERGE_ON_READ", version=6):
     """Return a table that another writer has created in ``storage``."""
     return mdt.create(
         OtherWriter(storage),
@@ -30,4 +30,5 @@ def other_table(storage, table_type="MERGE_ON_READ"):
         partition_by=["city"],
         ordering="v",
         table_type=table_type,
+        version=version,
     )

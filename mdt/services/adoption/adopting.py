@@ -184,7 +184,7 @@ _LOG_FACTOR = 10
 _NO_INSTANT = "19700101000000000"
 
 
-ADOPTED_VERSIONS = (6,)
+ADOPTED_VERSIONS = (6, 9)
 """Hudi's table versions that mdt writes after an adoption."""
 _READ = "mdt.open(path) reads the table"
 _SHARED = {"mdt.write.footer.bloom": "true"}

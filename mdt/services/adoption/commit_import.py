@@ -216,7 +216,11 @@ def _other_instants(active: Timeline, snapshot: Snapshot) -> frozenset[str]:
 
 
 def _newest(active: Timeline) -> str:
-    """Return the newest completed instant of any action as 17 digits, "" if there is none."""
-    completed = (file.time for file in active.files if file.state == COMPLETED)
+    """Return the newest time of a completed instant of any action, of its request or completion,
+    as 17 digits. "" if there is none.
+    """
+    completed = (
+        max(file.time, file.completion) for file in active.files if file.state == COMPLETED
+    )
     newest = max(completed, default="")
     return newest[: timeline.INSTANT_DIGITS].ljust(timeline.INSTANT_DIGITS, "0") if newest else ""
