@@ -146,12 +146,22 @@ def rekeyed():
     return golden
 
 
+def version_9():
+    """A table of Hudi's version 9, with a compaction, a clustering and log files after them."""
+    golden = Golden("version_9", key_index="record", partition_by=["city"], version=9)
+    golden.live_through_history()
+    golden.table.compact()
+    golden.table.cluster(["fare"])
+    golden.upsert([row(i, 7) for i in range(20, 30)])
+    return golden
+
+
 def main():
     """Write all tables."""
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()
-    for make in (keyed, rekeyed):
+    for make in (keyed, rekeyed, version_9):
         make().write()
     by = {"version": mdt.__version__, "format": FORMAT_VERSION, "pyarrow": pa.__version__}
     (FOLDER / MADE_BY).write_text(json.dumps(by, indent=1) + "\n")

@@ -155,6 +155,6 @@ def test_histories_have_what_makes_tables_different_and_all_are_small(tmp_path):
     assert {"create_index", "drop_index", "rebuild_index"} <= seen
     assert any(".manifest" in path for path in objects["compacted"])
     assert any("/pending/" in path for path in objects["rolled_back"])
-    assert len(TABLES) == 17
+    assert len(TABLES) == 18
     for folder in FOLDERS:
         assert sum(file.stat().st_size for file in folder.iterdir()) < BYTES_MAX
