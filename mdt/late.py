@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mdt.services.adoption import adopting
     from mdt.services.checking import check as check_service
     from mdt.services.checking import repair as repair_service
-    from mdt.services.history import altering, restoring, tagging
+    from mdt.services.history import altering, restoring, tagging, upgrading
     from mdt.services.indexing import index_builder, index_report, rekeying, statistics
     from mdt.services.layout import cluster_table, compaction, rewriting
     from mdt.services.reclaiming import cleaning, purge
@@ -107,6 +107,7 @@ _MODULES = {
     "repair_service": "mdt.services.checking.repair",
     "restoring": "mdt.services.history.restoring",
     "rewriting": "mdt.services.layout.rewriting",
+    "upgrading": "mdt.services.history.upgrading",
     "scan_keys": "mdt.scan.key_columns",
     "scan_reader": "mdt.scan.reader",
     "scan_top": "mdt.scan.first_rows",

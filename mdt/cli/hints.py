@@ -36,6 +36,7 @@ _COMMANDS = {
     "truncate": "truncate PATH",
     "untag": "untag PATH",
     "update_where": "update PATH",
+    "upgrade": "upgrade PATH",
     "upsert": "upsert PATH",
 }
 """Methods of a table -> commands."""

@@ -478,6 +478,18 @@ def rekey(
 
 
 @command(app)
+def upgrade(
+    path: TablePath,
+    version: Annotated[int, typer.Option(help="Hudi's table version")] = 9,
+    dry_run: DryRun = False,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Upgrade a table to Hudi's table version 9. Data files do not change."""
+    result = open_table(path, option).upgrade(version, dry_run=dry_run)
+    tell_commit(result, f"table version {version}")
+
+
+@command(app)
 def check(path: TablePath) -> None:
     """Verify all data and metadata. The exit code is 1 if there are problems."""
     with bar("checking") as callback:

@@ -120,6 +120,8 @@ def check(
         return f"commit {theirs.seq} imported the commits of another Hudi writer"
     if theirs.alters:
         return f"commit {theirs.seq} altered the schema"
+    if "hudi_version" in theirs.header:
+        return f"commit {theirs.seq} upgraded the table"
     if theirs.rekeys:
         return f"commit {theirs.seq} gave the table another key hash"
     if ours.alters and "indexes" in theirs.header:

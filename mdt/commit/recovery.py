@@ -25,6 +25,7 @@ from mdt.commit.hudi_metadata import remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.own_files import is_written_by, remove_files, remove_overtaken_bases
 from mdt.commit.transaction import require_unharmed, run
+from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.loading import load_commit, load_properties, load_timeline
@@ -288,6 +289,7 @@ def _publish_claimed(
             require_unharmed(metadata, record)
         if is_new or record.txn in claimed:
             remove_overtaken_bases(metadata, record, snapshot)
+            finish_upgrade(metadata, record, snapshot)
             publish.publish(metadata.storage, record, snapshot.definition)
         if record.action == "clean" and record.txn in claimed:
             delete_released(metadata, record)

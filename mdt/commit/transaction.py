@@ -25,6 +25,7 @@ from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import CommitLock
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.commit.own_files import remove_files, remove_overtaken_bases
+from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
@@ -530,6 +531,7 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
             continue
         if earlier is not None:
             remove_overtaken_bases(metadata, earlier, newest)
+            finish_upgrade(metadata, earlier, newest)
             publish.publish(metadata.storage, earlier, newest.definition)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")
@@ -543,6 +545,8 @@ def _is_finished(metadata: Metadata, newest: Snapshot, record: CommitRecord) -> 
     deleted last. So is every record of a table that other writers share: they archive instants, and
     roll commits back.
     """
+    if record.seq < newest.retention.first:
+        return True  # it was published before it was archived
     if newest.is_shared or not publish.has_instant(record):
         return metadata.storage.size(paths.pending(record.instant)) is None
     path = publish.completed_path(record, newest.definition)

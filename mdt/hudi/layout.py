@@ -56,7 +56,7 @@ class Layout(Protocol):
     def completed_path(self, time: str, completion: str, action: str) -> str:
         """Return the path of the file whose creation completes an action.
 
-        Raises Corrupt if the version needs a completion time, and there is none.
+        ``completion`` is "" for commits from before an upgrade.
         """
         ...
 
@@ -122,6 +122,19 @@ class Layout(Protocol):
             plan: The plan of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
                 :mod:`mdt.hudi.clustering_plan`.
         """
+        ...
+
+    def upgraded(self, instant: Instant, body: bytes) -> tuple[str, bytes]:
+        """Return (path, content) of an instant of version 6 after an upgrade to this version.
+
+        Raises Corrupt if the content cannot be read.
+        """
+        ...
+
+    def upgraded_properties(
+        self, stored: Mapping[str, str], definition: TableDefinition
+    ) -> dict[str, str]:
+        """Return the properties of a table of version 6 after an upgrade to this version."""
         ...
 
     def superseded(self, time: str, action: str, operation: str) -> Sequence[str]:

@@ -132,6 +132,16 @@ class Version6:
         """Return the JSON content of a completed instant."""
         return commit_metadata.encode_commit(metadata)
 
+    def upgraded(self, instant: Instant, body: bytes) -> tuple[str, bytes]:
+        """Return (path, content) of the instant."""
+        return self.path_of(instant), body
+
+    def upgraded_properties(
+        self, stored: Mapping[str, str], definition: TableDefinition
+    ) -> dict[str, str]:
+        """Return the properties."""
+        return dict(stored)
+
     def planned_action(self, action: str, operation: str) -> str:
         """Return the action of the pending instants that have the plan of a service.
 

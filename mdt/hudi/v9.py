@@ -9,10 +9,11 @@ of Parquet files.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Corrupt
 from mdt.hudi import avro_bodies, commit_metadata, properties
@@ -33,6 +34,8 @@ _OF_VERSION_6 = (
     "hoodie.table.precombine.field",
 )
 _GENERATOR = "hoodie.table.keygenerator.type"
+_ARCHIVE = "hoodie.archivelog.folder"
+_INITIAL = "hoodie.table.initial.version"
 _GENERATORS = {
     "Simple": "SIMPLE",
     "Complex": "COMPLEX",
@@ -67,7 +70,8 @@ class Version9(Version6):
     def path_of(self, instant: Instant) -> str:
         """Return the path of an instant's file.
 
-        Raises Corrupt for a completed instant without completion time.
+        An instant from before an upgrade has no completion time, and is given that of its request.
+        A log file then belongs to the base file whose instant it has in its name.
 
         >>> Version9().path_of(
         ...     Instant("20240229120000123", "commit", "completed", "20240229120000456")
@@ -76,9 +80,8 @@ class Version9(Version6):
         """
         if instant.state != COMPLETED:
             return super().path_of(instant)
-        if not instant.completion:
-            raise Corrupt(f"the commit record of {instant.time} has no completion time")
-        return f"{self.timeline}/{instant.time}_{instant.completion}.{instant.action}"
+        completion = instant.completion or instant.time
+        return f"{self.timeline}/{instant.time}_{completion}.{instant.action}"
 
     def instant_at(self, path: str) -> Instant | None:
         """Return the instant of the file at ``path``, or None.
@@ -113,8 +116,22 @@ class Version9(Version6):
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
         """Return the content of ``hoodie.properties``."""
-        return upgraded_properties(super().properties(definition)) | {
-            "hoodie.table.initial.version": "9"
+        entries = super().properties(definition)
+        kind = _CLASS.fullmatch(entries["hoodie.table.keygenerator.class"])
+        assert kind is not None, entries
+        ordering = entries.get("hoodie.table.precombine.field")
+        if ordering is not None:
+            entries["hoodie.table.ordering.fields"] = ordering
+        return {name: value for name, value in entries.items() if name not in _OF_VERSION_6} | {
+            _ARCHIVE: "history",
+            "hoodie.record.merge.mode": COMMIT_TIME if ordering is None else EVENT_TIME,
+            "hoodie.table.format": "native",
+            _GENERATOR: _GENERATORS[kind[1]],
+            _INITIAL: "9",
+            "hoodie.timeline.history.path": "history",
+            "hoodie.timeline.path": "timeline",
+            properties.VERSION: "9",
+            properties.LAYOUT: "2",
         }
 
     def completed_body(self, time: str, metadata: CommitMetadata) -> bytes:
@@ -122,7 +139,9 @@ class Version9(Version6):
 
         The statistics of a log file name this file only, and not its slice.
         """
-        fields = commit_metadata.commit_fields(metadata)
+        return self._body(time, commit_metadata.commit_fields(metadata))
+
+    def _body(self, time: str, fields: dict[str, Any]) -> bytes:
         for stats in fields["partitionToWriteStats"].values():
             for stat in stats:
                 if "logVersion" in stat:
@@ -133,6 +152,31 @@ class Version9(Version6):
     def extra(self, body: bytes) -> Mapping[str, str]:
         """Return the private entries of any writer's completed instant."""
         return avro_bodies.commit_body.decode_extra(body)
+
+    def upgraded(self, instant: Instant, body: bytes) -> tuple[str, bytes]:
+        """Return (path, content) of an instant of version 6. Commits are converted to Avro.
+
+        Raises Corrupt for a commit that is not JSON.
+        """
+        path = self.path_of(instant)
+        if instant.state != COMPLETED or instant.action not in Version6.archived_actions:
+            return path, body
+        try:
+            fields = json.loads(body)
+            return path, self._body(instant.time, fields)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Corrupt(
+                f"Hudi's {instant.action} at {instant.time} has invalid commit metadata: {error!r}"
+            ) from error
+
+    def upgraded_properties(
+        self, stored: Mapping[str, str], definition: TableDefinition
+    ) -> dict[str, str]:
+        """Return the properties of a table of version 6 as those of this version."""
+        changed = {*_OF_VERSION_6, properties.VERSION, properties.LAYOUT, _ARCHIVE}
+        kept = {name: value for name, value in stored.items() if name not in changed}
+        first = stored.get(_INITIAL, "6")
+        return {**self.properties(definition), **kept, _INITIAL: first}
 
     def planned_action(self, action: str, operation: str) -> str:
         """Return ``clustering`` for a clustering, which completes as a replacecommit."""
@@ -155,26 +199,3 @@ class Version9(Version6):
     ) -> Archive:
         """Return a Parquet file with the instants, and a manifest with all valid files."""
         return avro_bodies.history_files.add(self.archive, existing, read, instants)
-
-
-def upgraded_properties(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a table of version 6 as those of version 9.
-
-    The merge mode replaces the payload class: with an ordering field, the larger value wins.
-    """
-    entries = {name: value for name, value in stored.items() if name not in _OF_VERSION_6}
-    ordering = stored.get("hoodie.table.precombine.field")
-    if ordering is not None:
-        entries["hoodie.table.ordering.fields"] = ordering
-    kind = _CLASS.fullmatch(stored["hoodie.table.keygenerator.class"])
-    assert kind is not None, stored
-    entries[_GENERATOR] = _GENERATORS[kind[1]]
-    return entries | {
-        "hoodie.archivelog.folder": "history",
-        "hoodie.record.merge.mode": COMMIT_TIME if ordering is None else EVENT_TIME,
-        "hoodie.table.format": "native",
-        "hoodie.timeline.history.path": "history",
-        "hoodie.timeline.path": "timeline",
-        properties.VERSION: "9",
-        properties.LAYOUT: "2",
-    }

@@ -61,6 +61,7 @@ class TableDefinition:
         versions: Versions of the schema, the current one last. Empty if it was never altered.
         ignored: Names of stored options that are not table options.
         adopted: True if another Hudi writer created the table.
+        upgraded_at: Instant of the record that changed the table version, or "".
         has_other_names: True if Avro does not allow some column name.
     """
 
@@ -81,6 +82,7 @@ class TableDefinition:
     packages: Mapping[str, str] = field(default_factory=dict)
     versions: tuple[SchemaVersion, ...] = ()
     adopted: bool = False
+    upgraded_at: str = ""
     ignored: tuple[str, ...] = field(default=(), compare=False)
     has_other_names: bool = field(init=False, repr=False, compare=False)
     _unaltered: SchemaVersion | None = field(init=False, repr=False, compare=False)
@@ -256,6 +258,7 @@ class TableDefinition:
                 packages=dict(self.packages),
                 versions=[version.to_json() for version in self.versions],
                 adopted=self.adopted,
+                upgraded_at=self.upgraded_at,
             ),
         }
 
@@ -309,6 +312,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             },
             versions=tuple(map(versions.from_json, value.get("versions", ()))),
             adopted=value.get("adopted", False),
+            upgraded_at=value.get("upgraded_at", ""),
         )
         _check(definition, value)
         definition = replace(
@@ -348,6 +352,7 @@ def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
     )
     _require(definition.scope in ("partition", "table"), f"unknown scope {definition.scope}")
     _require(type(value["hudi_version"]) is int, "the Hudi table version is not an integer")
+    _require(type(definition.upgraded_at) is str, "the field upgraded_at is not a text")
     _require(type(definition.adopted) is bool, "the field adopted is not true or false")
     parse_options(definition.options)
     for spec in (definition.key_index, *definition.indexes):

@@ -243,6 +243,23 @@ class Services(Handle):
                 )
             )
 
+    @takes_dry_run
+    def upgrade(self, version: int = 9, *, dry_run: bool = False) -> WriteResult:
+        """Upgrade the table to Hudi's table version 9. The rows and data files do not change.
+
+        Hudi's timeline and properties are converted. Other writers of mdt can continue, and readers
+        of Hudi need version 1.1 or newer afterwards. After a crash, the next write continues.
+
+        Raises Unsupported for a table that other Hudi writers share.
+
+        >>> t.upgrade(9, dry_run=True).instant
+        ''
+        """
+        late.upgrading.require_version(version)
+        with logs.service(self._storage, self.definition.name, "upgrade"):
+            self._prepare_write()
+            return WriteResult.of(self._commit(late.upgrading.Upgrade()))
+
     @contextmanager
     def leased(self, seconds: float = 3600, as_of: Point | None = None) -> Iterator[Self]:
         """Keep a snapshot (the newest, or ``as_of``) from being cleaned for ``seconds``. A context

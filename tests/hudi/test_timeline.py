@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.errors import Corrupt, Invalid
+from mdt.errors import Invalid
 from mdt.hudi import timeline
 from mdt.hudi.commit_metadata import WRITTEN, CommitMetadata
 from mdt.hudi.layout import LAYOUTS
@@ -95,9 +95,8 @@ def test_foreign_names_are_no_instants(name):
     assert V6.instant_at(f"{T}.commit") is None
 
 
-def test_a_completed_instant_of_version_9_needs_its_completion():
-    with pytest.raises(Corrupt, match="has no completion time"):
-        V9.completed_path(T, "", "commit")
+def test_a_completed_instant_of_version_9_has_its_completion_in_its_name():
+    assert V9.completed_path(T, "", "commit") == f".hoodie/timeline/{T}_{T}.commit"
     assert V9.completed_path(T, C, "compaction") == f".hoodie/timeline/{T}_{C}.commit"
 
 

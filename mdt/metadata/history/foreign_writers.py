@@ -161,7 +161,7 @@ class Watch:
         if listing is None:
             return
         layout = layout_of(snapshot.definition)
-        if listing.properties is not None:
+        if listing.properties is not None and not self._is_upgrading(listing, snapshot):
             refuse_version(listing.properties, layout)
         unknown = listing.foreign_instants(snapshot)
         first = _first_commit(unknown)
@@ -188,6 +188,13 @@ class Watch:
             listing.print,
             listing.stamps,
         )
+
+    def _is_upgrading(self, listing: TimelineListing, snapshot: Snapshot) -> bool:
+        """Return True while the properties have the version from before an upgrade of ours."""
+        upgraded_at, stored = snapshot.definition.upgraded_at, listing.properties or {}
+        if not upgraded_at or stored.get(properties.VERSION) != "6":
+            return False
+        return self.storage.size(paths.pending(upgraded_at)) is not None
 
     def has_planned_compaction(self, snapshot: Snapshot) -> bool:
         """Return True if another writer has planned a compaction and not completed it.

@@ -22,6 +22,8 @@ _ATTACHMENT = re.compile(
 
 IMPORT = "import"
 """The action of records with files that other writers wrote."""
+UPGRADE = "upgrade"
+"""The action of records that change Hudi's table version."""
 ACTIONS = frozenset(
     (
         "create",
@@ -34,6 +36,7 @@ ACTIONS = frozenset(
         "index",
         "clean",
         "tag",
+        UPGRADE,
     )
 )
 """The actions of commit records."""

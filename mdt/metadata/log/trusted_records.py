@@ -19,6 +19,9 @@ from mdt.metadata.log.retention import is_retention
 from mdt.metadata.log.streams import is_batch
 from mdt.schema.definition import is_key_hash
 
+UPGRADED_VERSION = 9
+"""Hudi's table version after an upgrade."""
+
 
 def _is_list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: (
@@ -82,6 +85,7 @@ _REQUIRED: Mapping[str, Callable[[Any], bool]] = {
 }
 _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "completion": names.is_instant,
+    "hudi_version": lambda value: type(value) is int and value == UPGRADED_VERSION,
     "token": names.is_token,
     "unsaved": names.is_instant,
     "restored": names.is_instant,
@@ -175,6 +179,13 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             f"record {seq}",
         )
     instant, token = header["instant"], header.get("token")
+    if ("hudi_version" in header) != (header["action"] == names.UPGRADE):
+        corrupt(
+            "the table version of a commit record does not match its action",
+            path,
+            "a table version in upgrade records only",
+            header["action"],
+        )
     if header.get("completion", "~") <= instant:
         corrupt(
             "a commit record completes before it begins",

@@ -92,6 +92,9 @@ def _definition_after(definition: TableDefinition, record: CommitRecord) -> Tabl
             expected=f"begun after {newest}",
         )
     definition = _with_options(definition, record)
+    version = record.header.get("hudi_version")
+    if version is not None:
+        return replace(definition, hudi_version=version, upgraded_at=record.instant)
     if record.rekeys:
         return replace(definition, key_hash=key_hash_of(record.header["key_hash"]))
     if not record.alters:
