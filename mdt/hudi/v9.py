@@ -19,6 +19,7 @@ from mdt.errors import Corrupt
 from mdt.hudi import avro_bodies, commit_metadata, properties
 from mdt.hudi.commit_metadata import CLUSTER
 from mdt.hudi.file_names import HUDI
+from mdt.hudi.read.table_properties import COMMIT_TIME, EVENT_TIME
 from mdt.hudi.timeline import ACTIONS, COMPLETED, Archive, Instant, InstantContent
 from mdt.hudi.v6 import Version6
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from mdt.hudi.commit_metadata import CommitMetadata
     from mdt.schema.definition import TableDefinition
 
-EVENT_TIME, COMMIT_TIME = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
-"""Values of ``hoodie.record.merge.mode``."""
 _OF_VERSION_6 = (
     "hoodie.compaction.payload.class",
     "hoodie.table.keygenerator.class",

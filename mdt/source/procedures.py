@@ -49,6 +49,7 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "untag": {"name": str, **_DRY},
     "adopt": {"key_index": str, "scope": str, "indexes": _specs, "compact": _flag, **_DRY},
     "refresh": {},
+    "upgrade": {"version": int, **_DRY},
     "check": {},
     "delete_partition": {
         "partitions": PARTITIONS.parse,
