@@ -71,6 +71,7 @@ COMMANDS = {
     "clean": "--retain-commits 1",
     "purge": "",
     "rekey": "",
+    "upgrade": "",
     "restore": "1",
     "rollback": "3",
     "repair": "",
