@@ -197,8 +197,9 @@ def test_a_commit_that_could_not_be_published_says_what_a_writer_of_hudis_would_
     def failing(*_):
         raise Unavailable("the disk is away")
 
+    table = mdt.open(filled(MOR, "record"))
     monkeypatch.setattr(publish, "publish", failing)
-    result = mdt.open(filled(MOR, "record")).upsert(rows([1], 9, 9.0))
+    result = table.upsert(rows([1], 9, 9.0))
     assert any("a Hudi writer would remove its files" in warning for warning in result.warnings)
 
 
