@@ -12,6 +12,7 @@ from hfile_writer import hfile
 from hypothesis import given
 from hypothesis import strategies as st
 from metadata_tables import (
+    FILE_ID,
     FOLDER,
     SCHEMA,
     MetadataTable,
@@ -147,6 +148,17 @@ def test_records_that_were_rolled_back_do_not_count(version):
     table.log(2, records_block(2, {"p": {"a": None}}))
     table.log(3, rollback(3, 2), records_block(3, {"p": {"c": 3}}))
     assert files(table) == {"p": {"a": 1, "b": 2, "c": 3}}
+
+
+def test_a_compaction_may_follow_the_initialization_of_a_partition():
+    """Its instant has three more digits than that of the initialization."""
+    table = metadata_table(6)
+    table.log(2, records_block(2, listing({"p": {"c": 3}})))
+    instant = f"{time(2)}010001"
+    data = records_file(listing({"p": {"a": 1, "d": 4}}))
+    table.create(f"files/{FILE_ID}_1-2-3_{instant}.hfile", data)
+    table.create(f".hoodie/{instant}.commit", b"{}")
+    assert files(table) == {"p": {"a": 1, "d": 4}}
 
 
 @VERSIONS

@@ -68,7 +68,7 @@ def test_times_have_14_to_20_digits(digits):
         f"{T}.commit\n",
         f".{T}.commit",
         "2024.commit",
-        f"{'1' * 21}.commit",
+        f"{'1' * 24}.commit",
         "１" * 17 + ".commit",
         "",
     ],

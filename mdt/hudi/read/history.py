@@ -36,7 +36,7 @@ MANIFEST = re.compile(r"manifest_(0|[1-9][0-9]{0,17})")
 """Names of manifests."""
 _FILE = re.compile(r"([0-9]{1,20})_([0-9]{1,20})_([0-9]{1,3})\.parquet")
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_TIME = re.compile(r"[0-9]{14,20}")
+_TIME = re.compile(r"[0-9]{14,23}")
 _TIME_BYTES_MAX = 20
 _TIME_COLUMNS = ["instantTime", "completionTime"]
 

@@ -24,7 +24,7 @@ COMPACTION = "compaction"
 SAVEPOINT = "savepoint"
 
 _NAME = re.compile(
-    r"([0-9]{14,20})(?:_([0-9]{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII
+    r"([0-9]{14,23})(?:_([0-9]{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII
 )
 
 
@@ -33,7 +33,7 @@ class InstantFile:
     """The file of one state of an instant.
 
     Attributes:
-        time: Time of the request, 14 to 20 digits.
+        time: Time of the request, 14 to 23 digits.
         completion: Time of the completion, "" if pending. Layout 1 does not store it, so it is
             the time of the request there.
         action: One of :data:`mdt.hudi.timeline.ACTIONS`.
