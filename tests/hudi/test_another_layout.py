@@ -83,7 +83,7 @@ def _other_layout(monkeypatch):
 def filled():
     """Return a table of the other layout that holds BASE_STATE, the second commit in log files."""
     storage = MemoryStorage()
-    make(storage, "MERGE_ON_READ", "record", **{"hoodie.write.table.version": 9})
+    make(storage, "MERGE_ON_READ", "record", **{"mdt.table.version": 9})
     mdt.open(storage).upsert(rows(range(6), 1, 1.0))
     mdt.open(storage).upsert(rows(range(3), 2, 2.0))
     return storage
