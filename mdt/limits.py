@@ -262,7 +262,7 @@ PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 FOOTER_BYTES_MAX = 256 << 20
 """Parquet footer of another writer's file. 1,000 columns in 1,000 row groups have 100 MB."""
 
-IMPORT_FOLDER_SLICES_MIN = 1_000
+IMPORT_FOLDER_SLICES_MIN = 1 << 60  # off: a reader beside another importer may stay behind
 """File groups from which what was imported from another writer's table stays in the user's cache
 directory. A smaller table is imported within half a second.
 """
