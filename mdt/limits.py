@@ -262,13 +262,18 @@ PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 FOOTER_BYTES_MAX = 256 << 20
 """Parquet footer of another writer's file. 1,000 columns in 1,000 row groups have 100 MB."""
 
-IMPORT_FOLDER_SLICES_MIN = 1 << 60  # off: a reader beside another importer may stay behind
+IMPORT_FOLDER_SLICES_MIN = 1_000
 """File groups from which what was imported from another writer's table stays in the user's cache
 directory. A smaller table is imported within half a second.
 """
 
 IMPORT_FOLDER_RECORDS_MAX = 1_000
 """Records of the log in such a directory. A table with more is imported anew when it is opened."""
+
+TABLE_FOLDER_WAIT_SECONDS = 20.0
+"""Time to wait for another process that imports into such a directory, or has been stopped there.
+Afterwards the table is imported without it.
+"""
 
 MERGED_FILES_KEPT_SECONDS = 3_600
 """Time for which merged files of another writer's table are kept after a newer state replaces them.

@@ -232,12 +232,12 @@ def _savepoint_paths(storage: Storage, layout: Layout, time: str) -> list[str]:
 
     The name of the completed one may have a time that only its own record knows.
     """
-    folder, found = layout.timeline, []
+    folder, instants = layout.timeline, []
     for info in storage.list_dir(folder, after=f"{folder}/{time}", before=f"{folder}/{time}~"):
         instant = layout.instant_at(info.path)
         if instant is not None and (instant.time, instant.action) == (time, "savepoint"):
-            found.append((instant.state != timeline.COMPLETED, info.path))
-    return [path for _, path in sorted(found)]
+            instants.append((instant.state != timeline.COMPLETED, info.path))
+    return [path for _, path in sorted(instants)]
 
 
 def index_instants(

@@ -48,8 +48,8 @@ _WRITES_ROWS = ("commit", "deltacommit", "replacecommit")
 """Actions of operations that look keys up."""
 _CLEANED_REASON = "its snapshot was cleaned"
 _UNPUBLISHED_HINT = (
-    "Hudi readers do not see this commit yet, and a Hudi writer would remove its files: open the"
-    " table with mdt before a Hudi writer uses it"
+    "Hudi readers do not see this commit yet, nor those of mdt if Hudi writers share the table, and"
+    " a Hudi writer would remove its files: write with mdt before a Hudi writer does"
 )
 _ARCHIVED_REASON = "the log has been archived since this transaction began"
 

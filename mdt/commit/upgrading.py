@@ -32,9 +32,11 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
     if record.action != UPGRADE:
         return
     storage, layout = metadata.storage, layout_of(newest.definition)
-    listed = storage.list_dir(_OLD.timeline)
-    found = [(_OLD.instant_at(info.path), info.path) for info in listed]
-    instants = [(instant, path) for instant, path in found if instant is not None]
+    instants = []
+    for info in storage.list_dir(_OLD.timeline):
+        instant = _OLD.instant_at(info.path)
+        if instant is not None:
+            instants.append((instant, info.path))
     contents = storage.each(partial(storage.read_if_exists, path) for _, path in instants)
     for (instant, _), body in zip(instants, contents, strict=True):
         if body is not None:  # otherwise another process has finished

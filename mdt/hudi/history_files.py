@@ -69,7 +69,7 @@ def add(
         path = f"{folder}/manifest_{manifests[-1]}"
         files = manifest_files(read(path), path)
     written: dict[str, bytes] = {}
-    rows = _rows(_without_known(folder, files, read, instants))
+    rows = _rows(_without_archived(folder, files, read, instants))
     if len(rows):
         name = _name(rows, 0)
         written[name] = _encode(rows)
@@ -85,20 +85,20 @@ def add(
     )
 
 
-def _without_known(
+def _without_archived(
     folder: str, files: Mapping[str, int], read: Read, instants: Sequence[InstantContent]
 ) -> list[InstantContent]:
     """Return the instants that are not in the history yet."""
     times = [entry.instant.time for entry in instants]
-    known: set[tuple[str, str]] = set()
+    archived = set[tuple[str, str]]()
     for name in files:
         first, last, _ = parse_file(name)
         if times and first <= max(times) and min(times) <= last:
             rows = _decode(read(f"{folder}/{name}"), f"{folder}/{name}")
-            known.update(
+            archived.update(
                 zip(rows["instantTime"].to_pylist(), rows["action"].to_pylist(), strict=True)
             )
-    return [e for e in instants if (e.instant.time, e.instant.action) not in known]
+    return [e for e in instants if (e.instant.time, e.instant.action) not in archived]
 
 
 def _rows(instants: Sequence[InstantContent]) -> pa.Table:

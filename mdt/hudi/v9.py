@@ -182,7 +182,7 @@ class Version9(Version6):
         return "clustering" if operation == CLUSTER else action
 
     def superseded(self, time: str, action: str, operation: str) -> Sequence[str]:
-        """Return the pending instants with which a compaction or clustering was announced.
+        """Return the pending instants that announced a compaction or clustering.
 
         Hudi's archiving removes those of one action, and takes the others for a dead writer's.
         """

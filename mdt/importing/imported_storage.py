@@ -8,16 +8,17 @@ states that were read: looking for the next record reads what other writers have
 from __future__ import annotations
 
 import hashlib
+import platform
 import re
 import threading
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from mdt import logs
 from mdt.config import Options
-from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.errors import Corrupt, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
 from mdt.hudi.read.loading import (
@@ -55,7 +56,7 @@ It is put after the records.
 _TIMELINE_BYTES_MAX = 100
 _TIMELINE_FORM = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,18})")
 _FOLDER_VERSION = "1"
-"""Changes with the way in which tables are imported."""
+"""Is raised when tables are imported differently."""
 _OF_SERVICES = (
     "hoodie.table.checksum",
     "hoodie.table.metadata.partitions",
@@ -114,8 +115,8 @@ class ImportedStorage(Storage):
         self._use_folder(create=False)
         try:
             self._read_log()
-        except Corrupt:
-            if not self.imports_anew():
+        except MdtError as error:
+            if not self.leave_folder(is_damaged=isinstance(error, (Corrupt, Unsupported))):
                 raise
 
     def _show(self, source: Storage, *, has_log: bool) -> None:
@@ -159,23 +160,26 @@ class ImportedStorage(Storage):
             self._folder, self._private = folder, folder.storage
             self._merged = MergedFiles(folder.path, durable=True)
 
-    def imports_anew(self) -> bool:
-        """Import the table anew because its folder is damaged. Return False if there is none, or if
-        other processes use it.
+    def leave_folder(self, *, is_damaged: bool = True) -> bool:
+        """Import the table into memory instead of its folder. Return False if there is no folder.
+
+        Args:
+            is_damaged: Remove the folder, unless others use it.
         """
-        if not self._remove_folder():
+        folder = self._folder
+        if folder is None:
             return False
+        if is_damaged:
+            folder.remove()
+        self._options = None
+        self._use_memory()
         self._read_log()
         return True
 
-    def _remove_folder(self) -> bool:
-        """Remove the folder, and use memory. Return False if there is none or others use it."""
-        if self._folder is None or not self._folder.remove():
-            return False
+    def _use_memory(self) -> None:
         self._folder, self._private, self._metadata = None, MemoryStorage(), None
         self._merged = MergedFiles(temporary_folder(self))
         self.seq, self._timeline = -1, ""
-        return True
 
     def _read_log(self) -> None:
         """Put the records of what other writers have done into the log."""
@@ -189,28 +193,52 @@ class ImportedStorage(Storage):
 
     def _import_newest(self) -> None:
         table, active = self._look()
-        digest = _digest(active)
-        if digest == self._timeline:
-            return
-        if self.seq < 0 and self._newest_known()[1] > IMPORT_FOLDER_RECORDS_MAX:
-            self._remove_folder()
-        state = None
-        if self.seq < 0 and self._folder is None and self._options is not None:
-            state = load_state(self.source, table, timeline=active)
-            log_bytes = sum(log.size for one in state.slices for log in one.logs)
-            is_large = len(state.slices) >= IMPORT_FOLDER_SLICES_MIN
-            if is_large and log_bytes <= self._options.cache_bytes_max:
-                self._use_folder(create=True)
-        with self._importing():
-            if not self._has_imported(digest):
-                state = state or load_state(self.source, table, timeline=active)
-                self._put_state(state)
-                self._private.replace(_TIMELINE, f"{digest} {self.seq}".encode("ascii"))
-        self._timeline = digest
+        if _digest(active) != self._timeline:
+            state = self._choose_folder(table, active) if self.seq < 0 else None
+            with self._locked():
+                if self._folder is not None:  # others may have imported later commits meanwhile
+                    listed = active
+                    table, active = self._look()
+                    state = state if active.files == listed.files else None
+                digest = _digest(active)
+                if not self._has_imported(digest):
+                    self._put_state(state or load_state(self.source, table, timeline=active))
+                    self._private.replace(_TIMELINE, f"{digest} {self.seq}".encode("ascii"))
+            self._timeline = digest
+        while self._folder is not None and self._private.size(paths.commit(self.seq + 1)):
+            self.seq += 1  # another process has imported it
 
-    def _importing(self) -> AbstractContextManager[None]:
+    def _choose_folder(self, table: TableProperties, active: Timeline) -> TableState | None:
+        """Begin a folder for a large table that has none, or whose log is too long. Return the
+        state if it was loaded.
+        """
+        if self._options is None:
+            return None
+        if self._folder is not None:
+            if self._newest_known()[1] <= IMPORT_FOLDER_RECORDS_MAX or not self._folder.remove():
+                return None
+            self._use_memory()
+        state = load_state(self.source, table, timeline=active)
+        log_bytes = sum(log.size for one in state.slices for log in one.logs)
+        is_large = len(state.slices) >= IMPORT_FOLDER_SLICES_MIN
+        if is_large and log_bytes <= self._options.cache_bytes_max:
+            self._use_folder(create=True)
+        return state
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         """Context in which no other process changes the folder."""
-        return nullcontext() if self._folder is None else self._folder.importing()
+        if self._folder is None:
+            yield
+            return
+        try:
+            with self._folder.locked():
+                yield
+        except OSError as error:
+            raise Unavailable(
+                f"the folder {self._folder.path} cannot be used: {error}",
+                hint="mdt.cache.bytes.max=0 reads tables of other writers without such folders",
+            ) from error
 
     def _has_imported(self, digest: str) -> bool:
         """Return True if the log contains the timeline with this digest."""
@@ -271,7 +299,8 @@ class ImportedStorage(Storage):
             if (paths.seq_of(info.path) or 0) > self.seq:
                 self._private.delete(info.path)  # of a process that was killed
         for seq, data in reversed(encoded):
-            self._private.put_if_absent(paths.commit(seq), data)
+            if not self._private.put_if_absent(paths.commit(seq), data):
+                raise Corrupt("another process has written this record", path=paths.commit(seq))
             self.seq = max(self.seq, seq)
         if self._folder is not None and encoded:
             newest = self._metadata.newest(watched=False)
@@ -284,10 +313,9 @@ class ImportedStorage(Storage):
         """
         if self._folder is None or not self._merged.count():
             return
-        with self._folder.alone() as is_alone:
-            if is_alone:
-                live = snapshot.files.take(("name",), snapshot.live_numbers)
-                self._merged.remove_others(set(live["name"].to_pylist()))
+        if self._folder.is_alone():
+            live = snapshot.files.take(("name",), snapshot.live_numbers)
+            self._merged.remove_others(set(live["name"].to_pylist()))
 
     def _of(self, path: str) -> Storage:
         """Return the storage of an object."""
@@ -461,8 +489,9 @@ def _folder_name(source: Storage, table: TableProperties) -> str:
     if not source.is_remote and source.local_path("") is None:
         return ""
     options = sorted(source.public_options.items())
+    machine = "" if source.is_remote else platform.node()  # cache directories may be shared
     properties = sorted(pair for pair in table.stored.items() if pair[0] not in _OF_SERVICES)
-    text = repr((_FOLDER_VERSION, source.url, options, properties))
+    text = repr((_FOLDER_VERSION, machine, source.url, options, properties))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 

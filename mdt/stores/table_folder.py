@@ -9,18 +9,20 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from mdt.limits import TABLE_FOLDER_WAIT_SECONDS
 from mdt.stores.local import LocalStorage
 from mdt.stores.own_directory import NotOurs, claim, user_directory
 
 _KIND = "imported tables"
-_USERS, _IMPORTING = "users", "importing"
-"""Lock files: users hold a shared lock on the first one, and an importer an exclusive lock on the
-second one.
-"""
+_USERS = "users"
+"""File on which each user of a folder holds a shared lock."""
+_POLL_SECONDS = 0.02
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class TableFolder:
@@ -31,48 +33,50 @@ class TableFolder:
         storage: The objects in it, below ``.hoodie/.mdt`` as in a table of mdt.
     """
 
-    def __init__(self, path: str, descriptor: int) -> None:
-        """Use a folder.
+    def __init__(self, path: str) -> None:
+        """Use a folder, which must be locked.
 
-        Args:
-            descriptor: The lock file of the users, with a shared lock.
+        Raises OSError if it does not exist.
         """
         self.path = path
         self.storage = LocalStorage(path)
-        self._descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
+        self._descriptor = os.open(os.path.join(path, _USERS), _FLAGS, 0o600)
+        weakref.finalize(self, os.close, self._descriptor)
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.utime(self._descriptor)
 
     @contextmanager
-    def importing(self) -> Iterator[None]:
-        """Context for an import. Other processes wait."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(os.path.join(self.path, _IMPORTING), flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    def locked(self) -> Iterator[None]:
+        """Context in which no other process or object opens, changes or removes the folder.
+
+        Raises OSError if another one works in it for too long.
+        """
+        with _locked(self.path, TABLE_FOLDER_WAIT_SECONDS):
             yield
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have inherited it
-            os.close(descriptor)
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Context in which no other process or object uses the folder. Yields False if one does."""
+    def is_alone(self) -> bool:
+        """Return True if no other process or object uses the folder, which must be locked."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
+            return True
         except BlockingIOError:
-            yield False
-        finally:
+            return False
+        finally:  # the change of a lock gives it up first, which only another user could notice
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def remove(self) -> bool:
         """Remove the folder, unless others use it. Return True if it was removed."""
-        with self.alone() as is_alone:
-            if is_alone:
-                removed = f"{self.path}-removed-{os.urandom(4).hex()}"
+        removed = f"{self.path}-removed-{os.urandom(4).hex()}"
+        try:
+            with self.locked():
+                if not self.is_alone():
+                    return False
                 os.rename(self.path, removed)  # nobody opens a folder that is half removed
-                shutil.rmtree(removed, ignore_errors=True)
-            return is_alone
+                os.unlink(_lock_file(self.path))
+        except OSError:
+            return False
+        shutil.rmtree(removed, ignore_errors=True)
+        return True
 
 
 def open_folder(directory: str, bytes_max: int, name: str, *, create: bool) -> TableFolder | None:
@@ -96,30 +100,57 @@ def open_folder(directory: str, bytes_max: int, name: str, *, create: bool) -> T
         claim(root, _KIND)
         if create:
             _evict(root, bytes_max)
-            with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-        return _used(path)
+        with _locked(path, TABLE_FOLDER_WAIT_SECONDS):
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(path, 0o700)
+            return TableFolder(path)
     except NotOurs:
         raise
     except OSError:
         return None  # work without it
 
 
-def _used(path: str) -> TableFolder | None:
-    """Return a folder with the lock of a user, or None if it was just removed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    users = os.path.join(path, _USERS)
-    descriptor = os.open(users, flags, 0o600)
+@contextmanager
+def _locked(path: str, seconds: float) -> Iterator[None]:
+    """Context with the lock of a folder. Raises OSError if it cannot be locked within ``seconds``.
+
+    The lock file is beside the folder, so that the folder can be removed under its lock.
+    """
+    until = time.monotonic() + seconds
+    descriptor = _lock(path)
+    while descriptor is None:
+        if time.monotonic() > until:
+            raise TimeoutError(f"another process works in {path}")
+        time.sleep(_POLL_SECONDS)
+        descriptor = _lock(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        os.utime(descriptor)
-        if os.path.samestat(os.fstat(descriptor), os.stat(users)):
-            return TableFolder(path, descriptor)
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have inherited it
+        os.close(descriptor)
+
+
+def _lock(path: str) -> int | None:
+    """Return the locked lock file of a folder, or None if another process has locked or removed
+    it.
+    """
+    descriptor = os.open(_lock_file(path), _FLAGS, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.stat(_lock_file(path))):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
     except OSError:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return None
+
+
+def _lock_file(path: str) -> str:
+    return f"{path}.lock"
 
 
 def _evict(root: str, bytes_max: int) -> None:
@@ -131,8 +162,9 @@ def _evict(root: str, bytes_max: int) -> None:
         if total <= bytes_max:
             return
         with suppress(OSError):
-            folder = _used(path)
-            if folder is not None and folder.remove():
+            with _locked(path, 0):
+                folder = TableFolder(path)
+            if folder.remove():
                 total -= sizes[path]
 
 

@@ -113,7 +113,7 @@ class Handle(FamiliarNames):
         share, columns that they have just added are among them.
         """
         if self._pinned is None and self._metadata.cached_snapshot().is_shared:
-            return self.readable().definition.declared
+            return self.readable().snapshot().definition.declared
         return self.definition.declared
 
     @property

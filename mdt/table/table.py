@@ -197,7 +197,7 @@ def _of_others(source: Storage, as_of: Point | None, options: Mapping[str, Any])
     try:
         return Table(storage, options)
     except Corrupt:
-        if not storage.imports_anew():
+        if not storage.leave_folder():
             raise
     return Table(storage, options)
 

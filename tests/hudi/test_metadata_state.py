@@ -179,18 +179,23 @@ def test_a_restore_has_instants_of_its_own_in_the_metadata_table(version):
     table = MetadataTable(MemoryStorage(), version)
     initial(table, 1)
     table.commit(3)
-    table.commit(8)
-    instants = [(3, 3, "deltacommit"), (5, 9, "restore"), (10, 10, "deltacommit")]
+    added = time(8) + ("003" if version == 6 else "")
+    name = f"{added}.deltacommit"
+    if version == 9:
+        name = f"timeline/{added}_{added}.deltacommit"
+    table.create(f".hoodie/{name}", b"{}")
+    instants = [(3, 3, "deltacommit"), (5, 9, "restore")]
     data = timeline_of(
         parse_name(f"{time(start)}.{action}", 1)
         if version == 6
         else parse_name(f"{time(start)}_{time(end)}.{action}", 2)
         for start, end, action in instants
     )
-    table.commit(10)
     metadata = load_metadata_table(table.storage)
     assert metadata.missing_instants(data) == [time(5)]
-    assert metadata.unknown_instants(data) == [time(8)]
+    assert metadata.unknown_instants(data) == [added]
     table.commit(6, "restore")
     metadata = load_metadata_table(table.storage)
     assert metadata.missing_instants(data) == metadata.unknown_instants(data) == []
+    table.commit(12)  # it began after the timeline was loaded
+    assert load_metadata_table(table.storage).unknown_instants(data) == [time(12)]

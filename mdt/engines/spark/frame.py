@@ -85,7 +85,8 @@ def read(
     session, if any. ``relations``: cached relations of ``metadata``. Pinned relations are not
     cached.
     """
-    definition = (pinned or metadata.newest()).definition
+    newest = pinned or publish.published_snapshot(metadata, metadata.newest())
+    definition = newest.definition
 
     def make_frame() -> private.ReplannedFrame:
         files = _files(spark, metadata, pinned, reads)

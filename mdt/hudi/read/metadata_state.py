@@ -43,6 +43,8 @@ _INSTANT_DIGITS = 17
 _FIRST_INITIALIZATION = "010"
 """The digits that the initialization of the first partition appends. Services append smaller ones.
 """
+_RESTORED = "003"
+"""The digits that a restore appends to the instants under which it adds files."""
 _FILES = "files"
 _END = "9" * _INSTANT_DIGITS
 """Later than all instants."""
@@ -71,10 +73,8 @@ class MetadataTable:
         Args:
             data: The timeline of the data table, loaded before this one.
         """
-        known, initial = (
-            self._completed().keys() | self._restores(data).keys(),
-            self._initial_time(),
-        )
+        known = self._completed().keys() | self._restores(data).keys()
+        initial = self._initial_time()
         missing = []
         for file in data.files:
             is_change = file.state == COMPLETED and file.action in _CHANGES
@@ -89,8 +89,8 @@ class MetadataTable:
         writes to this table that belong to each.
 
         A restore first restores this table under an instant of its own, and then adds what a
-        listing of files shows. Layout 1 does not store when it ended, so the next instant of the
-        data table tells.
+        listing of files shows. Layout 1 does not store when it ended. It marks these additions with
+        digits, and the next instant of the data table is later.
         """
         restores = {}
         for file in data.of_action(_RESTORE):
@@ -100,11 +100,15 @@ class MetadataTable:
             during = [
                 own
                 for own in self._completed().values()
-                if file.time < own.time and own.completion < end
+                if file.time < own.time and own.completion < end and self._may_restore(own)
             ]
             if any(own.action == _RESTORE for own in during):
                 restores[file.time] = [own.time for own in during]
         return restores
+
+    def _may_restore(self, own: InstantFile) -> bool:
+        is_marked = own.time[_INSTANT_DIGITS:] == _RESTORED
+        return self.table.layout != 1 or own.action == _RESTORE or is_marked
 
     def initialized_until(self, objects: TableObjects) -> str:
         """Return the newest instant of the data table that was completed when the names of all

@@ -20,6 +20,7 @@ from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.config import Options, parse_options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
+from mdt.hudi.layout import LAYOUTS
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.loading import TableState, load_properties
 from mdt.hudi.read.table_properties import EVENT_TIME, TableProperties, refuse
@@ -184,8 +185,6 @@ _LOG_FACTOR = 10
 _NO_INSTANT = "19700101000000000"
 
 
-ADOPTED_VERSIONS = (6, 9)
-"""Hudi's table versions that mdt writes after an adoption."""
 _READ = "mdt.open(path) reads the table"
 _SHARED = {"mdt.write.footer.bloom": "true"}
 """Options of adopted tables. Hudi's Bloom index needs filters in the footers of all base files."""
@@ -200,8 +199,8 @@ def _require_writable(table: TableProperties) -> None:
 
 def _reason(table: TableProperties) -> str:
     """Return why mdt cannot write to a table, or "" if it can."""
-    if table.version not in ADOPTED_VERSIONS:
-        versions = ", ".join(map(str, ADOPTED_VERSIONS))
+    if table.version not in LAYOUTS:
+        versions = ", ".join(map(str, LAYOUTS))
         return f"it has version {table.version}, and mdt adopts version {versions}"
     if not table.meta_fields:
         return "it has no meta columns (hoodie.populate.meta.fields=false)"
