@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
+from indexes import positions as roaring
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.file_names import LOG
 
@@ -38,6 +39,8 @@ CONTENT_VERSION = 3
 """Version number before the records of an Avro data block, and in a delete block."""
 _MIN_SIZE = 4 + 4 + 4 + 8 + 4 + 8
 
+_ONE_BITMAP = struct.pack("<QI", 1, 0)
+"""Start of a 64-bit roaring bitmap: one 32-bit bitmap follows, and its values have high bits 0."""
 _STRING_BRANCH = b"\x02"
 _COMMIT_TIME_DELETE = b"\x04\x00"
 """Branch 2 (IntWrapper) with value 0: a delete that ignores ordering values."""
@@ -85,7 +88,7 @@ def data_block(
     *,
     instant: str,
     avro_schema: str,
-    positions: BitMap64 | BitMap | None,
+    positions: BitMap64 | BitMap | str | None,
     base_instant: str | None,
 ) -> tuple[bytes, int]:
     """Return a data block with Parquet content, and the offset of the content in the block.
@@ -93,7 +96,7 @@ def data_block(
     Args:
         avro_schema: Includes the meta columns.
         positions: The rows of the base file ``base_instant`` that the block replaces, one per row
-            and in the same order. None if any row is new.
+            and in the same order, or the text of :func:`encode_positions`. None if any row is new.
     """
     return _block(
         PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet)
@@ -111,7 +114,7 @@ def delete_block(
     *,
     instant: str,
     avro_schema: str,
-    positions: BitMap64 | BitMap | None,
+    positions: BitMap64 | BitMap | str | None,
     base_instant: str | None,
 ) -> bytes:
     """Return a block that deletes record keys.
@@ -127,7 +130,8 @@ def delete_block(
     """
     if keys.null_count:
         raise Invalid("a null key cannot be deleted")
-    assert positions is None or len(positions) == len(keys), (len(keys), positions)
+    if not isinstance(positions, str | None):
+        assert len(positions) == len(keys), (len(keys), positions)
     body = _delete_list(keys, partitions)
     content = struct.pack(">ii", CONTENT_VERSION, len(body)) + body
     return _block(
@@ -136,12 +140,16 @@ def delete_block(
 
 
 def _header(
-    instant: str, avro_schema: str, positions: BitMap64 | BitMap | None, base_instant: str | None
+    instant: str,
+    avro_schema: str,
+    positions: BitMap64 | BitMap | str | None,
+    base_instant: str | None,
 ) -> dict[int, str]:
     header = {INSTANT_TIME: instant, SCHEMA: avro_schema}
     if positions is not None:
         assert base_instant is not None, "positions need the instant of their base file"
-        header |= {POSITIONS: encode_positions(positions), BASE_INSTANT: base_instant}
+        text = positions if isinstance(positions, str) else encode_positions(positions)
+        header |= {POSITIONS: text, BASE_INSTANT: base_instant}
     return header
 
 
@@ -168,6 +176,18 @@ def encode_positions(positions: BitMap64 | BitMap) -> str:
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     return base64.b64encode(bitmap.serialize()).decode("ascii")
+
+
+def decode_positions(text: str) -> BitMap:
+    """Return positions below 2**32 from header text. Raises ValueError for any other text.
+
+    >>> decode_positions(encode_positions(BitMap([2, 7])))
+    BitMap([2, 7])
+    """
+    data = base64.b64decode(text, validate=True)
+    if data[: len(_ONE_BITMAP)] != _ONE_BITMAP:
+        raise ValueError("not a 64-bit roaring bitmap of positions below 2**32")
+    return roaring.deserialize(data[len(_ONE_BITMAP) :])
 
 
 def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:

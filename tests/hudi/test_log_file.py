@@ -130,6 +130,23 @@ def test_positions_read_back(positions, run):
     assert decoded(log_file.encode_positions(given)) == given
 
 
+@given(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=50), st.integers(0, 1000))
+def test_positions_are_decoded_whatever_their_containers(positions, run):
+    given = BitMap(positions | set(range(run)))
+    assert log_file.decode_positions(log_file.encode_positions(given)) == given
+    as_arrays = struct.pack("<QI", 1, 0) + BitMap(given.to_array(), optimize=False).serialize()
+    assert log_file.decode_positions(base64.b64encode(as_arrays).decode()) == given
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ü", "AQ==", *(log_file.encode_positions(BitMap64([rows])) for rows in (2**32, 2**40))],
+)
+def test_no_other_text_is_decoded_as_positions(text):
+    with pytest.raises(ValueError, match="bitmap|base64|ASCII"):
+        log_file.decode_positions(text)
+
+
 WHOLE = data_block(BitMap([3]))[0] + delete_block(["a", "b"], positions=BitMap([1, 2]))
 FIRST = data_block(BitMap([3]))[0]
 

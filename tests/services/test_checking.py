@@ -2,6 +2,9 @@
 calls the wrong rows new.
 """
 
+import base64
+import struct
+
 import pyarrow as pa
 import pytest
 from counting import count
@@ -14,6 +17,7 @@ import mdt
 from indexes.bitmap import BitmapIndex
 from mdt.commit import transaction
 from mdt.errors import Missing
+from mdt.hudi import log_file
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import FRESH
 from mdt.services.checking.problems import Kind
@@ -146,3 +150,32 @@ def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(told, 
     before = sorted(table.scan().to_arrow().to_pylist(), key=repr)
     assert table.repair().ok and table.check().ok
     assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == before
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_other_positions_in_a_log_block_are_found_and_other_bytes_of_them_are_not(
+    shift, monkeypatch
+):
+    """Shift 0 is what another release of CRoaring writes for the same positions."""
+    storage = MemoryStorage()
+    options = {**OPTIONS, "mdt.write.record.positions": True}
+    table = mdt.create(
+        storage, SCHEMA, key=["id"], key_index="record", table_type="MERGE_ON_READ", options=options
+    )
+    table.bulk_insert(rows(0))
+
+    def encode(positions):
+        data = BitMap([row + shift for row in positions], optimize=False).serialize()
+        return base64.b64encode(struct.pack("<QI", 1, 0) + data).decode()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_file, "encode_positions", encode)
+        table.upsert(rows(1).slice(6, 30))
+    snapshot = table.snapshot()
+    _, log = snapshot.files.segments(snapshot.live_numbers)
+    (block,) = log_file.parse(storage.read(log.path), path=log.path)
+    bits = log_file.decode_positions(block.header[log_file.POSITIONS])
+    assert bits == BitMap(range(6 + shift, 36 + shift))
+    assert log_file.encode_positions(bits) != block.header[log_file.POSITIONS]
+    found = [problem.text for problem in mdt.open(storage).check().problems]
+    assert len(found) == shift and all("differs from the block expected" in text for text in found)

@@ -13,7 +13,9 @@ from watched import Watched, files_by_time
 
 import mdt
 from mdt.display import ROWS_MAX, TEXT_CHARACTERS_MAX, html_table, visible
+from mdt.plan import planner
 from mdt.plan.plan_state import IndexNote
+from mdt.scan import first_rows
 from mdt.services.checking.problems import CheckReport, Problem
 from mdt.stores.storage import MemoryStorage
 
@@ -170,8 +172,7 @@ def test_a_scan_whose_rows_cannot_be_read_shows_the_error(table, monkeypatch, er
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("mdt.scan.reader.read", fail)
-    monkeypatch.setattr("mdt.scan.first_rows.read", fail)
+    monkeypatch.setattr(first_rows, "read", fail)
     text = text_of(table.scan("ts < 5"))
     assert "cannot be read" in text and "<b>broken</b>" in text and "int64" in text
 
@@ -199,7 +200,7 @@ def test_a_plan_that_cannot_be_made_is_shown_as_such(table, monkeypatch):
         raise mdt.Corrupt("<b>broken</b>", path="somewhere")
 
     scan = table.scan("ts < 5")
-    monkeypatch.setattr("mdt.plan.planner.plan", fail)
+    monkeypatch.setattr(planner, "plan", fail)
     assert "cannot be read" in text_of(scan) and "<b>broken</b>" in text_of(scan)
 
 
