@@ -39,7 +39,7 @@ from mdt.errors import (
 )
 from mdt.filters.named_column import Col, col
 from mdt.source import read, warm
-from mdt.table import Table, adopt, create, open, release, repair
+from mdt.table import Table, adopt, create, open, register, release, repair
 from mdt.write.result import MergeResult, WriteResult
 
 __version__ = "0.1.0"
@@ -66,6 +66,7 @@ __all__ = [
     "function",
     "open",
     "read",
+    "register",
     "release",
     "repair",
     "warm",

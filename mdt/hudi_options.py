@@ -340,8 +340,8 @@ _CERTAIN = (
     _only(
         "false",
         "hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable",
-        "no table is registered in a metastore",
-        "remove the option; on Spark, CREATE TABLE … USING mdt LOCATION … registers a table",
+        "writes do not register tables in a metastore",
+        "remove the option, and call mdt.register(t, HiveMetastore('thrift://…'), 'db.name')",
     ),
     _only(
         "true",
@@ -560,7 +560,7 @@ _WITHOUT_EFFECT = (
         "hoodie.datasource.hive_sync. hoodie.datasource.meta_sync. hoodie.meta.sync."
         " hoodie.meta_sync. hoodie.datasource.meta.sync.base.path"
         " hoodie.datasource.partition_extractor_class hoodie.table.partition_extractor_class",
-        "no table is registered in a metastore",
+        "mdt.register enters a table in a metastore",
     ),
     _no_effect(
         "hoodie.write.num.retries.on.conflict.failures hoodie.write.concurrency.early."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mdt import create_table, given_options
+    from mdt.catalogs import entry as catalog_entry
     from mdt.commit import (
         claims,
         hudi_locks,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "adopting": "mdt.services.adoption.adopting",
+    "catalog_entry": "mdt.catalogs.entry",
     "hudi_locks": "mdt.commit.hudi_locks",
     "hudi_metadata": "mdt.commit.hudi_metadata",
     "altering": "mdt.services.history.altering",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt import late, logs
-from mdt.arguments import flag
+from mdt.arguments import flag, one_text
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration, parse_options
 from mdt.errors import Corrupt, Invalid, MdtError
@@ -20,6 +20,7 @@ from mdt.table.services import Services
 from mdt.table.writing import Writing
 
 if TYPE_CHECKING:
+    from mdt.catalogs.entry import Catalog
     from mdt.metadata.snapshot.as_of import Point
     from mdt.schema.definition import TableDefinition
     from mdt.services.adoption.adopting import AdoptionPlan
@@ -284,6 +285,39 @@ def adopt(
     if compact:
         table.compact(progress=progress)
     return table
+
+
+def register(table: Table, catalog: Catalog, name: str, *, location: str | None = None) -> None:
+    """Enter a table in a catalog, so that engines with a Hudi reader find it by name.
+
+    Call it again after columns were changed or partitions were added or dropped: the entry is then
+    brought up to date.
+
+    catalog: :class:`mdt.catalogs.HiveMetastore` or :class:`mdt.catalogs.Polaris`.
+    name: Namespace and name in the catalog, such as ``lake.trips``.
+    location: URL under which engines find the table, if it is not its path: ``s3a://lake/trips``.
+
+    Raises Invalid if another table has the name or the namespace does not exist, Unsupported for a
+    table in memory, and Unavailable if the catalog does not answer.
+
+    >>> from mdt.catalogs import Polaris
+    >>> t = mdt.create("registered", pa.schema({"id": pa.string()}), key=["id"])
+    >>> lake = Polaris("http://127.0.0.1:9/api", "lake", token="secret")
+    >>> try:
+    ...     mdt.register(t, lake, "raw.trips")
+    ... except mdt.Unavailable as error:
+    ...     print(error)
+    http://127.0.0.1:9/api does not answer: ...
+    """
+    namespace, short = late.catalog_entry.split_name(name)
+    if not isinstance(table, Table) or not callable(getattr(catalog, "add", None)):
+        raise Invalid(
+            "mdt.register takes a table and a catalog",
+            hint="mdt.register(t, HiveMetastore('thrift://…'), 'lake.trips')",
+        )
+    url = table.path if location is None else one_text("location", location, "'s3a://lake/trips'")
+    entry = late.catalog_entry.entry_of(table.snapshot(), url)
+    catalog.add(entry, namespace, short)
 
 
 def release(path: Any, *, storage_options: Mapping[str, object] | None = None) -> None:

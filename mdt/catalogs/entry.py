@@ -1,0 +1,102 @@
+"""What a catalog is told about a table, and how a table is called in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from mdt.arguments import one_text, shown
+from mdt.errors import Invalid, Unsupported
+from mdt.hudi.avro_schema import with_meta
+from mdt.hudi.partitions import partition_values
+from mdt.metadata.snapshot.live_partitions import live_paths
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.names import avro_name, in_files
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table, as a catalog is told about it.
+
+    Attributes:
+        url: URL of its directory, without a slash at the end.
+        columns: All columns under the names of Hudi's files, Hudi's meta columns first and
+            partition columns last.
+        partition_by: Names of the partition columns.
+        partitions: Paths of the partitions with rows.
+        values: Values of the partition columns as texts, one list for each path. None is null.
+        is_merge_on_read: True if readers have to merge log files.
+    """
+
+    url: str
+    columns: pa.Schema
+    partition_by: tuple[str, ...]
+    partitions: Sequence[str]
+    values: Sequence[Sequence[str | None]]
+    is_merge_on_read: bool
+
+
+class Catalog(Protocol):
+    """A place where engines look tables up by name."""
+
+    def add(self, entry: Entry, namespace: str, name: str) -> None:
+        """Enter a table, or bring its entry up to date.
+
+        Raises Invalid if another table has the name or there is no such namespace, and Unavailable.
+        """
+
+
+def entry_of(snapshot: Snapshot, url: str) -> Entry:
+    """Return what catalogs are told about a table. O(files).
+
+    Args:
+        url: Path or URL of the table.
+
+    Raises Unsupported for a table in memory.
+    """
+    url = url.rstrip("/")
+    if url.startswith("mdt-memory:"):
+        raise Unsupported("a table in memory cannot be registered: no other process can read it")
+    definition = snapshot.definition
+    by = tuple(map(avro_name, definition.partition_by))
+    fields = in_files(definition.schema)
+    kept = [field for field in fields if field.name not in by]
+    paths = live_paths(snapshot) if by else []
+    return Entry(
+        f"file://{url}" if url.startswith("/") else url,
+        with_meta(pa.schema([*kept, *map(fields.field, by)])),
+        by,
+        paths,
+        _values(snapshot, paths, by),
+        definition.is_mor,
+    )
+
+
+def _values(
+    snapshot: Snapshot, paths: Sequence[str], by: Sequence[str]
+) -> Sequence[Sequence[str | None]]:
+    definition = snapshot.definition
+    if definition.time_path is not None:  # such a path has the levels of its pattern
+        return [[path] for path in paths]
+    if not by:
+        return []
+    schema = pa.schema([(name, pa.string()) for name in by])
+    rows = partition_values(paths, schema, definition.hive_style).to_pylist()
+    return [[row[name] for name in by] for row in rows]
+
+
+def split_name(name: Any) -> tuple[str, str]:
+    """Return the namespace and the name of a table. Raises Invalid for other texts.
+
+    >>> split_name("lake.raw.trips")
+    ('lake.raw', 'trips')
+    """
+    namespace, _, table = one_text("name", name, "'lake.trips'").rpartition(".")
+    if not table or not all(namespace.split(".")):
+        raise Invalid(
+            f"{shown(name)} does not name a namespace and a table", hint="write 'lake.trips'"
+        )
+    return namespace, table

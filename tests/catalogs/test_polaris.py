@@ -1,0 +1,169 @@
+"""Entries in Polaris: a server that answers by its specification checks our requests."""
+
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote
+
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.catalogs import Polaris
+
+TABLES = re.compile(
+    r"/api/catalog/polaris/v1/([^/]+)/namespaces/([^/]+)/generic-tables(?:/([^/]+))?"
+)
+FIELDS = {"name", "format", "base-location", "doc", "properties"}
+"""Fields of a CreateGenericTableRequest."""
+
+
+class Server(ThreadingHTTPServer):
+    """Knows the namespace lake / raw, its tables, and who may ask."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.tables, self.problems, self.answer = {}, [], None
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/api/catalog"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, answer, **headers):
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def error(self, status, text):
+        self.reply(status, {"error": {"message": text, "type": "E", "code": status}})
+
+    def do_GET(self):
+        self.handle_request(None)
+
+    def do_POST(self):
+        self.handle_request(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def handle_request(self, body):
+        if self.server.answer is not None:
+            return self.reply(*self.server.answer[:2], **dict(self.server.answer[2:]))
+        if self.path == "/api/catalog/v1/oauth/tokens":
+            form = parse_qs(body.decode(), strict_parsing=True)
+            expected = {
+                "grant_type": ["client_credentials"],
+                "client_id": ["me"],
+                "client_secret": ["s:1"],
+                "scope": ["PRINCIPAL_ROLE:ALL"],
+            }
+            if form != expected:
+                return self.error(401, "unknown client")
+            return self.reply(200, {"access_token": "right", "token_type": "bearer"})
+        if self.headers["Authorization"] != "Bearer right":
+            return self.error(401, "no valid token")
+        catalog, namespace, name = map(unquote, TABLES.fullmatch(self.path).groups(""))
+        if (catalog, namespace) != ("lake", "eu\x1fraw"):
+            return self.error(404, "no such namespace")
+        if body is None:
+            return self.reply(200, {"table": self.server.tables[name]})
+        request = json.loads(body)
+        if self.headers["Content-Type"] != "application/json" or not set(request) <= FIELDS:
+            self.server.problems.append((dict(self.headers), request))
+        if request["name"] in self.server.tables:
+            return self.error(409, "exists")
+        self.server.tables[request["name"]] = request
+        return self.reply(200, {"table": request})
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.shutdown()
+    server.server_close()
+    assert not server.problems
+
+
+@pytest.fixture
+def table(tmp_path):
+    return mdt.create(tmp_path / "t", pa.schema({"id": pa.string()}), ["id"])
+
+
+def test_a_table_is_a_generic_table(server, table):
+    catalog = Polaris(f"{server.url}/", "lake", credential="me:s:1")
+    for _ in range(2):
+        mdt.register(table, catalog, "eu.raw.my trips")
+    assert server.tables == {
+        "my trips": {
+            "name": "my trips",
+            "format": "hudi",
+            "base-location": f"file://{table.path}",
+            "properties": {"hoodie.table.type": table.definition.table_type},
+        }
+    }
+
+
+def test_a_name_of_another_table_is_not_taken(server, table):
+    catalog = Polaris(server.url, "lake", token="right")
+    server.tables["t"] = {"name": "t", "format": "delta", "base-location": f"file://{table.path}"}
+    with pytest.raises(mdt.Invalid, match="another table in the catalog: delta"):
+        mdt.register(table, catalog, "eu.raw.t")
+    server.tables["t"] = {"name": "t", "format": "hudi", "base-location": "s3://other"}
+    with pytest.raises(mdt.Invalid, match="s3://other"):
+        mdt.register(table, catalog, "eu.raw.t")
+
+
+def test_refusals_say_what_is_wrong(server, table):
+    with pytest.raises(mdt.Invalid, match=r"401: no valid token[\s\S]*check the token"):
+        mdt.register(table, Polaris(server.url, "lake", token="wrong"), "eu.raw.t")
+    with pytest.raises(mdt.Invalid, match="unknown client"):
+        mdt.register(table, Polaris(server.url, "lake", credential="me:2"), "eu.raw.t")
+    with pytest.raises(mdt.Invalid, match=r"no namespace 'eu\.row'"):
+        mdt.register(table, Polaris(server.url, "lake", token="right"), "eu.row.t")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        ((503, {"error": {"message": "later"}}), mdt.Unavailable, "503: later"),
+        ((500, b"\xff{" + b"[" * 100_000), mdt.Unavailable, "500: no reason"),
+        ((400, {"error": "x" * 10_000}), mdt.Invalid, "x" * 300),
+        ((302, {}, ("Location", "http://127.0.0.1:9/")), mdt.Invalid, "302"),
+        ((409, []), mdt.Invalid, "another table"),
+    ],
+)
+def test_answers_of_a_broken_server_are_errors(server, table, answer, kind, text):
+    server.answer = answer
+    with pytest.raises(kind, match=text) as error:
+        mdt.register(table, Polaris(server.url, "lake", token="right"), "eu.raw.t")
+    assert len(str(error.value)) < 1_000
+
+
+def test_a_server_that_is_not_there_is_named(table):
+    with pytest.raises(mdt.Unavailable, match=r"127\.0\.0\.1:9/api does not answer"):
+        mdt.register(table, Polaris("http://127.0.0.1:9/api", "lake"), "raw.t")
+
+
+def test_secrets_are_not_shown():
+    catalog = Polaris("https://h/api/catalog", "lake", token="hush", credential="me:hush")
+    assert "hush" not in repr(catalog)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("file:///etc/passwd", "c"), ("https://", "c"), ("https://h/?x", "c"), ("https://h", "")],
+)
+def test_other_arguments_are_refused(arguments):
+    with pytest.raises(mdt.Invalid):
+        Polaris(*arguments)
+    with pytest.raises(mdt.Invalid, match="id:secret"):
+        Polaris("https://h", "c", credential="no colon")
