@@ -180,6 +180,16 @@ class Options:
         " them, Hudi 0.14 and 0.15 fail on them; true by default in new tables of version 9",
         hudi="hoodie.write.record.positions",
     )
+    hudi_metadata: bool = _table(
+        False,
+        "keep Hudi's own metadata table in each commit; only the value stored with a table counts",
+        hudi="hoodie.metadata.enable",
+    )
+    hudi_column_stats: bool = _table(
+        False,
+        "with mdt.hudi.metadata: keep column statistics there, by which Hudi's engines skip files",
+        hudi="hoodie.metadata.index.column.stats.enable",
+    )
     column_stats_columns: tuple[str, ...] | None = _table(
         None,
         "columns with min/max statistics",
@@ -585,9 +595,8 @@ class SparkSettings:
 
     def of_stream(self) -> Self:
         """Return the same settings for the batches of a stream."""
-        return replace(
-            self, optimize=tuple(use for use in _STREAM_SETTINGS if use in self.optimize)
-        )
+        uses = tuple(use for use in _STREAM_SETTINGS if use in self.optimize)
+        return replace(self, optimize=uses)
 
 
 OPTIONS = OptionTable(Options, "mdt.")
@@ -665,8 +674,7 @@ def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_options(options: Mapping[str, object] | None) -> dict[str, str | None]:
-    """Return changes of a table's options as text by their mdt names, None for a reset to the
-    default.
+    """Return changes of a table's options as text by their mdt names, None for the default.
 
     Raises Invalid for an unknown name, an invalid value, an option that is fixed at creation, and
     an option that a table does not store.
@@ -689,6 +697,4 @@ def _changed(declared: Option, value: object, given_as: str) -> str | None:
             f"{declared.name} is fixed at creation, because files depend on it",
             hint="create a new table with another value and copy the rows",
         )
-    if value is None:
-        return None
-    return to_text(declared.parse(value, given_as))
+    return None if value is None else to_text(declared.parse(value, given_as))

@@ -519,12 +519,12 @@ _WITHOUT_EFFECT = (
         "small files are joined after writes; t.cluster(by) sorts a table or partitions of it",
     ),
     _no_effect(
-        "hoodie.metadata.enable hoodie.metadata.auto.initialize"
+        "hoodie.metadata.auto.initialize"
         " hoodie.metadata.auto.delete.partitions hoodie.metadata.fallback.enable"
         " hoodie.metadata.metrics.enable hoodie.metadata.max.init.parallelism"
         " hoodie.metadata.max.reader.memory hoodie.metadata.max.reader.buffer.size"
         " hoodie.metadata.log.compaction.enable hoodie.metadata.streaming.write.enabled",
-        "tables have a metadata table of mdt, and none of Hudi",
+        "mdt.hudi.metadata keeps Hudi's metadata table with its partition files",
     ),
     _no_effect(
         "hoodie.metadata.index.async hoodie.metadata.index.bloom.filter.enable"
@@ -540,8 +540,7 @@ _WITHOUT_EFFECT = (
         "key_index and indexes in mdt.create decide about indexes; t.create_index adds one",
     ),
     _no_effect(
-        "hoodie.metadata.index.column.stats.enable"
-        " hoodie.metadata.index.column.stats.file.group.count"
+        "hoodie.metadata.index.column.stats.file.group.count"
         " hoodie.metadata.index.column.stats.parallelism"
         " hoodie.metadata.index.column.stats.max.columns.to.index"
         " hoodie.metadata.index.column.stats.processing.mode.override"

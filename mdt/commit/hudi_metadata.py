@@ -1,24 +1,528 @@
-"""Removal of Hudi's metadata table, which would hide the commits of mdt from Hudi's readers.
+"""Hudi's metadata table of a table of ours: kept by each commit, or removed.
 
-Without it readers list directories, and the next Hudi writer builds it again.
+With the option ``mdt.hudi.metadata``, :func:`keep` puts the deltacommit of a commit record before
+the completed instant of the record. Readers of Hudi ignore it until then. Names and bytes are
+determined by the record and by the deltacommits of earlier records, so two publishers put the same.
+A crash in between leaves a deltacommit that the next publisher of the record finds.
+
+If the metadata table is out of step, as after a crash or a writer that did not know it, it is made
+anew from the snapshot before the record. Without a metadata table readers list directories, and the
+next Hudi writer builds it again.
+
+The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
+too, if a commit alters the schema or if other columns get statistics.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
 
 from mdt import logs
-from mdt.hudi import properties
+from mdt.commit import hudi_column_stats, publish
+from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi import column_stats_records, properties
+from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.metadata_table_files import (
+    COLUMN_STATS,
+    FILES,
+    FOLDER,
+    GROUPS,
+    LAYOUTS,
+    STATS_VERSIONS,
+    Group,
+    Layout1,
+    NewFile,
+    Slice,
+)
+from mdt.hudi.read import metadata_table
+from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
-PARTITIONS = "hoodie.table.metadata.partitions"
-"""Property with the partitions of the metadata table that are complete."""
-_PROPERTIES = (PARTITIONS, f"{PARTITIONS}.inflight")
-_FOLDER = f"{paths.HUDI}/metadata"
-_CHECKSUM = f"{paths.HUDI}/.hoodie.properties.crc"
-"""Hadoop's checksum of the properties on a local disk. Without it Hadoop reads them unchecked."""
+PARTITIONS = properties.METADATA_PARTITIONS
+_PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
+DEFINITIONS = f"{paths.HUDI}/.index_defs/index.json"
+"""Hudi's definitions of the indexes in the metadata table."""
+_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
+_LOGS_MAX = 10
+"""Log files after which the metadata table is compacted, as in Hudi."""
+_INSTANTS_MAX = 30
+"""Completed instants of the metadata table after which older ones are archived."""
+_COMMITS = ("commit", "deltacommit")
+_DAMAGE = (Corrupt, Missing, Unsupported)
+_BASE = re.compile(r"(?P<id>.+)_[0-9]+-(?P<seq>[0-9]{1,18})-[0-9]+_(?P<base>[0-9]{17,20})\.hfile")
+_LOG = re.compile(
+    r"\.(?P<id>.+)_(?P<base>[0-9]{17,20})\.log\.(?P<version>[0-9]{1,9})"
+    r"_[0-9]+-(?P<seq>[0-9]{1,18})-[0-9]+"
+)
+
+
+# -- keeping
+
+
+def is_kept(snapshot: Snapshot) -> bool:
+    """Return True if commits keep Hudi's metadata table: the table has the option, and no other
+    Hudi writer writes to it.
+    """
+    definition = snapshot.definition
+    is_ours = not snapshot.is_shared and not definition.adopted
+    return definition.parsed.hudi_metadata and is_ours
+
+
+def kept_partitions(definition: TableDefinition) -> tuple[str, ...]:
+    """Return the partitions that commits keep if they keep the metadata table."""
+    if definition.parsed.hudi_column_stats and definition.hudi_version in STATS_VERSIONS:
+        return FILES, COLUMN_STATS
+    return (FILES,)
+
+
+def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
+    """Add ``record`` to Hudi's metadata table. Call it before the record is published, and after
+    all earlier records are.
+
+    Removes the metadata table if the table has the option no more.
+
+    Args:
+        newest: A snapshot with the record, or a later one.
+
+    Raises Unavailable, and Corrupt if the properties of the table cannot be read.
+    """
+    if newest.is_shared or newest.definition.adopted:
+        return
+    if not is_kept(newest):
+        if (metadata.watch.properties or {}).get(PARTITIONS):
+            remove_metadata_table(metadata.storage)
+        return
+    if record.seq and publish.has_instant(record):
+        _Keeper(metadata, record, newest, LAYOUTS[newest.definition.hudi_version]).keep()
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a partition of the metadata table.
+
+    Attributes:
+        slice: The newest complete slice, or None.
+        old: Paths of the files of older slices.
+        seqs: Seqs of the records that have a log file in the slice.
+    """
+
+    slice: Slice | None
+    old: tuple[str, ...]
+    seqs: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The state of the metadata table.
+
+    Attributes:
+        instants: Its active instants.
+        files: Partition -> its files.
+    """
+
+    instants: frozenset[Instant]
+    files: Mapping[str, _Files]
+
+    def has(self, time: str, state: str = COMPLETED) -> bool:
+        """Return True if the deltacommit at ``time`` is in ``state``."""
+        return Instant(time, "deltacommit", state) in self.instants
+
+    def seqs(self) -> frozenset[int]:
+        """Return the seqs of the records that have a log file in a slice."""
+        return frozenset(chain.from_iterable(files.seqs for files in self.files.values()))
+
+    def is_beyond(self, record: CommitRecord) -> bool:
+        """Return True if the metadata table has ``record``. Another publisher may have gone on to
+        later ones while this one waited.
+        """
+        if not self.is_complete():
+            return False
+        merged = max(_seq_of(base.base_name) for base in self.slices())
+        return max(merged, *self.seqs(), 0) > record.seq or self.has(record.instant)
+
+    def newest_delta(self) -> Instant | None:
+        """Return the newest completed deltacommit, or None."""
+        deltas = (i for i in self.instants if (i.state, i.action) == (COMPLETED, "deltacommit"))
+        return max(deltas, key=_end, default=None)
+
+    def pending(self) -> set[str]:
+        """Return the times of instants that are not completed."""
+        completed = {i.time for i in self.instants if i.state == COMPLETED}
+        return {i.time for i in self.instants} - completed
+
+    def slices(self) -> list[Slice]:
+        """Return the slice of each partition. All are complete."""
+        return [files.slice for files in self.files.values() if files.slice is not None]
+
+    def is_complete(self) -> bool:
+        """Return True if each partition has a slice."""
+        return len(self.slices()) == len(self.files)
+
+
+class _Keeper:
+    """Adds a record to the metadata table."""
+
+    def __init__(
+        self, metadata: Metadata, record: CommitRecord, newest: Snapshot, layout: Layout1
+    ) -> None:
+        self._metadata, self._storage = metadata, metadata.storage
+        self._record, self._newest, self._layout = record, newest, layout
+        self._definition = newest.definition
+        if newest.seq != record.seq:
+            self._definition = metadata.state(record.seq).definition
+        self._partitions = kept_partitions(self._definition)
+
+    def keep(self) -> None:
+        stored = read_properties(self._storage)
+        if stored is None or not self._is_of_version(stored):
+            return
+        found = set((stored.get(PARTITIONS) or "").split(","))
+        state = self._load()
+        if found == set(self._partitions) and state.is_beyond(self._record):
+            return
+        try:
+            if not found >= set(self._partitions) or not self._is_in_step(state):
+                state = self._build()
+            elif found != set(self._partitions):
+                self._set_partitions()
+            self._append(self._compacted(state))
+        except _DAMAGE as error:
+            logs.METADATA.warning(
+                "%s: built Hudi's metadata table again: %s", self._storage.url, error
+            )
+            self._keep_again()
+
+    def _keep_again(self) -> None:
+        """Build the metadata table, with as many partitions as possible. If there are none, readers
+        list files.
+        """
+        while self._partitions:
+            try:
+                return self._append(self._build())
+            except _DAMAGE as error:
+                logs.METADATA.warning(
+                    "%s: cannot keep %s in Hudi's metadata table: %s",
+                    self._storage.url,
+                    self._partitions[-1],
+                    error,
+                )
+                self._partitions = self._partitions[:-1]
+        _remove_from_properties(self._storage)
+
+    def _load(self) -> _State:
+        """List the instants and the files of the metadata table."""
+        folders = [f"{FOLDER}/{partition}" for partition in self._partitions]
+        listed, *files = self._storage.together(
+            *(partial(self._storage.list_dir, path) for path in (self._layout.timeline, *folders))
+        )
+        instants = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
+        ends = {i.time: _end(i) for i in instants if i.state == COMPLETED and i.action in _COMMITS}
+        pending = {i.time for i in instants} - {i.time for i in instants if i.state == COMPLETED}
+        of_partitions = {}
+        for partition, infos in zip(self._partitions, files, strict=True):
+            names = [info.path.rpartition("/")[2] for info in infos]
+            names = [name for name in names if not _is_of(name, pending)]
+            of_partitions[partition] = _files_of(self._layout, GROUPS[partition], ends, names)
+        return _State(instants, of_partitions)
+
+    def _is_in_step(self, state: _State) -> bool:
+        """Return True if the metadata table has the commit before, and nothing is left half done
+        by anyone but a publisher of this record.
+        """
+        expected, newest = {self._record.instant}, state.newest_delta()
+        if newest is not None:
+            expected.add(self._layout.compaction(newest).time)
+        if not state.is_complete() or not state.pending() <= expected:
+            return False
+        if COLUMN_STATS in self._partitions and not self._has_same_columns():
+            return False
+        if self._record.instant < min(i.time for i in state.instants):
+            return False  # readers expect all instants since the first one
+        if Instant(self._record.instant, "commit", COMPLETED) in state.instants:
+            return False  # a compaction has the same time
+        for seq in range(self._record.seq - 1, max(self._newest.retention.first, 1) - 1, -1):
+            record = self._metadata.record(seq)
+            if record is None:
+                break
+            if publish.has_instant(record):
+                return state.has(record.instant)
+        return True
+
+    def _has_same_columns(self) -> bool:
+        """Return True if the statistics have the columns and types of the table."""
+        if self._record.alters:
+            return False
+        stored = self._storage.read_if_exists(DEFINITIONS)
+        return stored == hudi_column_stats.with_index_definition(stored, self._definition)
+
+    def _build(self) -> _State:
+        """Make the metadata table from the snapshot before the record. Return its state.
+
+        A publisher of a later record may have made it meanwhile. Only what belongs to earlier
+        records is deleted, and the instant follows from the record, so what is newer stays newer.
+        """
+        seq = self._record.seq
+        before = self._metadata.state(seq - 1)
+        entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
+        newest = publish.newest_instant(before)
+        initial = self._layout.initialization(newest, seq, self._record.completion)
+        _remove_from_properties(self._storage)
+        self._storage.delete_many(self._leftovers(initial))
+        content = properties.encode(self._layout.properties(self._newest.definition.name))
+        self._storage.replace(f"{FOLDER}/{paths.properties()}", content)
+        files = [
+            (GROUPS[name], self._initialize(GROUPS[name], entries[name], initial))
+            for name in entries
+        ]
+        for path, body in table_files.initial_instants(self._layout, initial, files):
+            self._storage.replace(path, body)
+        self._set_partitions()
+        return self._load()
+
+    def _entries_of(self, before: Snapshot, partition: str) -> pa.RecordBatch:
+        """Return the entries of all files of a snapshot."""
+        if partition == COLUMN_STATS:
+            return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
+        listing = references.hudi_files(self._metadata, before)
+        return table_files.records(listing, listing)
+
+    def _initialize(self, group: Group, entries: pa.RecordBatch, initial: Instant) -> NewFile:
+        """Put the first base file of a partition."""
+        marker = properties.partition_metadata(initial.time, 1)
+        self._storage.replace(f"{FOLDER}/{paths.partition_metadata(group.partition)}", marker)
+        data = group.base_file(entries, initial.time)
+        file = NewFile(group.base_name(initial.time, self._record.seq), len(data), len(entries))
+        self._storage.replace(group.path(file.name), data)
+        return file
+
+    def _leftovers(self, initial: Instant) -> list[str]:
+        """Return the paths of what an initialization replaces."""
+        markers = [paths.properties(), *map(paths.partition_metadata, self._partitions)]
+        kept = {f"{FOLDER}/{path}" for path in markers}
+        replaced = []
+        for info in self._storage.list(FOLDER):
+            folder, _, name = info.path.rpartition("/")
+            instant = self._layout.instant_at(info.path)
+            if folder == self._layout.timeline and instant is not None:
+                is_later = _end(instant) >= _end(initial)
+            else:
+                is_ours = folder.rpartition("/")[2] in self._partitions and _is_file(name)
+                is_later = is_ours and _seq_of(name) >= self._record.seq
+            if not is_later and info.path not in kept:
+                replaced.append(info.path)
+        return replaced
+
+    def _set_partitions(self) -> None:
+        """Set the property with the partitions. The others are not kept, and no longer valid."""
+        stored = read_properties(self._storage) or {}
+        if not self._is_of_version(stored):
+            return  # another process has upgraded the table
+        lost = set((stored.get(PARTITIONS) or "").split(",")) - {*self._partitions, ""}
+        changed = {name: value for name, value in stored.items() if name not in _PROPERTIES}
+        changed[PARTITIONS] = ",".join(sorted(self._partitions))
+        if COLUMN_STATS in self._partitions:
+            definitions = self._storage.read_if_exists(DEFINITIONS)
+            content = hudi_column_stats.with_index_definition(definitions, self._definition)
+            self._storage.replace(DEFINITIONS, content)
+            changed[_DEFINITIONS_PATH] = DEFINITIONS
+        replace_properties(self._storage, stored, changed)
+        if lost:
+            folders = self._storage.together(
+                *(partial(self._storage.list, f"{FOLDER}/{name}") for name in sorted(lost))
+            )
+            self._storage.delete_many([info.path for infos in folders for info in infos])
+            logs.METADATA.warning(
+                "%s: took %s out of Hudi's metadata table, which mdt does not maintain",
+                self._storage.url,
+                ", ".join(sorted(lost)),
+            )
+
+    def _is_of_version(self, stored: Mapping[str, str]) -> bool:
+        """Return True if properties have the table version of the metadata table. While a table is
+        upgraded they do not.
+        """
+        return stored.get(properties.VERSION) == str(self._layout.table.version)
+
+    def _append(self, state: _State) -> None:
+        """Put the log files and the instants of the record."""
+        assert state.is_complete(), "the metadata table was built"
+        if state.is_beyond(self._record):
+            return
+        record, table, files = self._record, self._layout.table, []
+        for base in state.slices():
+            entries = self._changed_entries(base.group.partition)
+            if not len(entries) and base.group.partition != FILES:
+                continue
+            names = tuple(name for name in base.log_names if _seq_of(name) != record.seq)
+            base = Slice(base.group, base.base_instant, base.base_name, names)
+            version = table.log_version(max(map(_version_of, names), default=0))
+            instant = table.log_instant(base.base_instant, record.instant)
+            name = base.group.log_name(instant, version, record.seq)
+            data = base.group.log_file(entries, record.instant)
+            self._storage.put_if_absent(base.group.path(name), data)
+            files.append((base, NewFile(name, len(data), len(entries))))
+        completed = Instant(record.instant, "deltacommit", COMPLETED, record.completion)
+        for path, body in table_files.delta_instants(self._layout, completed, files):
+            self._storage.put_if_absent(path, body)
+
+    def _changed_entries(self, partition: str) -> pa.RecordBatch:
+        """Return the entries of the record."""
+        if partition == COLUMN_STATS:
+            return hudi_column_stats.record_entries(self._record, self._definition)
+        return table_files.records(*_changes(self._record))
+
+    def _compacted(self, state: _State) -> _State:
+        """Merge slices with many log files into new base files. Return the new state.
+
+        Removes what is older than the slices. The record itself is not in the new base files, so
+        if it has a log file in a slice, or the same time, the next record merges it.
+        """
+        newest = state.newest_delta()
+        slices = [base for base in state.slices() if base.log_names]
+        most = max((len(base.log_names) for base in slices), default=0)
+        if newest is None or most < _LOGS_MAX or self._record.seq in state.seqs():
+            return state
+        completed = self._layout.compaction(newest)
+        if self._record.instant == completed.time:
+            return state
+        files, contents = [], []
+        for base in slices:
+            entries = self._merged_entries(base)
+            data = base.group.base_file(entries, completed.time)
+            name = base.group.base_name(completed.time, self._record.seq)
+            files.append((base, NewFile(name, len(data), len(entries))))
+            contents.append((base.group.path(name), data))
+        *pending, done = table_files.compaction_instants(self._layout, completed, files)
+        for path, content in (*pending, *contents, done):
+            self._storage.put_if_absent(path, content)
+        self._storage.delete_many([path for files in state.files.values() for path in files.old])
+        self._archive(state, min(base.base_instant for base in state.slices()))
+        return self._load()
+
+    def _merged_entries(self, base: Slice) -> pa.RecordBatch:
+        base_path = base.group.path(base.base_name)
+        log_paths = [base.group.path(name) for name in base.log_names]
+        if base.group.partition == COLUMN_STATS:
+            parts = metadata_table.load_entries(
+                self._storage, base_path, log_paths, base.group.schema
+            )
+            return column_stats_records.merge(parts)
+        listing = metadata_table.load_slice(self._storage, base_path, log_paths)
+        return table_files.records(listing, listing)
+
+    def _archive(self, state: _State, first: str) -> None:
+        """Remove the instants before those completed since ``first``, if there are many. Readers
+        take what is older than the timeline for complete, so the oldest ones go first.
+        """
+        done = [i for i in state.instants if i.state == COMPLETED]
+        if len(done) < _INSTANTS_MAX:
+            return
+        start = min((i.time for i in done if _end(i) >= first), default=first)
+        old = sorted(i for i in state.instants if i.time < start)
+        completed = [self._layout.path_of(i) for i in old if i.state == COMPLETED]
+        self._storage.delete_many([self._layout.path_of(i) for i in old if i.state != COMPLETED])
+        for path in completed:
+            self._storage.delete(path)
+
+
+def _files_of(layout: Layout1, group: Group, ends: Mapping[str, str], names: list[str]) -> _Files:
+    """Return the files of a partition.
+
+    Args:
+        ends: Completed instants of the metadata table that write -> when they were completed.
+        names: Names of the files in its folder.
+    """
+    bases = {
+        match["base"]: match[0]
+        for match in map(_BASE.fullmatch, names)
+        if match and match["id"] == group.file_id
+    }
+    complete = sorted(ends.keys() & bases.keys())
+    if not complete:
+        return _Files(None, (), frozenset())
+    newest = complete[-1]
+    logs_of: dict[str, list[str]] = {}
+    for match in map(_LOG.fullmatch, names):
+        if match and match["id"] == group.file_id:
+            base = layout.base_of(match["base"], ends.get(match["base"]), complete)
+            logs_of.setdefault(base, []).append(match[0])
+    log_names = tuple(sorted(logs_of.get(newest, []), key=_order))
+    old = [name for time, name in bases.items() if time < newest]
+    for time, found in logs_of.items():
+        if time < newest:
+            old += found
+    slice_ = Slice(group, newest, bases[newest], log_names)
+    return _Files(slice_, tuple(map(group.path, old)), frozenset(map(_seq_of, log_names)))
+
+
+def _end(completed: Instant) -> str:
+    """Return the time by which completed instants are ordered."""
+    return completed.completion or completed.time
+
+
+def _order(name: str) -> tuple[str, int]:
+    """Return the key by which readers order the log files of a slice."""
+    match = _LOG.fullmatch(name)
+    assert match is not None, name
+    return match["base"], int(match["version"])
+
+
+def _version_of(name: str) -> int:
+    return _order(name)[1]
+
+
+def _is_file(name: str) -> bool:
+    return _BASE.fullmatch(name) is not None or _LOG.fullmatch(name) is not None
+
+
+def _is_of(name: str, times: AbstractSet[str]) -> bool:
+    """Return True if one of ``times`` is the instant in the name of a log file."""
+    match = _LOG.fullmatch(name)
+    return match is not None and match["base"] in times
+
+
+def _seq_of(name: str) -> int:
+    """Return the seq in the name of a file."""
+    match = _LOG.fullmatch(name) or _BASE.fullmatch(name)
+    assert match is not None, name
+    return int(match["seq"])
+
+
+def _changes(
+    record: CommitRecord,
+) -> tuple[Mapping[str, dict[str, int | None]], list[str] | None]:
+    """Return the names that a record changes, by partition, and the partitions with new names,
+    None if there are none.
+    """
+    changes: dict[str, dict[str, int | None]] = {}
+    files = record.table("files")
+    columns = (files[name].to_pylist() for name in ("partition", "name", "size"))
+    for partition, name, size in zip(*columns, strict=True):
+        if paths.MERGED_MARK not in name:
+            changes.setdefault(partition, {})[name] = size
+    written = sorted(changes)
+    for path in record.table("cleaned")["path"].to_pylist():
+        partition, _, name = path.rpartition("/")
+        if paths.MERGED_MARK not in name:
+            changes.setdefault(partition, {})[name] = None
+    return changes, written or None
+
+
+# -- removal
 
 
 def replace_properties(
@@ -26,7 +530,7 @@ def replace_properties(
 ) -> None:
     """Replace the properties of a table as Hudi replaces them, under a backup."""
     storage.replace(BACKUP, properties.encode(stored))
-    storage.delete(_CHECKSUM)
+    storage.delete(paths.properties_checksum())
     storage.replace(paths.properties(), properties.encode(changed))
     storage.delete(BACKUP)
 
@@ -36,14 +540,21 @@ def remove_metadata_table(storage: Storage) -> None:
 
     Raises Corrupt if the properties cannot be read, and Unavailable.
     """
+    if _remove_from_properties(storage):
+        storage.delete_many([info.path for info in storage.list(FOLDER)])
+        logs.METADATA.warning(
+            "%s: removed Hudi's metadata table; readers list files until a writer makes it again",
+            storage.url,
+        )
+
+
+def _remove_from_properties(storage: Storage) -> bool:
+    """Remove Hudi's metadata table from the properties, so that readers list directories. Return
+    False if it is not there.
+    """
     stored = read_properties(storage)
     if stored is None or not stored.get(PARTITIONS):
-        return
+        return False
     remaining = {name: value for name, value in stored.items() if name not in _PROPERTIES}
     replace_properties(storage, stored, remaining)
-    storage.delete_many([info.path for info in storage.list(_FOLDER)])
-    logs.METADATA.warning(
-        "%s: removed Hudi's metadata table, which mdt does not maintain; the next Hudi writer"
-        " builds it again",
-        storage.url,
-    )
+    return True

@@ -112,7 +112,20 @@ def is_published(storage: Storage, record: CommitRecord, definition: TableDefini
 
 def has_instant(record: CommitRecord) -> bool:
     """Return True if a record is a commit on Hudi's timeline."""
-    return record.action not in NO_INSTANTS and record.header["operation"] != ADOPT
+    return _is_commit(record.action, record.header["operation"])
+
+
+def _is_commit(action: str, operation: str) -> bool:
+    return action not in NO_INSTANTS and operation != ADOPT
+
+
+def newest_instant(snapshot: Snapshot) -> str:
+    """Return the largest instant of the commits on Hudi's timeline that are in the log, "" for
+    none.
+    """
+    rows = snapshot.history.select(["action", "operation", "instant"]).to_pylist()
+    times = [row["instant"] for row in rows if _is_commit(row["action"], row["operation"])]
+    return max(times, default="")
 
 
 def completed_path(record: CommitRecord, definition: TableDefinition) -> str:

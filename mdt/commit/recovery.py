@@ -21,7 +21,7 @@ from mdt.commit.claims import Claims, PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
 from mdt.commit.hudi_locks import locked
-from mdt.commit.hudi_metadata import remove_metadata_table
+from mdt.commit.hudi_metadata import keep, remove_metadata_table
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.own_files import is_written_by, remove_files, remove_overtaken_bases
 from mdt.commit.transaction import require_unharmed, run
@@ -290,6 +290,8 @@ def _publish_claimed(
         if is_new or record.txn in claimed:
             remove_overtaken_bases(metadata, record, snapshot)
             finish_upgrade(metadata, record, snapshot)
+            if is_new:
+                keep(metadata, record, snapshot)
             publish.publish(metadata.storage, record, snapshot.definition)
         if record.action == "clean" and record.txn in claimed:
             delete_released(metadata, record)

@@ -18,7 +18,7 @@ from typing import Generic
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import annotation, claims, conflicts, hudi_locks, markers, publish
+from mdt.commit import annotation, claims, conflicts, hudi_locks, hudi_metadata, markers, publish
 from mdt.commit.claims import PendingClaim
 from mdt.commit.conflicts import Footprint
 from mdt.commit.delete_files import delete_released
@@ -252,7 +252,8 @@ def _require_compatible_writers(
     if operation.action == "compaction" or operation.name == "restore":
         hudi_locks.require_no_writers(metadata)
     try:
-        metadata.watch.refuse_to_write(is_locked=True)
+        is_kept = hudi_metadata.is_kept(metadata.cached_snapshot())
+        metadata.watch.refuse_to_write(is_locked=True, has_metadata_table=is_kept)
         if instant:
             hudi_locks.require_room(metadata, instant)
     except Unsupported as error:
@@ -532,6 +533,7 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
         if earlier is not None:
             remove_overtaken_bases(metadata, earlier, newest)
             finish_upgrade(metadata, earlier, newest)
+            hudi_metadata.keep(metadata, earlier, newest)
             publish.publish(metadata.storage, earlier, newest.definition)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from mdt.commit.hudi_metadata import replace_properties
+from mdt.commit.hudi_metadata import remove_metadata_table, replace_properties
 from mdt.hudi import properties
 from mdt.hudi.layout import LAYOUTS, Layout, layout_of
 from mdt.hudi.timeline import COMPLETED, Instant, InstantContent
@@ -44,6 +44,8 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
     _move_archive(metadata, newest, layout)
     stored = read_properties(storage)
     if stored is not None and stored.get(properties.VERSION) == str(_OLD.version):
+        remove_metadata_table(storage)  # the next commit makes one of the new version
+        stored = read_properties(storage) or {}
         changed = layout.upgraded_properties(stored, newest.definition)
         replace_properties(storage, stored, changed)
     storage.delete_many([BACKUP, *(path for _, path in instants)])

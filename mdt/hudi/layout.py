@@ -53,6 +53,10 @@ class Layout(Protocol):
     def instant_at(self, path: str) -> Instant | None:
         """Return the instant of the file at ``path``, or None. Accepts any path."""
 
+    def path_of(self, instant: Instant) -> str:
+        """Return the path of the file of an instant."""
+        ...
+
     def completed_path(self, time: str, completion: str, action: str) -> str:
         """Return the path of the file whose creation completes an action.
 
@@ -83,6 +87,10 @@ class Layout(Protocol):
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
         """Return the content of ``hoodie.properties`` of a new table, including the checksum."""
+        ...
+
+    def completed_body(self, time: str, metadata: CommitMetadata) -> bytes:
+        """Return the content of a completed instant."""
         ...
 
     def extra(self, body: bytes) -> Mapping[str, str]:

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from indexes import positions as roaring
 from mdt.errors import Corrupt, Invalid
+from mdt.hudi import avro_values
 from mdt.hudi.file_names import LOG
 
 COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
@@ -106,6 +106,11 @@ def data_block(
 def avro_block(content: bytes, *, avro_schema: str) -> bytes:
     """Return a block of Avro records without an instant, as in Hudi's archive of instants."""
     return _block(AVRO, {SCHEMA: avro_schema}, memoryview(content))[0]
+
+
+def hfile_block(content: bytes, *, instant: str, avro_schema: str) -> bytes:
+    """Return a data block with the content of an HFile, as in Hudi's metadata table."""
+    return _block(HFILE, {INSTANT_TIME: instant, SCHEMA: avro_schema}, memoryview(content))[0]
 
 
 def delete_block(
@@ -196,45 +201,21 @@ def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
     """
     if not len(keys):
         return b"\x00"
-    texts = pc.cast(keys, pa.large_binary())
+    tail: list[pa.Array | bytes]
     if isinstance(partitions, str):
         data = partitions.encode()
-        tail: list[pa.Array | bytes] = [
-            _STRING_BRANCH + _varint(len(data)) + data + _COMMIT_TIME_DELETE
-        ]
+        tail = [_STRING_BRANCH + _varint(len(data)) + data + _COMMIT_TIME_DELETE]
     else:
-        places = pc.cast(partitions, pa.large_binary())
-        tail = [_STRING_BRANCH, _lengths(places), places, _COMMIT_TIME_DELETE]
-    parts = (
-        pa.scalar(part, pa.large_binary()) if isinstance(part, bytes) else part for part in tail
-    )
-    branch, separator = (
-        pa.scalar(_STRING_BRANCH, pa.large_binary()),
-        pa.scalar(b"", pa.large_binary()),
-    )
-    records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, separator)
+        tail = [_STRING_BRANCH, avro_values.texts(partitions), _COMMIT_TIME_DELETE]
+    records = avro_values.join(_STRING_BRANCH, avro_values.texts(keys), *tail)
     return _varint(len(keys)) + _concatenate(records) + b"\x00"
-
-
-def _lengths(texts: pa.Array) -> pa.Array:
-    """Return the Avro encoding of each length as large_binary[n].
-
-    Varints are computed once per distinct length.
-    """
-    encoded = pc.dictionary_encode(pc.binary_length(texts))
-    varints = pa.array(
-        [_varint(length) for length in encoded.dictionary.to_pylist()], pa.large_binary()
-    )
-    return varints.take(encoded.indices)
 
 
 def _concatenate(texts: pa.Array) -> bytes:
     """Return the concatenated elements of large_binary[n]."""
-    _, offsets, data = texts.buffers()
-    ends = struct.Struct("<q")
-    (begin,) = ends.unpack_from(offsets, 8 * texts.offset)
-    (end,) = ends.unpack_from(offsets, 8 * (texts.offset + len(texts)))
-    return data[begin:end].to_pybytes() if data is not None else b""
+    edges = avro_values.edges(texts)
+    data = texts.buffers()[2]
+    return data[int(edges[0]) : int(edges[-1])].to_pybytes() if data is not None else b""
 
 
 def _varint(value: int) -> bytes:

@@ -18,6 +18,9 @@ NAME = "hoodie.table.name"
 TYPE = "hoodie.table.type"
 VERSION = "hoodie.table.version"
 LAYOUT = "hoodie.timeline.layout.version"
+METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
+"""The partitions of the metadata table that are complete."""
+PENDING_METADATA_PARTITIONS = f"{METADATA_PARTITIONS}.inflight"
 
 DECISIVE = (
     NAME,

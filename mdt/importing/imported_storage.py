@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from mdt import logs
 from mdt.config import Options
 from mdt.errors import Corrupt, MdtError, Missing, Unavailable, Unsupported
+from mdt.hudi import properties
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes, load_key_indexes
 from mdt.hudi.read.loading import (
@@ -58,9 +59,9 @@ _TIMELINE_FORM = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,18})")
 _FOLDER_VERSION = "1"
 """Is raised when tables are imported differently."""
 _OF_SERVICES = (
-    "hoodie.table.checksum",
-    "hoodie.table.metadata.partitions",
-    "hoodie.table.metadata.partitions.inflight",
+    properties.CHECKSUM,
+    properties.METADATA_PARTITIONS,
+    properties.PENDING_METADATA_PARTITIONS,
 )
 """Properties that services of Hudi change, and on which no row depends."""
 _WAIT_SECONDS = 0.1
@@ -490,8 +491,8 @@ def _folder_name(source: Storage, table: TableProperties) -> str:
         return ""
     options = sorted(source.public_options.items())
     machine = "" if source.is_remote else platform.node()  # cache directories may be shared
-    properties = sorted(pair for pair in table.stored.items() if pair[0] not in _OF_SERVICES)
-    text = repr((_FOLDER_VERSION, machine, source.url, options, properties))
+    lasting = sorted(pair for pair in table.stored.items() if pair[0] not in _OF_SERVICES)
+    text = repr((_FOLDER_VERSION, machine, source.url, options, lasting))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 

@@ -101,6 +101,27 @@ def data_file_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     return _distinct([file_paths(files), *_tagged_paths(metadata, snapshot, horizon)])
 
 
+def hudi_files(metadata: Metadata, snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    """Return the data files of readable snapshots that Hudi knows: partition path -> name -> size.
+
+    Reads the sizes of files that only tagged snapshots have.  O(files).
+    """
+    horizon = snapshot.retention.horizon
+    files = _files(metadata, horizon, snapshot.seq).select(["partition", "name", "size"])
+    files = files.filter(pc.invert(pc.match_substring(files["name"], paths.MERGED_MARK)))
+    listing: dict[str, dict[str, int]] = {}
+    for partition, name, size in zip(*(column.to_pylist() for column in files), strict=True):
+        listing.setdefault(partition, {})[name] = size
+    for seq in snapshot.tags.before(horizon):
+        older = _snapshot_files(metadata.state(seq))
+        columns = older["partition"].to_pylist(), older["name"].to_pylist()
+        for partition, name in zip(*columns, strict=True):
+            names = listing.setdefault(partition, {})
+            if name not in names and paths.MERGED_MARK not in name:
+                names[name] = metadata.storage.size(paths.data_file(partition, name)) or 0
+    return listing
+
+
 def file_and_attachment_paths(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """Return the distinct paths of data files and their attachments -> string[n].
 

@@ -345,12 +345,14 @@ class Handle(FamiliarNames):
         options = self.options
         if self._is_dry:
             return None
+        is_kept = late.hudi_metadata.is_kept(self._metadata.cached_snapshot())
+        refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_kept)
         if not options.lock_provider:
-            return self._metadata.watch.refuse_to_write()
+            return refuse()
         until = self._storage.now_us() + 1000 * options.lock_wait_ms
         while True:
             try:
-                self._metadata.watch.refuse_to_write(is_locked=True)
+                refuse(is_locked=True)
                 newest = self._metadata.cached_snapshot().last_instant
                 late.hudi_locks.time_before_writers(self._metadata, newest, 0)  # raises without one
                 return None

@@ -176,6 +176,11 @@ def empty(table_type, key_index):
     return storage
 
 
+def with_hudi_metadata(storage):
+    mdt.open(storage).alter(options={"mdt.hudi.metadata": True})
+    return storage
+
+
 def died(start, at, mode="before"):
     """Return the table after an upsert that died at its ``at``-th change, long enough ago to be
     taken for dead.
@@ -236,6 +241,18 @@ MADE = {
     "upsert with many attachments": flow(LOGS, upsert_with_many_attachments, MIXED),
     "upsert with a service step": flow_of(
         lambda: logged(*LOGS), upsert_with_services, BASE_STATE, MIXED
+    ),
+    "upsert with Hudi's metadata table": flow_of(
+        lambda: filled(*LOGS_BLOOM, **{"mdt.hudi.metadata": True}), upsert_mixed, BASE_STATE, MIXED
+    ),
+    "upsert that makes Hudi's metadata table": flow_of(
+        lambda: with_hudi_metadata(filled(*LOGS)), upsert_mixed, BASE_STATE, MIXED
+    ),
+    "upgrade of a table with Hudi's metadata table": flow_of(
+        lambda: filled(*LOGS, **{"mdt.hudi.metadata": True}),
+        on_table(lambda t: t.upgrade(9)),
+        BASE_STATE,
+        BASE_STATE,
     ),
     "upsert into logs, lmdb": flow((MOR, "lmdb"), upsert_mixed, MIXED),
     "upsert by rewrite, bloom": flow(BASES_BLOOM, upsert_mixed, MIXED),
@@ -334,6 +351,8 @@ MADE = {
 ALSO_IN_VERSION_9 = {
     "first upsert",
     "upsert into logs, bloom",
+    "upsert with Hudi's metadata table",
+    "upsert that makes Hudi's metadata table",
     "upsert by rewrite, bloom",
     "delete by log",
     "compaction beside an upsert",

@@ -58,7 +58,8 @@ class Shape:
     large. ``moves``: whether rows with another partition move there, under table scope.
     ``remembers``: whether deleted keys keep their ordering value, where there is an ordering field.
     ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether
-    the Bloom index asks the footers of base files.
+    the Bloom index asks the footers of base files.  ``lists``: whether commits keep Hudi's metadata
+    table, and ``bounds``: with column statistics in version 6.
     """
 
     table_type: str
@@ -81,6 +82,8 @@ class Shape:
     by_year: bool = False
     footers: bool = False
     version: int = 6
+    lists: bool = False
+    bounds: bool = False
 
     @property
     def has_time_paths(self) -> bool:
@@ -135,6 +138,8 @@ class Shape:
             "mdt.update.partition.path": self.moves,
             "mdt.delete.keeps.ordering": self.keeps_deletes,
             "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
+            "hoodie.metadata.enable": self.lists,
+            "hoodie.metadata.index.column.stats.enable": self.bounds,
         }
         return {
             "key": self.key,
@@ -228,6 +233,8 @@ def shapes() -> st.SearchStrategy[Shape]:
         by_year=st.booleans(),
         footers=st.booleans(),
         version=st.sampled_from((6, 9)),
+        lists=st.booleans(),
+        bounds=st.booleans(),
     ).map(_possible)
 
 

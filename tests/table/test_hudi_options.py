@@ -72,8 +72,8 @@ USUAL = {
     "hoodie.clustering.inline.max.commits": "4",
     "hoodie.clustering.async.enabled": "false",
     "hoodie.clustering.plan.strategy.sort.columns": "city",
-    "hoodie.metadata.enable": "true",
-    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.auto.initialize": "true",
+    "hoodie.metadata.index.column.stats.parallelism": "200",
     "hoodie.metadata.index.bloom.filter.enable": "false",
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.enable.data.skipping": "true",
@@ -321,7 +321,7 @@ def test_an_adoption_with_options_of_another_table_writes_nothing(name, value, s
 
 def test_the_merge_options_of_a_table_of_other_writers_are_not_compared(tmp_path):
     storage = fixture("mor_avro_v6_trips_8i1u", tmp_path)
-    later = {PAYLOAD: "OverwriteWithLatestAvroPayload", "hoodie.metadata.enable": "true"}
+    later = {PAYLOAD: "OverwriteWithLatestAvroPayload", "hoodie.metadata.auto.initialize": "true"}
     plain = mdt.open(storage)
     assert plain.storage.is_imported
     for options in (later, {PAYLOAD: "DefaultHoodieRecordPayload"}):
@@ -371,12 +371,12 @@ def test_a_warning_appears_once_for_each_name(table, caplog):
 def test_altering_an_option_without_effect_is_not_a_commit():
     made = trips()
     seq = made.snapshot().seq
-    assert made.alter(options={"hoodie.metadata.enable": "true", KEY: "id"}).seq == seq
-    assert made.alter(options={"hoodie.metadata.enable": None, KEY: None}).seq == seq
-    changed = made.alter(options={"hoodie.metadata.enable": "true", "mdt.page.bytes": 512})
+    assert made.alter(options={"hoodie.metadata.auto.initialize": "true", KEY: "id"}).seq == seq
+    assert made.alter(options={"hoodie.metadata.auto.initialize": None, KEY: None}).seq == seq
+    changed = made.alter(options={"hoodie.metadata.auto.initialize": "true", "mdt.page.bytes": 512})
     assert changed.seq == seq + 1
     assert made.definition.options["mdt.page.bytes"] == "512"
-    assert "hoodie.metadata.enable" not in made.definition.options
+    assert "hoodie.metadata.auto.initialize" not in made.definition.options
     refused("no alteration was given", made.alter, options={})
 
 

@@ -6,15 +6,17 @@ records add names and remove them. The names of partitions are in a record of th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi import log_file
 from mdt.hudi.delete_records import decode_delete_block
 from mdt.hudi.log_file import DELETE, HFILE, SCHEMA
 from mdt.hudi.read import hfile
 from mdt.hudi.read.file_slices import FileSlice
+from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState
 from mdt.hudi.read.log_blocks import LogBlock
@@ -27,6 +29,7 @@ from mdt.hudi.read.metadata_state import (
     pending_instants,
 )
 from mdt.hudi.read.objects import TableObjects
+from mdt.limits import HFILE_ENTRIES_BYTES_MAX
 from mdt.stores.contract import is_path
 
 FILES = "files"
@@ -36,6 +39,8 @@ _PARTITIONS = "__all_partitions__"
 """Key of the record with the names of all partitions."""
 _NO_PARTITION = "."
 """Key of the record of a table without partitions."""
+
+_FILE_BYTES_MAX = HFILE_ENTRIES_BYTES_MAX
 
 Listing = dict[str, dict[str, int]]
 """Partition path -> file name -> size in bytes."""
@@ -71,6 +76,54 @@ def load_files_from_metadata(objects: TableObjects, timeline: Timeline) -> Listi
         raise Corrupt(f"Hudi's metadata table: {error.message}", hint=HINT) from error
 
 
+def load_slice(objects: TableObjects, base_path: str, log_paths: Sequence[str]) -> Listing:
+    """Return the names and sizes of the data files in a slice of the partition ``files``.
+
+    Args:
+        log_paths: Log files in order. All their blocks count.
+
+    Raises Corrupt, Missing, and Unsupported.
+    """
+    listing: Listing = {}
+    for file, schema in _files_of(objects, base_path, log_paths):
+        _add_entries(listing, file.all(), schema, file.path)
+    return _of_data_table(listing)
+
+
+def load_entries(
+    objects: TableObjects, base_path: str, log_paths: Sequence[str], schema: str
+) -> list[pa.RecordBatch]:
+    """Return the entries of each file in a slice, as
+    :data:`mdt.hudi.read.hfile_format.ENTRIES`.
+
+    Args:
+        log_paths: Log files in order. All their blocks count.
+        schema: Avro schema of the values.
+
+    Raises Corrupt, Missing, and Unsupported, also for another schema.
+    """
+    parts = []
+    for file, stored in _files_of(objects, base_path, log_paths):
+        if stored != schema:
+            raise Unsupported(f"{file.path} has records with another schema")
+        parts.append(file.all())
+    return parts
+
+
+def _files_of(
+    objects: TableObjects, base_path: str, log_paths: Sequence[str]
+) -> Iterator[tuple[HFile, str]]:
+    """Yield the HFiles of a slice in order, with the Avro schemas of their values."""
+    file = hfile.open_bytes(objects.read_whole(base_path, _FILE_BYTES_MAX), base_path)
+    yield file, _schema(file)
+    for path in log_paths:
+        for block in log_file.parse(objects.read_whole(path, _FILE_BYTES_MAX), path=path):
+            if block.kind != HFILE:
+                raise Unsupported(f"{path} has a block of type {block.kind}")
+            file = hfile.open_bytes(block.content, path)
+            yield file, block.header.get(SCHEMA) or _schema(file)
+
+
 def _add_slice(
     listing: Listing,
     objects: TableObjects,
@@ -104,7 +157,7 @@ def _add_block(listing: Listing, block: LogBlock) -> None:
         raise Unsupported(f"{block.path} has a block of type {block.block.kind}")
 
 
-def _schema(file: hfile.HFile) -> str:
+def _schema(file: HFile) -> str:
     return file.info.get("schema", b"").decode(errors="replace")
 
 

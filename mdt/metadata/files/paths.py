@@ -189,6 +189,13 @@ def properties() -> str:
     return f"{HUDI}/hoodie.properties"
 
 
+def properties_checksum() -> str:
+    """Return the path of Hadoop's checksum of the properties on a local disk. Without it Hadoop
+    reads them unchecked.
+    """
+    return f"{HUDI}/.hoodie.properties.crc"
+
+
 def data_file(partition: str, name: str) -> str:
     """Return the path of a data file. Merged files are in a directory of their own, so that other
     readers do not see them.

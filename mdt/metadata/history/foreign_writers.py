@@ -208,14 +208,16 @@ class Watch:
         times = {instant.time for instant in instants if instant.action == _COMPACTION}
         return not times <= {i.time for i in instants if i.state == timeline.COMPLETED}
 
-    def refuse_to_write(self, *, is_locked: bool = False) -> None:
+    def refuse_to_write(self, *, is_locked: bool = False, has_metadata_table: bool = False) -> None:
         """Raise Unsupported for conditions that forbid writing but not reading.
 
         They are a Hudi metadata table, which would hide our commits, and a writer that is still at
         work. ``is_locked`` allows its writes, but not its services, because both sides hold a lock
-        while they commit.
+        while they commit. ``has_metadata_table`` means that our commits keep Hudi's metadata table.
         """
-        if (self.properties or {}).get("hoodie.table.metadata.partitions"):
+        if not has_metadata_table and (self.properties or {}).get(
+            "hoodie.table.metadata.partitions"
+        ):
             raise Unsupported(
                 "another writer keeps a Hudi metadata table here, which would hide our commits from"
                 " readers",

@@ -20,6 +20,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, report_each
 from mdt.services.checking import (
     data_files,
+    hudi_listing,
     imported,
     keys,
     log,
@@ -48,6 +49,7 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
     yield from timeline.check(state)
     yield from unfinished.check(state)
     yield from shared.check(state)
+    yield from hudi_listing.check(state)
     live_keys = list[keys.LiveKeys]()
     records = {record.seq: record for record in state.records}
     with ThreadPoolExecutor(pa.cpu_count()) as pool:

@@ -22,6 +22,8 @@ class Kind(StrEnum):
     ARCHIVE = "archive"
     TIMELINE = "timeline"
     """Hudi's instants, properties and partition markers."""
+    LISTING = "Hudi's metadata table"
+    """Hudi's metadata table that our commits keep."""
     ROWS = "rows"
     """A damaged data file."""
     ATTACHMENT = "attachment"
@@ -44,6 +46,7 @@ _KINDS = {
     paths.archive_dir(): Kind.ARCHIVE,
     paths.attachments_dir(): Kind.ATTACHMENT,
     paths.pending_dir(): Kind.CLAIM,
+    f"{paths.HUDI}/metadata": Kind.LISTING,
     paths.HUDI: Kind.TIMELINE,
     "": Kind.TABLE,
 }

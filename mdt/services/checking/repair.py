@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from mdt.commit import hudi_metadata
 from mdt.commit.recovery import recover
 from mdt.errors import Corrupt
 from mdt.metadata.files import paths
@@ -22,6 +23,7 @@ from mdt.progress import Progress
 from mdt.services.checking import (
     attachments,
     data_files,
+    hudi_listing,
     keys,
     log,
     summaries,
@@ -38,6 +40,7 @@ ROUNDS_MAX = 6
 REMEDIES: Sequence[tuple[Sequence[Kind], Callable[[Repair, Sequence[Problem]], None]]] = (
     ((Kind.CHECKPOINT, Kind.RECORD, Kind.ARCHIVE, Kind.TABLE), log.rebuild),
     ((Kind.TIMELINE,), timeline.rebuild),
+    ((Kind.LISTING,), hudi_listing.rebuild),
     ((Kind.ROWS, Kind.DERIVED), data_files.rebuild),
     ((Kind.ATTACHMENT,), attachments.rebuild),
     ((Kind.ATTACHMENT, Kind.SUMMARY), summaries.rebuild),
@@ -59,8 +62,8 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     error = _open(job, metadata)
     if error is not None:
         return RepairReport(tuple(job.damaged), tuple(job.rebuilt), (_cannot_open(error),))
-    job.begin_again().newest()
-    job.metadata.watch.refuse_to_write()
+    newest = job.begin_again().newest()
+    job.metadata.watch.refuse_to_write(has_metadata_table=hudi_metadata.is_kept(newest))
     with suppress(Corrupt):  # needs the log, which may be damaged
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)
     log.rebuild_checkpoints(job)

@@ -1,0 +1,283 @@
+"""Entries of the partition ``column_stats`` of Hudi's metadata table, from our own statistics.
+
+Bounds of a file may be wider than its values: deleted rows count, and long texts are cut. A file
+without usable statistics of an indexed column has no entries, so Hudi's readers always read it.
+That also holds for a file with NaN: Spark caches the bounds, and takes a bound that is NaN for
+smaller than all numbers. Nulls stand for a column that is newer than a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import values as order
+from indexes.arrays import flags
+from indexes.base import BoolArray
+from indexes.column_stats import STATS_SCHEMA
+from mdt.hudi import column_stats_records
+from mdt.hudi.avro_schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
+from mdt.hudi.column_stats_records import RANGES, FileKeys
+from mdt.hudi.metadata_table_files import COLUMN_STATS
+from mdt.hudi.plain_arrays import plain
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.log.checkpoint_columns import no_rows
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema import versions
+from mdt.schema.definition import TableDefinition
+from mdt.schema.names import avro_name
+
+COLUMNS_MAX = 32
+"""Columns that Hudi indexes unless ``hoodie.metadata.index.column.stats.column.list`` names some.
+Its next writer would index the same ones.
+"""
+_META = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
+"""Meta columns that Hudi always indexes."""
+_FILES = ["partition", "name", "instant", "rows"]
+_WHOLE = -1
+"""The row group number of statistics for a whole file."""
+_LAST_ASCII = b"\x7f"
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Data files that are added together.
+
+    Attributes:
+        table: Columns _FILES.
+        segments: Their segment numbers, int64[n].
+        stats: Their statistics, with the columns of STATS, or None for those of ``snapshot``.
+        numbers: Numbers of the files in ``snapshot``, int64[n].
+    """
+
+    table: pa.Table
+    segments: npt.NDArray[np.int64]
+    stats: pa.Table | None = None
+    snapshot: Snapshot | None = None
+    numbers: npt.NDArray[np.int64] | None = None
+
+    def statistics(self, name: str) -> pa.Table:
+        """Return the statistics called ``name`` -> STATS_SCHEMA [n], null where there are none."""
+        if self.snapshot is not None:
+            stored = self.snapshot.column_stats(name)
+            if stored is None:
+                return no_rows(STATS_SCHEMA).take(pa.nulls(len(self.segments), pa.int64()))
+            return stored.take(pa.array(self.numbers))
+        assert self.stats is not None, "files of a record"
+        stats = self.stats.filter(pc.equal(self.stats["column"], name))
+        places = pc.index_in(pa.array(self.segments % SEGMENTS_PER_COMMIT_MAX), stats["segment"])
+        return stats.select(STATS_SCHEMA.names).take(places)
+
+
+def columns(definition: TableDefinition) -> dict[str, str]:
+    """Return the indexed columns of the table: name -> name in Hudi's files.
+
+    Columns of our statistics, of types that have bounds in Hudi, at most as many as Hudi indexes.
+    """
+    chosen = definition.parsed.column_stats_columns
+    names = [f.name for f in definition.schema if column_stats_records.supports(f.type)]
+    if chosen is None:
+        names = names[:COLUMNS_MAX]
+    else:
+        names = [name for name in names if name in chosen]
+    return {name: avro_name(name) for name in names}
+
+
+def index_definition(definition: TableDefinition) -> dict[str, Any]:
+    """Return Hudi's definition of the index, as JSON values."""
+    return {
+        "indexName": COLUMN_STATS,
+        "indexType": COLUMN_STATS,
+        "indexFunction": COLUMN_STATS,
+        "sourceFields": [*_META, *columns(definition).values()],
+        "indexOptions": {},
+        "version": "V1",
+    }
+
+
+def with_index_definition(data: bytes | None, definition: TableDefinition) -> bytes:
+    """Return Hudi's file of index definitions with that of the index.
+
+    Args:
+        data: The file, or None if there is none. Damaged content is replaced.
+    """
+    try:
+        others = dict(json.loads(data or b"{}")["indexDefinitions"])
+    except (ValueError, KeyError, TypeError):
+        others = {}
+    definitions = {**others, COLUMN_STATS: index_definition(definition)}
+    return json.dumps({"indexDefinitions": definitions}, indent=2).encode()
+
+
+def snapshot_entries(
+    metadata: Metadata, snapshot: Snapshot, definition: TableDefinition
+) -> pa.RecordBatch:
+    """Return the entries of the data files of all readable snapshots, sorted by key. O(files).
+
+    Files that only tagged snapshots have get no entries.
+
+    Args:
+        definition: Of the snapshot, or of a later one.
+    """
+    parts: list[pa.RecordBatch] = []
+    for files in _readable_files(metadata, snapshot):
+        parts += _entries(files, definition)
+    return column_stats_records.sort(parts)
+
+
+def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.RecordBatch:
+    """Return the entries of the files that a record adds and cleans, sorted by key.
+
+    Args:
+        definition: Of the snapshot at the record.
+    """
+    parts = list(_entries(_files_of(record), definition))
+    cleaned = record.table("cleaned")["path"].to_pylist()
+    folders, names = [], []
+    for path in cleaned:
+        folder, _, name = path.rpartition("/")
+        if paths.MERGED_MARK not in name:
+            folders.append(folder)
+            names.append(name)
+    if names:
+        keys = FileKeys.of(folders, names)
+        for column in (*_META, *columns(definition).values()):
+            parts.append(column_stats_records.deletions(keys, column))
+    return column_stats_records.sort(parts)
+
+
+def _readable_files(metadata: Metadata, snapshot: Snapshot) -> Iterator[_Files]:
+    """Yield the files of all readable snapshots, each once."""
+    horizon = snapshot.retention.horizon
+    state = metadata.state(horizon)
+    numbers = state.live_numbers
+    table = state.files.take(_FILES, numbers)
+    segments = state.segment_ids[numbers]
+    yield _hudi_files(_Files(table, segments, snapshot=state, numbers=numbers))
+    for record in metadata.records(horizon + 1, snapshot.seq):
+        yield _files_of(record)
+
+
+def _files_of(record: CommitRecord) -> _Files:
+    files, stats = record.table("files"), record.table("stats")
+    stats = stats.filter(pc.equal(stats["row_group"], _WHOLE))
+    segments = files["segment"].to_numpy() + record.seq * SEGMENTS_PER_COMMIT_MAX
+    return _hudi_files(_Files(files.select(_FILES), segments, stats.combine_chunks()))
+
+
+def _hudi_files(files: _Files) -> _Files:
+    """Leave out files that only we read."""
+    is_hudis = pc.invert(pc.match_substring(files.table["name"], paths.MERGED_MARK))
+    if pc.all(is_hudis).as_py() is not False:
+        return files
+    mask = is_hudis.to_numpy()
+    numbers = files.numbers[mask] if files.numbers is not None else None
+    table = files.table.filter(is_hudis)
+    return _Files(table, files.segments[mask], files.stats, files.snapshot, numbers)
+
+
+def _entries(files: _Files, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+    """Yield the entries of each column."""
+    ranges: dict[str, tuple[pa.DataType, pa.Table]] = {}
+    is_usable = np.ones(len(files.table), np.bool_)
+    for name, file_name in columns(definition).items():
+        type = definition.schema.field(name).type
+        table, usable = _ranges(files, definition, name)
+        ranges[file_name] = type, table
+        is_usable &= usable
+    key_ranges, usable = _key_ranges(files, definition)
+    is_usable &= usable
+    instants, partitions, names = (
+        plain(files.table[name]) for name in ("instant", "partition", "name")
+    )
+    ranges |= {
+        COMMIT_TIME: (pa.string(), _text_ranges(files, b"", instants)),
+        PARTITION_PATH: (pa.string(), _text_ranges(files, partitions, partitions)),
+        RECORD_KEY: (pa.string(), key_ranges),
+    }
+    places = pa.array(np.flatnonzero(is_usable))
+    if not len(places):
+        return
+    keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
+    for file_name, (type, table) in ranges.items():
+        yield column_stats_records.entries(keys, file_name, type, table.take(places))
+
+
+def _ranges(files: _Files, definition: TableDefinition, name: str) -> tuple[pa.Table, BoolArray]:
+    """Return the ranges of a column -> RANGES [n], and where they are usable -> bool[n]."""
+    stats = files.statistics(definition.statistics_name(name))
+    rows = files.table["rows"].to_numpy()
+    nulls = _counts(stats["nulls"])
+    is_same, is_added = _presence(files, definition, name)
+    has_values = nulls < rows
+    is_known = is_same & (_counts(stats["values"]) == rows) & (nulls >= 0) & (nulls <= rows)
+    has_bounds = flags(plain(pc.and_(stats["min"].is_valid(), stats["max"].is_valid())))
+    if order.kind_of(definition.schema.field(name).type) == "float":
+        has_bounds &= _counts(stats["nans"]) == 0
+    is_known &= has_bounds | ~has_values
+    is_null = is_added | (rows == 0)
+    has_range = is_known & has_values & ~is_null
+    ends = (pc.if_else(pa.array(has_range), plain(stats[end]), None) for end in ("min", "max"))
+    counts = (rows, np.where(has_range, nulls, rows), np.maximum(_counts(stats["bytes"]), 0))
+    return pa.table([*ends, *map(pa.array, counts)], schema=RANGES), is_known | is_null
+
+
+def _presence(files: _Files, definition: TableDefinition, name: str) -> tuple[BoolArray, BoolArray]:
+    """Return for each file whether it has a column under its name, and whether the column is newer
+    and null in it -> bool[n] each.
+
+    A file may also have the column under another name, or a default in its place.
+    """
+    count = len(files.segments)
+    if not definition.versions:
+        return np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    current = next(
+        c for c in definition.versions[-1].file_columns if c.field.name == avro_name(name)
+    )
+    has_default = any(current.id in version.defaults for version in definition.versions)
+    is_same, is_added = [], []
+    for version in definition.versions:
+        ids = {column.id: column for column in version.file_columns}
+        older = ids.get(current.id)
+        has_name = current.field.name in {column.field.name for column in version.file_columns}
+        is_same.append(older is not None and older.field.name == current.field.name)
+        is_added.append(older is None and not has_name and not has_default)
+    numbers = np.maximum(versions.numbers_of(definition.versions, files.segments), 0)
+    return np.array(is_same)[numbers], np.array(is_added)[numbers]
+
+
+def _key_ranges(files: _Files, definition: TableDefinition) -> tuple[pa.Table, BoolArray]:
+    """Return the ranges of record keys, and where they are usable."""
+    always = np.ones(len(files.table), np.bool_)
+    first = avro_name(definition.key[0])
+    if len(definition.key) > 1:  # they begin with the name of the first column
+        return _text_ranges(files, f"{first}:".encode(), f"{first};".encode()), always
+    if definition.schema.field(definition.key[0]).type == pa.string():
+        return _ranges(files, definition, definition.key[0])
+    return _text_ranges(files, b"", _LAST_ASCII), always  # of digits and letters
+
+
+def _text_ranges(files: _Files, low: bytes | pa.Array, high: bytes | pa.Array) -> pa.Table:
+    """Return ranges of a text column without nulls."""
+    rows = files.table["rows"].to_numpy()
+    ends = []
+    for end in (low, high):
+        bound = pa.scalar(end, pa.binary()) if isinstance(end, bytes) else end.cast(pa.binary())
+        ends.append(pc.if_else(pa.array(rows > 0), bound, None))
+    counts = (rows, np.zeros_like(rows), np.zeros_like(rows))
+    return pa.table([*ends, *map(pa.array, counts)], schema=RANGES)
+
+
+def _counts(values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return int64[n], -1 for null."""
+    return values.fill_null(-1).to_numpy()

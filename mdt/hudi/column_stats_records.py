@@ -1,0 +1,289 @@
+"""Records of the partition ``column_stats`` of Hudi's metadata table.
+
+There is a record for each column of each data file, with bounds, the number of rows and of nulls.
+Its key is made of hashes of the column, the partition and the name of the file. Readers skip a file
+whose bounds exclude a filter. If a file has records of other columns, they take a missing one for
+a column of nulls, so a file has records of all columns or none. They join the bounds of several
+records with the same key, so the record of a file never changes until it is deleted.
+
+The records of all files of a column are encoded at once. Their form is that of table version 6,
+with a type of Avro for each type of bounds (Apache Hudi, ``HoodieMetadata.avsc``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import BytesIO
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import values as order
+from mdt.hudi import avro_values
+from mdt.hudi.avro import field, optional, record
+from mdt.hudi.plain_arrays import plain
+from mdt.hudi.read.hfile_format import ENTRIES
+from mdt.hudi.xxhash64 import xxhash64
+
+_TEXT = {"type": "string", "avro.java.string": "String"}
+_SCALE, _PRECISION = 15, 30
+"""Hudi stores bounds of decimals as decimal(30, 15)."""
+_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": _PRECISION, "scale": _SCALE}
+_WRAPPERS = {
+    "BooleanWrapper": "boolean",
+    "IntWrapper": "int",
+    "LongWrapper": "long",
+    "FloatWrapper": "float",
+    "DoubleWrapper": "double",
+    "BytesWrapper": "bytes",
+    "StringWrapper": _TEXT,
+    "DateWrapper": "int",
+    "DecimalWrapper": _DECIMAL,
+    "TimestampMicrosWrapper": "long",
+}
+_BRANCHES = {name: bytes([2 * (place + 1)]) for place, name in enumerate(_WRAPPERS)}
+"""Record of a bound -> its number in the union, encoded."""
+_NULL, _NOT_NULL = b"\0", b"\2"
+_TRUE, _FALSE = b"\1", b"\0"
+_STATS = record(
+    "HoodieMetadataColumnStats",
+    optional("fileName", _TEXT),
+    optional("columnName", _TEXT),
+    {
+        "name": "minValue",
+        "type": ["null", *(record(name, field("value", t)) for name, t in _WRAPPERS.items())],
+        "default": None,
+    },
+    {"name": "maxValue", "type": ["null", *_WRAPPERS], "default": None},
+    optional("valueCount", "long"),
+    optional("nullCount", "long"),
+    optional("totalSize", "long"),
+    optional("totalUncompressedSize", "long"),
+    field("isDeleted", "boolean"),
+    {**field("isTightBound", "boolean"), "default": False},
+)
+FIELD = optional("ColumnStatsMetadata", _STATS)
+"""The field of a record of the metadata table, after its key, its type, and names of files."""
+_HEAD = b"\0\6" + _NULL + _NOT_NULL
+"""No key, which the entry has, the type of column statistics, no names, and the statistics."""
+_DELETED_PLACE = -2
+"""Place of the flag of a deleted record among its bytes."""
+_SEED = 0xFFFFFFFFDABADABA
+_CHARACTER_BYTES_MAX = 4
+_HASH_CHARACTERS = 12
+"""Characters of a hash in a key."""
+_SIGN = np.uint64(1 << 63)
+_NO_PARTITION = "."
+
+RANGES = pa.schema(
+    [
+        ("min", pa.binary()),
+        ("max", pa.binary()),
+        ("rows", pa.int64()),
+        ("nulls", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+"""Statistics of a column, a row for each file.
+
+min, max: Bounds as keys (:mod:`indexes.values`), which may lie outside of all values. Null if the
+column has nulls only. rows, nulls: Numbers of rows and of nulls. bytes: Size of the column.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """Names of n files as parts of keys and values.
+
+    Attributes:
+        suffixes: What follows the column in a key, large_binary[n].
+        names: Names in Avro's encoding, large_binary[n].
+    """
+
+    suffixes: pa.Array
+    names: pa.Array
+
+    @classmethod
+    def of(cls, partitions: Iterable[str], names: list[str]) -> FileKeys:
+        """Return the keys of the files ``names`` in the paths ``partitions``, "" for none."""
+        hashes: dict[str, bytes] = {}
+        suffixes = []
+        for partition, name in zip(partitions, names, strict=True):
+            if partition not in hashes:
+                hashes[partition] = _hash(partition or _NO_PARTITION)
+            digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
+            suffixes.append(hashes[partition] + base64.b64encode(digest))
+        texts = avro_values.texts(pa.array(names, pa.large_string()))
+        return cls(pa.array(suffixes, pa.large_binary()), texts)
+
+
+def _hash(text: str) -> bytes:
+    return base64.b64encode(struct.pack(">Q", xxhash64(text.encode(), _SEED)))
+
+
+def supports(type: pa.DataType) -> bool:
+    """Return True if Hudi has a form for bounds of columns of ``type``, a stored type.
+
+    >>> (
+    ...     supports(pa.decimal128(9, 2)),
+    ...     supports(pa.decimal128(38, 2)),
+    ...     supports(pa.list_(pa.int32())),
+    ... )
+    (True, False, False)
+    """
+    if pa.types.is_decimal(type):
+        digits = type.precision - type.scale
+        return 0 <= type.scale <= _SCALE and digits <= _PRECISION - _SCALE
+    return order.supports(type)
+
+
+def entries(files: FileKeys, column: str, type: pa.DataType, ranges: pa.Table) -> pa.RecordBatch:
+    """Return the entries of a column of n files, unsorted.
+
+    Args:
+        column: Its name in Hudi's files.
+        type: Its stored type, which Hudi :func:`supports`.
+        ranges: RANGES [n].
+    """
+    rows, nulls, size = (_longs(ranges[name]) for name in ("rows", "nulls", "bytes"))
+    values = avro_values.join(
+        *_names(files, column),
+        _bounds(_lower(plain(ranges["min"]), type), type),
+        _bounds(plain(ranges["max"]), type),
+        _NOT_NULL,
+        rows,
+        _NOT_NULL,
+        nulls,
+        _NOT_NULL + b"\0" + _NOT_NULL,  # the size in the file is not known
+        size,
+        _FALSE + _FALSE,
+    )
+    return _entries(files, column, values)
+
+
+def deletions(files: FileKeys, column: str) -> pa.RecordBatch:
+    """Return the entries that delete those of a column of n files, unsorted."""
+    values = avro_values.join(*_names(files, column), 6 * _NULL + _TRUE + _FALSE)
+    return _entries(files, column, values)
+
+
+def sort(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the entries of all parts, sorted by key."""
+    table = pa.Table.from_batches(parts, ENTRIES).combine_chunks()
+    table = table.take(pc.sort_indices(table["key"]))
+    return pa.record_batch([plain(column) for column in table.columns], schema=ENTRIES)
+
+
+def merge(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the last entry of each key, sorted by key, without those that were deleted.
+
+    Args:
+        parts: Entries of this module, oldest first. The keys of a part differ.
+    """
+    table = pa.Table.from_batches(parts, ENTRIES).combine_chunks()
+    numbered = pa.table({"key": table["key"], "row": pa.array(np.arange(len(table)))})
+    last = numbered.group_by("key", use_threads=False).aggregate([("row", "max")])["row_max"]
+    table = table.take(last)
+    values = plain(table["value"])
+    ends = avro_values.edges(values)[1:]
+    flags = np.frombuffer(values.buffers()[2] or b"", np.uint8)[ends + _DELETED_PLACE]
+    return sort(table.filter(pa.array(flags == 0)).to_batches())
+
+
+def suffix_of(key: bytes) -> bytes:
+    """Return what follows the column in a key, as in :class:`FileKeys`."""
+    return key[_HASH_CHARACTERS:]
+
+
+def name_in(value: bytes) -> str:
+    """Return the name of the file in a value of this module."""
+    start = len(_HEAD) + len(_NOT_NULL)
+    return str(fastavro.schemaless_reader(BytesIO(value[start:]), "string"))
+
+
+def _names(files: FileKeys, column: str) -> tuple[bytes | pa.Array, ...]:
+    [name] = avro_values.texts(pa.array([column])).to_pylist()
+    return _HEAD + _NOT_NULL, files.names, _NOT_NULL + name
+
+
+def _entries(files: FileKeys, column: str, values: pa.Array) -> pa.RecordBatch:
+    keys = avro_values.join(_hash(column), files.suffixes)
+    return pa.record_batch([keys, values], schema=ENTRIES)
+
+
+def _longs(values: pa.ChunkedArray) -> pa.Array:
+    return avro_values.longs(values.to_numpy().astype(np.int64))
+
+
+def _bounds(keys: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return bounds with the number of their record in the union -> large_binary[n]."""
+    wrapper, values = _wrapped(keys, type)
+    tagged = avro_values.join(_BRANCHES[wrapper], values)
+    return pc.if_else(keys.is_valid(), tagged, pa.scalar(_NULL, pa.large_binary()))
+
+
+def _wrapped(keys: pa.Array, type: pa.DataType) -> tuple[str, pa.Array]:
+    """Return the record of bounds and their values in it. Those of nulls are undefined."""
+    match order.kind_of(type):
+        case "bool":
+            return "BooleanWrapper", pc.cast(keys.fill_null(_FALSE), pa.large_binary())
+        case "int" if type.bit_width <= 32:
+            return "IntWrapper", avro_values.longs(_integers(keys))
+        case "int":
+            return "LongWrapper", avro_values.longs(_integers(keys))
+        case "date":
+            return "DateWrapper", avro_values.longs(_integers(keys))
+        case "timestamp":
+            return "TimestampMicrosWrapper", avro_values.longs(_integers(keys))
+        case "float":
+            words = _words(keys)
+            bits = np.where(words & _SIGN, words ^ _SIGN, ~words)
+            name, form = (
+                ("FloatWrapper", "<f4") if type.bit_width == 32 else ("DoubleWrapper", "<f8")
+            )
+            return name, avro_values.fixed(bits.view(np.float64).astype(form))
+        case "string":
+            return "StringWrapper", avro_values.texts(keys.fill_null(b""))
+        case "decimal":
+            return "DecimalWrapper", avro_values.texts(_decimals(keys, type))
+    return "BytesWrapper", avro_values.texts(keys.fill_null(b""))
+
+
+def _words(keys: pa.Array) -> npt.NDArray[np.uint64]:
+    data = avro_values.join(keys.cast(pa.large_binary()).fill_null(bytes(8)))
+    return np.frombuffer(data.buffers()[2] or b"", ">u8", len(keys)).astype(np.uint64)
+
+
+def _integers(keys: pa.Array) -> npt.NDArray[np.int64]:
+    return (_words(keys) ^ _SIGN).view(np.int64)
+
+
+def _lower(keys: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return lower bounds that Hudi's readers may use: the first character of texts.
+
+    For a prefix, Hudi 1.2 requires that the prefix itself is between the bounds, and would skip
+    files whose lower bound begins with it.
+    """
+    if order.kind_of(type) != "string":
+        return keys
+    starts = pc.dictionary_encode(pc.binary_slice(keys, 0, _CHARACTER_BYTES_MAX))
+    texts = [start.decode(errors="ignore")[:1].encode() for start in starts.dictionary.to_pylist()]
+    return pa.array(texts, pa.binary()).take(starts.indices)
+
+
+def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return the unscaled values of keys with Hudi's scale."""
+    factor, unscaled = 10 ** (_SCALE - type.scale), []
+    for key in keys.to_pylist():
+        number = 0
+        if key is not None:
+            number = (int.from_bytes(key) - (1 << (8 * len(key) - 1))) * factor
+        unscaled.append(number.to_bytes(number.bit_length() // 8 + 1, signed=True))
+    return pa.array(unscaled, pa.binary())

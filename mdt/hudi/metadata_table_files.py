@@ -1,0 +1,436 @@
+"""The files of Hudi's metadata table, which :mod:`mdt.commit.hudi_metadata` puts.
+
+The metadata table is a merge-on-read table of HFiles in ``.hoodie/metadata``. Its partition
+``files`` has a record for each partition of the data table, with the names and sizes of its files,
+and one with the names of all partitions. :mod:`mdt.hudi.column_stats_records` has those of
+``column_stats``. Each partition has a single file group. A deltacommit with the instant of a commit
+adds a log file with the changed records to each file group that changes. All bytes depend on the
+arguments only.
+
+Instants and the names of log files depend on the table version: see :class:`Layout1`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from mdt.hudi import (
+    avro_bodies,
+    column_stats_records,
+    commit_metadata,
+    hfile_writing,
+    log_file,
+    properties,
+    timeline,
+)
+from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
+from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
+from mdt.hudi.file_names import HUDI
+from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
+from mdt.hudi.read.hfile_format import ENTRIES
+from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
+
+FOLDER = f"{HUDI}/metadata"
+FILES, COLUMN_STATS = "files", "column_stats"
+"""Partitions of the metadata table."""
+_INITIAL = "0" * 14
+"""First digits of the instant that initializes an empty table, which readers expect."""
+_INITIALIZED, _INITIALIZED_END = 10, 1000
+"""Numbers of three digits at the end of the instant of an initialization in version 6."""
+
+_PARTITIONS = "__all_partitions__"
+_NO_PARTITION = "."
+_TYPE_PARTITIONS, _TYPE_FILES = 1, 2
+_INITIAL_CREATED_MS = 0
+
+_TEXT = {"type": "string", "avro.java.string": "String"}
+_FILE = record("HoodieMetadataFileInfo", field("size", "long"), field("isDeleted", "boolean"))
+_NAMES = {**mapping(_FILE), "avro.java.string": "String"}
+
+
+def _schema(*fields: Mapping[str, Any]) -> str:
+    """Return an Avro schema of records. Hudi fills in the fields of other partitions."""
+    head = field("key", _TEXT), field("type", "int"), optional("filesystemMetadata", _NAMES)
+    schema = record("HoodieMetadataRecord", *head, *fields, namespace=NAMESPACE)
+    return json.dumps(schema, separators=(",", ":"))
+
+
+SCHEMA = _schema()
+"""Avro schema of the records of ``files``."""
+STATS_SCHEMA = _schema(column_stats_records.FIELD)
+"""Avro schema of the records of ``column_stats``."""
+_PARSED = fastavro.parse_schema(json.loads(SCHEMA))
+
+Names = Mapping[str, int | None]
+"""Name of a file -> its size in bytes, or None if it is deleted."""
+Listing = Mapping[str, Names]
+"""Path of a partition -> its names."""
+
+
+class Layout1:
+    """What depends on the table version: the metadata table of a table of version 6.
+
+    Attributes:
+        table: Layout of the data table.
+    """
+
+    table = TABLE_LAYOUTS[6]
+
+    _NAME = re.compile(r"([0-9]{17}|[0-9]{20})\.([a-z]+)(?:\.(requested|inflight))?")
+
+    @property
+    def timeline(self) -> str:
+        """Directory of the instants."""
+        return f"{FOLDER}/{self.table.timeline}"
+
+    def path_of(self, instant: Instant) -> str:
+        """Return the path of an instant.
+
+        >>> Layout1().path_of(Instant("20240229120000123", "deltacommit", "completed"))
+        '.hoodie/metadata/.hoodie/20240229120000123.deltacommit'
+        """
+        return f"{FOLDER}/{self.table.path_of(instant)}"
+
+    def instant_at(self, path: str) -> Instant | None:
+        """Return the instant of the file at ``path``, or None.
+
+        >>> Layout1().instant_at(".hoodie/metadata/.hoodie/20240229120000123001.commit").time
+        '20240229120000123001'
+        """
+        match = self._NAME.fullmatch(path.rpartition("/")[2])
+        if match is None or match[2] not in timeline.ACTIONS:
+            return None
+        return Instant(match[1], match[2], match[3] or COMPLETED)
+
+    def initialization(self, newest: str, seq: int, completion: str) -> Instant:
+        """Return the completed instant at which the commits before record ``seq`` initialize the
+        metadata table. It differs for each record.
+
+        Args:
+            newest: The largest instant of these commits, or "" if there are none.
+            completion: Completion of the record.
+
+        >>> Layout1().initialization("20240229120000123", 7, "").time
+        '20240229120000123017'
+        """
+        number = _INITIALIZED + seq % (_INITIALIZED_END - _INITIALIZED)
+        time = f"{newest[: timeline.INSTANT_DIGITS] or _INITIAL}{number:03}"
+        return Instant(time, "deltacommit", COMPLETED)
+
+    def compaction(self, newest: Instant) -> Instant:
+        """Return the completed instant of the compaction after the newest deltacommit."""
+        return Instant(f"{newest.time[: timeline.INSTANT_DIGITS]}001", "commit", COMPLETED)
+
+    def base_of(self, log_instant: str, completion: str | None, bases: Iterable[str]) -> str:
+        """Return the instant of the base file to which a log file belongs, which may be missing.
+
+        Args:
+            log_instant: The instant in the name of the log file.
+            completion: When it was completed, None if it is pending.
+            bases: Instants of the base files.
+        """
+        return log_instant
+
+    def properties(self, table: str) -> dict[str, str]:
+        """Return ``hoodie.properties`` of the metadata table of the table with the name
+        ``table``.
+        """
+        name = f"{table}_metadata"
+        return {
+            properties.NAME: name,
+            properties.TYPE: "MERGE_ON_READ",
+            properties.VERSION: str(self.table.version),
+            properties.LAYOUT: "1",
+            properties.CHECKSUM: properties.checksum("", name),
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+            "hoodie.datasource.write.drop.partition.columns": "false",
+            "hoodie.populate.meta.fields": "false",
+            "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+            "hoodie.table.base.file.format": "HFILE",
+            "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+            "hoodie.table.recordkey.fields": "key",
+        }
+
+
+class Layout2(Layout1):
+    """The metadata table of a table of version 9.
+
+    A deltacommit has the completion time of its data commit. Other readers accept 17 digits only,
+    so a compaction has the millisecond after the newest completion.
+    """
+
+    table = TABLE_LAYOUTS[9]
+
+    def instant_at(self, path: str) -> Instant | None:
+        """Return the instant of the file at ``path``, or None.
+
+        >>> name = "20240229120000123_20240229120000456.deltacommit"
+        >>> Layout2().instant_at(f".hoodie/metadata/.hoodie/timeline/{name}").completion
+        '20240229120000456'
+        """
+        return self.table.instant_at(path.removeprefix(f"{FOLDER}/"))
+
+    def initialization(self, newest: str, seq: int, completion: str) -> Instant:
+        """Return the completed instant, which is not older than earlier commits of the table."""
+        time = f"{_INITIAL}{seq % _INITIALIZED_END:03}"
+        return Instant(time, "deltacommit", COMPLETED, _shifted(completion, -1))
+
+    def compaction(self, newest: Instant) -> Instant:
+        """Return the completed instant. It may have the time of a later deltacommit."""
+        time = _shifted(newest.completion, 1)
+        return Instant(time, "commit", COMPLETED, time)
+
+    def base_of(self, log_instant: str, completion: str | None, bases: Iterable[str]) -> str:
+        """Return the newest instant that is not after the completion, "" if there is none."""
+        return max((base for base in bases if base <= (completion or "")), default="")
+
+    def properties(self, table: str) -> dict[str, str]:
+        """Return ``hoodie.properties`` of the metadata table."""
+        return super().properties(table) | {
+            properties.LAYOUT: "2",
+            "hoodie.archivelog.folder": "history",
+            "hoodie.record.merge.mode": "CUSTOM",
+            "hoodie.table.initial.version": str(self.table.version),
+            "hoodie.timeline.history.path": "history",
+            "hoodie.timeline.path": "timeline",
+        }
+
+
+def _shifted(time: str, ms: int) -> str:
+    """Return an instant some milliseconds later."""
+    return timeline.instant_text(timeline.instant_us(time) + 1000 * ms)
+
+
+LAYOUTS: Mapping[int, Layout1] = {6: Layout1(), 9: Layout2()}
+"""Version of a table -> layout of its metadata table."""
+STATS_VERSIONS = frozenset({6})
+"""Versions of tables whose column statistics have the form that we write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The only file group of a partition.
+
+    Attributes:
+        partition: The partition.
+        file_id: Name of the file group.
+        schema: Avro schema of the records.
+    """
+
+    partition: str
+    file_id: str
+    schema: str
+
+    def path(self, name: str) -> str:
+        """Return the path of a file."""
+        return f"{FOLDER}/{self.partition}/{name}"
+
+    def base_name(self, instant: str, seq: int) -> str:
+        """Return the name of the base file with the commits before record ``seq``.
+
+        >>> GROUPS[FILES].base_name("00000000000000010", 1)
+        'files-0000-0_0-1-0_00000000000000010.hfile'
+        """
+        return f"{self.file_id}_0-{seq}-0_{instant}.hfile"
+
+    def log_name(self, instant: str, version: int, seq: int) -> str:
+        """Return the name of the log file of commit record ``seq``.
+
+        Args:
+            instant: See :meth:`mdt.hudi.layout.Layout.log_instant`.
+
+        >>> GROUPS[FILES].log_name("00000000000000010", 2, 7)
+        '.files-0000-0_00000000000000010.log.2_0-7-0'
+        """
+        return f".{self.file_id}_{instant}.log.{version}_0-{seq}-0"
+
+    def base_file(self, entries: pa.RecordBatch, instant: str) -> bytes:
+        """Return a base file with sorted entries."""
+        created_ms = _created_ms(instant)
+        return hfile_writing.encode(
+            entries, schema=self.schema, created_ms=created_ms, is_compressed=True
+        )
+
+    def log_file(self, entries: pa.RecordBatch, instant: str) -> bytes:
+        """Return a log file with sorted entries."""
+        created_ms = _created_ms(instant)
+        content = hfile_writing.encode(entries, schema=self.schema, created_ms=created_ms)
+        return log_file.hfile_block(content, instant=instant, avro_schema=self.schema)
+
+
+GROUPS = {
+    FILES: Group(FILES, "files-0000-0", SCHEMA),
+    COLUMN_STATS: Group(COLUMN_STATS, "col-stats-0000-0", STATS_SCHEMA),
+}
+"""Partition -> its file group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The newest slice of a file group.
+
+    Attributes:
+        group: The file group.
+        base_instant: Instant of its base file.
+        base_name: Name of its base file.
+        log_names: Names of its log files, oldest first.
+    """
+
+    group: Group
+    base_instant: str
+    base_name: str
+    log_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file of the metadata table that a write adds.
+
+    Attributes:
+        name: Its name.
+        size: Its size in bytes.
+        count: Number of its records.
+    """
+
+    name: str
+    size: int
+    count: int
+
+
+def records(changes: Listing, partitions: Iterable[str] | None) -> pa.RecordBatch:
+    """Return the entries for changed names, sorted by key.
+
+    Args:
+        partitions: Paths of partitions, with those that may be new. A base file needs all. None
+            for a log file without new ones.
+    """
+    rows: dict[str, tuple[int, Names]] = {}
+    for path, names in changes.items():
+        rows[path or _NO_PARTITION] = (_TYPE_FILES, names)
+    if partitions is not None:
+        paths = {path or _NO_PARTITION: 0 for path in partitions}
+        rows[_PARTITIONS] = (_TYPE_PARTITIONS, paths)
+    pairs = sorted((key.encode(), _value(*row)) for key, row in rows.items())
+    columns = [[pair[place] for pair in pairs] for place in (0, 1)]
+    return pa.record_batch([pa.array(c, pa.large_binary()) for c in columns], schema=ENTRIES)
+
+
+def _value(kind: int, names: Names) -> bytes:
+    """Return the value of a record. The key in it is empty, because the entry has the key."""
+    infos = {
+        name: {"size": names[name] or 0, "isDeleted": names[name] is None} for name in sorted(names)
+    }
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _PARSED, {"key": "", "type": kind, "filesystemMetadata": infos})
+    return out.getvalue()
+
+
+def _created_ms(instant: str) -> int:
+    if instant.startswith(_INITIAL):
+        return _INITIAL_CREATED_MS
+    return timeline.instant_us(instant[: timeline.INSTANT_DIGITS]) // 1000
+
+
+def initial_instants(
+    layout: Layout1, completed: Instant, files: Sequence[tuple[Group, NewFile]]
+) -> list[tuple[str, bytes]]:
+    """Return (path, content) of the instants that initialize all partitions, the completed one
+    last.
+
+    Args:
+        file: Its base file.
+    """
+    written = [_written(group, file, NO_PREVIOUS) for group, file in files]
+    return _delta_instants(layout, completed, written, "BULK_INSERT")
+
+
+def delta_instants(
+    layout: Layout1, completed: Instant, files: Sequence[tuple[Slice, NewFile]]
+) -> list[tuple[str, bytes]]:
+    """Return (path, content) of the instants of log files, the completed one last.
+
+    Args:
+        files: Slices without these log files, and the log files.
+    """
+    written = [
+        _written(slice_.group, file, slice_.base_instant)
+        | {
+            "log_version": int(file.name.rpartition(".log.")[2].partition("_")[0]),
+            "base_name": slice_.base_name,
+            "log_names": [*slice_.log_names, file.name],
+        }
+        for slice_, file in files
+    ]
+    return _delta_instants(layout, completed, written, "UPSERT")
+
+
+def compaction_instants(
+    layout: Layout1, completed: Instant, files: Sequence[tuple[Slice, NewFile]]
+) -> list[tuple[str, bytes]]:
+    """Return (path, content) of a compaction: requested, inflight, and completed.
+
+    Args:
+        files: Slices, and the base files into which they are merged.
+    """
+    plans = [
+        {
+            "baseInstantTime": slice_.base_instant,
+            "fileId": slice_.group.file_id,
+            "partitionPath": slice_.group.partition,
+            "dataFilePath": slice_.base_name,
+            "deltaFilePaths": list(slice_.log_names),
+        }
+        for slice_, _ in files
+    ]
+    time = completed.time
+    written = [_written(slice_.group, file, slice_.base_instant) for slice_, file in files]
+    return [
+        (
+            layout.path_of(Instant(time, "compaction", REQUESTED)),
+            avro_bodies.compaction_plan.encode(plans),
+        ),
+        (layout.path_of(Instant(time, "compaction", INFLIGHT)), b""),
+        (layout.path_of(completed), _body(layout, time, written, "COMPACT", compacted=True)),
+    ]
+
+
+def _written(group: Group, file: NewFile, previous: str) -> dict[str, Any]:
+    """Return a row of :data:`mdt.hudi.commit_metadata.WRITTEN`."""
+    return {
+        "partition": group.partition,
+        "file_id": group.file_id,
+        "name": file.name,
+        "log_version": 0,
+        "size": file.size,
+        "rows": file.count,
+        "inserts": file.count,
+        "updates": 0,
+        "deletes": 0,
+        "previous_instant": previous,
+        "base_name": "",
+        "log_names": [],
+    }
+
+
+def _delta_instants(
+    layout: Layout1, completed: Instant, written: list[dict[str, Any]], operation: str
+) -> list[tuple[str, bytes]]:
+    pending = [layout.path_of(replace(completed, state=state)) for state in (REQUESTED, INFLIGHT)]
+    body = _body(layout, completed.time, written, operation, compacted=False)
+    return [*((path, b"") for path in pending), (layout.path_of(completed), body)]
+
+
+def _body(
+    layout: Layout1, time: str, written: list[dict[str, Any]], operation: str, *, compacted: bool
+) -> bytes:
+    files = pa.Table.from_pylist(written, schema=commit_metadata.WRITTEN)
+    return layout.table.completed_body(time, CommitMetadata(files, SCHEMA, operation, compacted))

@@ -1,0 +1,272 @@
+"""Column statistics of Hudi's metadata table that our commits keep: of exactly the stored files."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from worlds import COW, MOR, SCHEMA, make, rows
+
+from mdt.commit import hudi_column_stats, hudi_metadata
+from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
+from mdt.errors import Corrupt
+from mdt.hudi import column_stats_records, metadata_table_files
+from mdt.hudi.column_stats_records import FileKeys
+from mdt.hudi.file_names import BASE, LOG
+from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS
+from mdt.hudi.read.column_statistics import column_statistics, comparable
+from mdt.hudi.read.index_partition import IndexPartition
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import load_metadata_table
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.stores.storage import MemoryStorage
+
+FOLDER = ".hoodie/metadata/column_stats"
+ON = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "mdt.services.auto": "false",
+}
+META = {"_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key"}
+
+
+def table_with_option(kind=MOR, schema=SCHEMA, **options):
+    storage = MemoryStorage()
+    return storage, make(storage, kind, "record", schema, **{**ON, **options})
+
+
+def stored_paths(storage):
+    """Return the paths of data files in storage, by name."""
+    found = {}
+    for info in storage.list(""):
+        name = info.path.rpartition("/")[2]
+        if not info.path.startswith(".hoodie") and (BASE.fullmatch(name) or LOG.fullmatch(name)):
+            found[name] = info.path
+    return found
+
+
+def statistics(storage):
+    """Return the statistics that our reader of Hudi's tables finds: file -> column -> statistics."""
+    timeline = load_timeline(storage, load_properties(storage))
+    partition = IndexPartition(storage, load_metadata_table(storage), timeline, COLUMN_STATS)
+    found = {}
+    names = {*stored_paths(storage), "another.parquet"}
+    for (name, column), stats in column_statistics(partition, names).items():
+        found.setdefault(name, {})[column] = stats
+    return found
+
+
+def partitions(storage):
+    return (read_properties(storage) or {}).get(PARTITIONS, "").split(",")
+
+
+def check_bounds(storage, *, files=None):
+    """Each file has statistics of all columns, and those of a base file contain its rows."""
+    found, names = statistics(storage), stored_paths(storage)
+    assert found.keys() == (names.keys() if files is None else files)
+    fields = json.loads(storage.read(DEFINITIONS))["indexDefinitions"][COLUMN_STATS]["sourceFields"]
+    for name, columns in found.items():
+        assert columns.keys() == set(fields)
+        if not name.endswith(".parquet"):
+            continue
+        data = pq.read_table(pa.BufferReader(storage.read(names[name])))
+        for column, stats in columns.items():
+            if column not in data.column_names:
+                assert stats.nulls == stats.rows == len(data) and stats.low is None
+                continue
+            values = data[column]
+            assert (stats.rows, stats.nulls) == (len(data), values.null_count)
+            if values.null_count < len(values):
+                low, high = stats.bounds(values.type)
+                extremes = pc.min_max(values)
+                assert low <= comparable(extremes["min"]) <= comparable(extremes["max"]) <= high
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind):
+    storage, table = table_with_option(kind)
+    draw = random.Random(kind)
+    for ts in range(24):
+        table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
+        step = draw.random()
+        if step < 0.2:
+            table.delete(rows(draw.sample(range(30), 2), ts, 1.0))
+        elif step < 0.3:
+            table.compact()
+        elif step < 0.4:
+            table.cluster("fare")
+        elif step < 0.6:
+            table.clean(retain_commits=2)
+        check_bounds(storage)
+    assert partitions(storage) == ["column_stats", "files"]
+    assert table.check().ok
+
+
+def test_hudi_finds_the_definition_of_the_index():
+    storage, table = table_with_option()
+    other = {"indexName": "of another"}
+    storage.replace(DEFINITIONS, json.dumps({"indexDefinitions": {"x": other}}).encode())
+    table.upsert(rows(range(6), 1, 1.0))
+    properties = read_properties(storage)
+    definitions = json.loads(storage.read(properties["hoodie.table.index.defs.path"]))
+    assert definitions["indexDefinitions"]["x"] == other
+    assert definitions["indexDefinitions"]["column_stats"] == {
+        "indexName": "column_stats",
+        "indexType": "column_stats",
+        "indexFunction": "column_stats",
+        "sourceFields": [*sorted(META), "id", "city", "ts", "fare"],
+        "indexOptions": {},
+        "version": "V1",
+    }
+
+
+def test_hudi_indexes_32_columns_unless_some_are_chosen():
+    fields = [*SCHEMA, *(pa.field(f"c{n}", pa.int32()) for n in range(40))]
+    schema = pa.schema([*fields, pa.field("tags", pa.list_(pa.string()))])
+    _, table = table_with_option(schema=schema)
+    found = hudi_column_stats.columns(table.snapshot().definition)
+    assert list(found) == schema.names[:32]
+    options = {"mdt.column.stats.columns": "c39,tags,ts"}
+    _, table = table_with_option(schema=schema, **options)
+    assert list(hudi_column_stats.columns(table.snapshot().definition)) == ["ts", "c39"]
+
+
+def test_a_file_with_nan_has_no_entries():
+    storage, table = table_with_option(COW)
+    table.upsert(rows(range(6), 1, 1.0))
+    names = set(stored_paths(storage))
+    table.insert(rows([40], 1, float("nan")))
+    files = stored_paths(storage)
+    with_nan = {
+        name
+        for name, path in files.items()
+        if pc.any(pc.is_nan(pq.read_table(pa.BufferReader(storage.read(path)))["fare"])).as_py()
+    }
+    assert names & statistics(storage).keys() and with_nan
+    check_bounds(storage, files=files.keys() - with_nan)
+    assert table.check().ok
+
+
+def test_older_files_have_nulls_in_an_added_column():
+    storage, table = table_with_option()
+    table.upsert(rows(range(6), 1, 1.0))
+    table.alter(add={"extra": pa.int32()})
+    check_bounds(storage)
+    more = rows(range(3), 2, 1.0).append_column("extra", pa.array([7, 8, None], pa.int32()))
+    table.upsert(more)
+    assert {columns["extra"].high for columns in statistics(storage).values()} >= {None, 8}
+    table.compact()
+    table.clean(retain_commits=1)
+    check_bounds(storage)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rename": {"fare": "price"}},
+        {"add": {"extra": pa.int32()}, "defaults": {"extra": 3}},
+    ],
+    ids=["renamed", "default"],
+)
+def test_older_files_whose_rows_hudi_reads_otherwise_have_no_entries(change):
+    storage, table = table_with_option()
+    table.upsert(rows(range(6), 1, 1.0))
+    older = set(stored_paths(storage))
+    table.alter(**change, beyond_hudi=True)
+    assert statistics(storage) == {}
+    table.upsert(table.scan().to_arrow())
+    assert statistics(storage).keys() == stored_paths(storage).keys() - older
+    assert table.check().ok
+
+
+def test_widened_columns_have_bounds_of_the_new_type():
+    schema = pa.schema([*SCHEMA, pa.field("n", pa.int32())])
+    storage, table = table_with_option(schema=schema)
+    table.upsert(rows(range(6), 1, 1.0).append_column("n", pa.array(range(6), pa.int32())))
+    table.alter(widen={"n": pa.int64()})
+    found = statistics(storage)
+    assert found.keys() == stored_paths(storage).keys()
+    assert table.check().ok
+
+
+def test_the_partition_follows_the_option():
+    storage, table = table_with_option(**{"hoodie.metadata.index.column.stats.enable": "false"})
+    table.upsert(rows(range(6), 1, 1.0))
+    assert partitions(storage) == ["files"]
+    table.alter(options={"mdt.hudi.column.stats": True})
+    check_bounds(storage)
+    table.alter(options={"mdt.column.stats.columns": "ts"})
+    assert {column for columns in statistics(storage).values() for column in columns} == META | {
+        "ts"
+    }
+    table.alter(options={"mdt.hudi.column.stats": False})
+    assert partitions(storage) == ["files"] and not storage.list(FOLDER)
+    assert table.check().ok
+
+
+def test_publishing_again_puts_the_same_bytes():
+    storage, table = table_with_option()
+    for ts in range(13):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    folder = ".hoodie/metadata"
+    content = {info.path: storage.read(info.path) for info in storage.list(folder)}
+    seq = table.snapshot().seq
+    newest = {p for p in content if f"_0-{seq}-0" in p or table.snapshot().last_instant in p}
+    assert len(newest) == 5
+    storage.delete_many(sorted(newest))
+    metadata = table.metadata
+    hudi_metadata.keep(metadata, metadata.record(seq), metadata.newest())
+    assert {info.path: storage.read(info.path) for info in storage.list(folder)} == content
+
+
+def test_a_partition_that_cannot_be_made_is_left_out(monkeypatch):
+    storage, table = table_with_option()
+    table.upsert(rows([1], 1, 1.0))
+
+    def fail(*given):
+        raise Corrupt("statistics are damaged")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hudi_column_stats, "record_entries", fail)
+        table.upsert(rows([1], 2, 1.0))
+    assert partitions(storage) == ["files"]
+    table.upsert(rows([1], 3, 1.0))
+    check_bounds(storage)
+
+
+def test_check_finds_other_statistics_and_repair_removes_them():
+    storage, table = table_with_option()
+    table.upsert(rows(range(6), 1, 1.0))
+    [path, _] = sorted(stored_paths(storage).values())
+    folder, _, name = path.rpartition("/")
+    gone = column_stats_records.deletions(FileKeys.of([folder], [name]), "ts")
+    [log] = [info.path for info in storage.list(FOLDER) if ".log." in info.path]
+    spoiled = GROUPS[COLUMN_STATS].log_file(
+        column_stats_records.sort([gone]), table.snapshot().last_instant
+    )
+    storage.replace(log, storage.read(log) + spoiled)
+    [problem] = table.check().problems
+    assert "other column statistics" in problem.text and name in problem.text
+    report = table.repair()
+    assert not report.lost and table.check().ok
+    assert partitions(storage) == [""]
+    table.upsert(rows(range(6), 2, 1.0))
+    check_bounds(storage)
+
+
+def test_the_metadata_table_stays_small_over_many_commits():
+    storage, table = table_with_option()
+    sizes = []
+    for ts in range(90):
+        table.upsert(rows([ts % 4], ts, 1.0))
+        if ts % 10 == 9:
+            table.compact()
+            table.clean(retain_commits=1)
+        sizes.append(len(storage.list(metadata_table_files.FOLDER)))
+    assert max(sizes[60:]) <= max(sizes[:60]) <= 240, "objects of the metadata table"
+    check_bounds(storage)

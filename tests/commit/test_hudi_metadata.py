@@ -1,0 +1,404 @@
+"""Hudi's metadata table that our commits keep: it lists exactly the files that Hudi may read."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
+
+import pytest
+from worlds import MODES, MOR, as_state, make, meanwhile, rows, survivors
+
+import mdt
+from mdt.commit import hudi_metadata
+from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.errors import Missing
+from mdt.hudi import metadata_table_files
+from mdt.hudi.file_names import BASE, LOG
+from mdt.hudi.metadata_table_files import FILES, GROUPS, LAYOUTS
+from mdt.hudi.read import metadata_table
+from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_table import load_files_from_metadata
+from mdt.metadata import references
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.metadata import Metadata
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.write.operations import RowOperation
+
+FOLDER = ".hoodie/metadata"
+ON = {"hoodie.metadata.enable": "true", "mdt.services.auto": "false"}
+TIMELINES = {6: f"{FOLDER}/.hoodie", 9: f"{FOLDER}/.hoodie/timeline"}
+
+both_versions = pytest.mark.parametrize("version", [6, 9])
+
+
+def listed(storage):
+    """Return the files that readers list by the metadata table, None if they do not use it."""
+    if PARTITIONS not in (read_properties(storage) or {}):
+        return None
+    timeline = load_timeline(storage, load_properties(storage))
+    listing = load_files_from_metadata(storage, timeline)
+    if listing is None:
+        return None
+    return {
+        f"{partition}/{name}": size
+        for partition, names in listing.items()
+        for name, size in names.items()
+    }
+
+
+def listed_by_hudi(storage, version):
+    """Return the files that Hudi lists. It takes every metadata table for up to date."""
+    if PARTITIONS not in (read_properties(storage) or {}):
+        return None
+    table = mdt.open(storage)
+    newest = table.metadata.newest()
+    record = table.metadata.record(newest.seq)
+    keeper = hudi_metadata._Keeper(table.metadata, record, newest, LAYOUTS[version])
+    newest = keeper._load().files[FILES].slice
+    logs = [newest.group.path(name) for name in newest.log_names]
+    listing = metadata_table.load_slice(storage, newest.group.path(newest.base_name), logs)
+    return {f"{place}/{name}": size for place, of in listing.items() for name, size in of.items()}
+
+
+def stored(storage):
+    """Return the data files in storage."""
+    return {
+        info.path: info.size
+        for info in storage.list("")
+        if not info.path.startswith(".hoodie")
+        and (BASE.fullmatch(name := info.path.rpartition("/")[2]) or LOG.fullmatch(name))
+    }
+
+
+def table_with_option(version, kind=MOR, **options):
+    storage = MemoryStorage()
+    given = {**ON, "mdt.table.version": version, **options}
+    return storage, make(storage, kind, "record", **given)
+
+
+def completed_instants(storage, version):
+    """Return the completed instants of the metadata table, by the time of their request."""
+    names = (info.path.rpartition("/")[2] for info in storage.list_dir(TIMELINES[version]))
+    found = (re.fullmatch(r"([0-9]+)(_[0-9]+)?\.[a-z]+", name) for name in names)
+    return {match[1]: match[0] for match in found if match}
+
+
+@both_versions
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_it_lists_the_stored_files_after_every_commit_of_a_random_history(kind, version):
+    storage, table = table_with_option(version, kind)
+    draw = random.Random(kind)
+    for ts in range(40):
+        table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
+        step = draw.random()
+        if step < 0.2:
+            table.delete(rows(draw.sample(range(30), 2), ts, 1.0))
+        elif step < 0.3:
+            table.compact()
+        elif step < 0.4:
+            table.cluster("fare")
+        elif step < 0.5:
+            table.clean(retain_commits=2)
+        assert listed(storage) == stored(storage)
+
+
+@both_versions
+def test_it_stays_small_over_many_commits(version):
+    storage, table = table_with_option(version)
+    sizes = []
+    for ts in range(120):
+        table.upsert(rows([ts % 4], ts, 1.0))
+        if ts % 10 == 9:
+            table.compact()
+            table.clean(retain_commits=1)
+        sizes.append(len(storage.list(FOLDER)))
+    assert max(sizes) <= 180, "objects of the metadata table"
+    assert max(sizes[60:]) <= max(sizes[:60])
+    assert listed(storage) == stored(storage)
+
+
+@both_versions
+def test_an_existing_table_gets_one_with_the_first_commit_after_the_option(version):
+    storage = MemoryStorage()
+    table = make(storage, MOR, "record", **{"mdt.table.version": version})
+    table.upsert(rows(range(6), 1, 1.0))
+    assert listed(storage) is None
+    table.alter(options={"mdt.hudi.metadata": True})
+    table.upsert(rows(range(3), 2, 1.0))
+    assert listed(storage) == stored(storage)
+    table.alter(options={"mdt.hudi.metadata": False})
+    table.upsert(rows(range(3), 3, 1.0))
+    assert listed(storage) is None
+    assert storage.list(FOLDER) == []
+
+
+@both_versions
+def test_publishing_again_puts_the_same_bytes(version):
+    storage, table = table_with_option(version)
+    for ts in range(13):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    content = {info.path: storage.read(info.path) for info in storage.list(FOLDER)}
+    seq = table.snapshot().seq
+    newest = {p for p in content if f"_0-{seq}-0" in p or table.snapshot().last_instant in p}
+    assert len(newest) == 4
+    storage.delete_many(sorted(newest))
+    metadata = table.metadata
+    hudi_metadata.keep(metadata, metadata.record(seq), metadata.newest())
+    assert {info.path: storage.read(info.path) for info in storage.list(FOLDER)} == content
+
+
+@both_versions
+@pytest.mark.parametrize("lost", ["instant", "log file", "base file", "property"])
+def test_one_that_is_out_of_step_is_made_anew_by_the_next_commit(lost, version):
+    storage, table = table_with_option(version)
+    for ts in range(12):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    names = [info.path for info in storage.list(FOLDER)]
+    if lost == "instant":
+        name = completed_instants(storage, version)[table.snapshot().last_instant]
+        storage.delete(f"{TIMELINES[version]}/{name}")
+    elif lost == "log file":
+        for name in names:
+            if ".log." in name:
+                storage.replace(name, b"damaged")
+    elif lost == "base file":
+        storage.delete_many([name for name in names if name.endswith(".hfile")])
+    else:
+        hudi_metadata.remove_metadata_table(storage)
+    rounds = 10 if lost == "log file" else 1  # the next compaction reads them
+    for ts in range(20, 20 + rounds):
+        mdt.open(storage).upsert(rows([1], ts, 2.0))
+    assert listed(storage) == stored(storage)
+
+
+@both_versions
+def test_writers_at_the_same_time_leave_no_file_out(version):
+    storage, table = table_with_option(version)
+
+    def write(number):
+        own = mdt.open(storage)
+        for ts in range(12):
+            own.upsert(rows([10 * number + ts % 8], ts, 1.0))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert table.snapshot().seq >= 48
+    assert listed(storage) == stored(storage)
+    assert table.check().ok
+
+
+def test_the_bytes_of_a_log_file_stay_the_same():
+    changes = {"": {"b.parquet": 7}, "city=x": {"a.parquet": 300, "c.parquet": None}}
+    entries = metadata_table_files.records(changes, ["", "city=x"])
+    assert entries["key"].to_pylist() == [b".", b"__all_partitions__", b"city=x"]
+    data = GROUPS[FILES].log_file(entries, "20240229120000123")
+    assert hashlib.sha256(data).hexdigest()[:16] == "b8f38e0342951f0e"
+
+
+@both_versions
+def test_one_that_cannot_be_made_is_taken_out_of_the_properties(monkeypatch, version):
+    storage, table = table_with_option(version)
+    table.upsert(rows([1], 1, 1.0))
+    storage.delete_many([info.path for info in storage.list(FOLDER)])
+
+    def fail(*given):
+        raise Missing("a commit record is missing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(references, "hudi_files", fail)
+        assert table.upsert(rows([1], 2, 1.0)).warnings == ()
+    assert PARTITIONS not in read_properties(storage)
+    table.upsert(rows([1], 3, 1.0))
+    assert listed(storage) == stored(storage)
+
+
+@both_versions
+def test_check_finds_entries_that_are_out_of_step(version):
+    storage, table = table_with_option(version)
+    table.upsert(rows(range(6), 1, 1.0))
+    assert table.check().ok
+    [path, _] = sorted(stored(storage))
+    partition, _, name = path.rpartition("/")
+    changes = {partition: {name: None, name.replace("-0_", "-1_"): 7}}
+    instant = table.snapshot().last_instant
+    entries = metadata_table_files.records(changes, None)
+    [log] = [i.path for i in storage.list(FOLDER) if ".log." in i.path]
+    spoiled = storage.read(log) + GROUPS[FILES].log_file(entries, instant)
+    storage.replace(log, spoiled)
+    texts = [problem.text for problem in table.check().problems]
+    assert any("lists None bytes instead of" in text for text in texts)
+    assert any("lists a missing file" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("commits", "version", "statistics"),
+    [(0, 6, 0), (1, 6, 0), (10, 6, 0), (10, 6, 1), (0, 9, 0), (1, 9, 0), (10, 9, 0)],
+)
+def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(
+    commits, version, statistics
+):
+    """With 0 commits the metadata table is made, with 10 it is compacted."""
+
+    def start():
+        storage, table = table_with_option(version, **{"mdt.hudi.column.stats": bool(statistics)})
+        for ts in range(commits):
+            table.upsert(rows([ts % 4], ts, 1.0))
+        return storage
+
+    def run(storage):
+        mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
+
+    found = 0
+    for where, survivor in survivors(start, run):
+        found += 1
+        by_metadata = listed(survivor)
+        if by_metadata is not None:
+            committed = committed_files(survivor)
+            assert committed.items() <= by_metadata.items(), f"a file is missing {where}"
+        mdt.open(survivor).abort()
+        mdt.open(survivor).upsert(rows([2], 60, 3.0))
+        assert listed(survivor) == stored(survivor), where
+        if statistics:
+            assert mdt.open(survivor).check().ok, where
+        assert as_state(mdt.open(survivor).scan().to_arrow())["k2"] == (60, 3.0)
+    assert found > 10 * len(MODES)
+
+
+def committed_files(storage):
+    """Return the files of commits that are on Hudi's timeline."""
+    timeline = load_timeline(storage, load_properties(storage))
+    metadata = mdt.open(storage).metadata
+    files = {}
+    for record in metadata.records(0, metadata.newest().seq):
+        if timeline.is_completed(record.instant):
+            for file in record.table("files").select(["partition", "name", "size"]).to_pylist():
+                files[f"{file['partition']}/{file['name']}"] = file["size"]
+    return files
+
+
+def test_an_upgrade_removes_it_and_the_next_commit_makes_one_of_the_new_version():
+    storage, table = table_with_option(6)
+    for ts in range(12):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    table.upgrade(9)
+    assert listed(storage) is None
+    assert not storage.list(FOLDER)
+    assert table.check().ok
+    table.upsert(rows([1], 20, 1.0))
+    assert listed(storage) == stored(storage)
+    assert b"hoodie.table.version=9" in storage.read(f"{FOLDER}/.hoodie/hoodie.properties")
+    assert table.check().ok
+
+
+def test_a_commit_that_began_before_many_others_is_listed():
+    storage, table = table_with_option(9)
+    table.upsert(rows(range(9), 1, 1.0))
+
+    def others():
+        for ts in range(2, 42):
+            mdt.open(storage).upsert(rows([0], ts, 1.0))
+
+    with meanwhile(RowOperation, others):
+        result = table.upsert(rows([8], 50, 2.0))
+    begun = table.metadata.record(result.seq).instant
+    assert begun < min(table.metadata.record(seq).instant for seq in range(2, result.seq))
+    assert begun in completed_instants(storage, 9)
+    for ts in range(60, 100):
+        assert listed(storage) == stored(storage)
+        table.upsert(rows([0], ts, 1.0))
+    assert table.check().ok
+    assert begun not in completed_instants(storage, 9)
+
+
+def test_a_commit_with_the_time_of_a_compaction_makes_it_anew():
+    storage, table = table_with_option(9)
+    for ts in range(13):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    metadata, instant = table.metadata, table.snapshot().last_instant
+    timeline = TIMELINES[9]
+    [body] = [storage.read(i.path) for i in storage.list_dir(timeline) if ".commit" in i.path]
+    storage.delete(f"{timeline}/{completed_instants(storage, 9)[instant]}")
+    storage.replace(f"{timeline}/{instant}_{instant}.commit", body)
+    hudi_metadata.keep(metadata, metadata.record(table.snapshot().seq), metadata.newest())
+    assert listed(storage) == stored(storage)
+    assert not [i for i in storage.list_dir(timeline) if ".commit" in i.path]
+
+
+def test_a_log_file_without_an_instant_is_not_merged_and_is_removed():
+    storage, table = table_with_option(9)
+    for ts in range(13):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    entries = metadata_table_files.records({"city=x": {"missing.parquet": 7}}, None)
+    instant = "20240229120000123"
+    group = GROUPS[FILES]
+    stray = group.path(group.log_name(instant, 1, 2))
+    storage.replace(stray, group.log_file(entries, instant))
+    for ts in range(20, 30):
+        table.upsert(rows([1], ts, 1.0))
+    assert listed(storage) == stored(storage)
+    assert storage.size(stray) is None
+
+
+def test_a_log_file_belongs_to_the_newest_base_file_before_its_completion():
+    layout = metadata_table_files.LAYOUTS[9]
+    bases = ["00000000000000000", "20240229120000100", "20240229120000200"]
+    begun = "20240229120000050"
+    assert layout.base_of(begun, "20240229120000099", bases) == bases[0]
+    assert layout.base_of(begun, "20240229120000100", bases) == bases[1]
+    assert layout.base_of(begun, None, bases) == "", "its slice is not known yet"
+    assert layout.base_of(begun, "20240229120000150", bases[2:]) == ""
+
+
+class Paused(FaultyStorage):
+    """Carries something out before the k-th operation of a publisher, reads included."""
+
+    def __init__(self, inner, meanwhile):
+        super().__init__(inner, count_reads=True)
+        self.k, self.meanwhile = 0, meanwhile
+
+    def _is_next_to_fail(self, operation):
+        self.operations.append(operation)
+        if len(self.operations) == self.k:
+            self.meanwhile()
+        return False
+
+
+@both_versions
+@pytest.mark.parametrize("commits", [0, 1, 10])
+def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, version):
+    """It makes the metadata table, adds a commit, or compacts first. Meanwhile others go on."""
+    for k in range(1, 200):
+        storage, table = table_with_option(version)
+        for ts in range(commits):
+            table.upsert(rows([ts % 4], ts, 1.0))
+        if commits == 1:
+            hudi_metadata.remove_metadata_table(storage)
+        with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
+            mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
+
+        def others(storage=storage, count=(1, 12)[k % 2]):
+            mdt.open(storage).abort()
+            for ts in range(count):
+                mdt.open(storage).upsert(rows([ts % 5], 100 + ts, 3.0))
+
+        slow = Paused(storage, others)
+        metadata = Metadata(slow)
+        newest = metadata.newest()
+        slow.operations.clear()
+        slow.k = k
+        hudi_metadata.keep(metadata, metadata.record(newest.seq), newest)
+        if len(slow.operations) < k:
+            break
+        by_hudi = listed_by_hudi(storage, version)
+        is_complete = by_hudi is None or committed_files(storage).items() <= by_hudi.items()
+        assert is_complete, slow.operations
+        mdt.open(storage).upsert(rows([2], 200, 4.0))
+        assert listed(storage) == listed_by_hudi(storage, version) == stored(storage), (
+            slow.operations
+        )
+        assert mdt.open(storage).check().ok
+    assert k > 7

@@ -1,0 +1,283 @@
+"""Hudi skips files by the column statistics that our commits keep in its metadata table."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hudi_session import HudiSession
+
+import mdt
+from mdt.commit.hudi_metadata import DEFINITIONS
+from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.column_stats_records import RANGES, FileKeys, entries, sort
+
+FOLDER = ".hoodie/metadata/column_stats"
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("i", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("s", pa.string()),
+        ("b", pa.binary()),
+        ("ok", pa.bool_()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("ms", pa.timestamp("ms", "UTC")),
+        ("cost", pa.decimal128(9, 2)),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+WITH_EXTRA = SCHEMA.append(pa.field("extra", pa.int32()))
+COUNT = 120
+SKIPPING = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.enable.data.skipping": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+}
+FILTERS = (
+    "i = 37",
+    "i in (3, 11, 200)",
+    "i between 40 and 55",
+    "i < 0",
+    "i != 5",
+    "i is null",
+    "i is not null and i > 110",
+    "ts > 5",
+    "ts > 3 and i < 20",
+    "f = cast(7.25 as float)",
+    "f > cast(25 as float)",
+    "isnan(d)",
+    "d >= double('nan')",
+    "d < -30",
+    "d is null",
+    "s = '1éüü1'",
+    "s like '2é%'",
+    "s like '2éü%'",
+    "s not like '3%'",
+    "s >= '4éüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüüü'",
+    "s is null",
+    "b = X'0C0C'",
+    "b > X'70'",
+    "ok",
+    "not ok and i < 10",
+    "day = date '2024-01-13'",
+    "day >= date '2024-04-01'",
+    "day in (date '2024-01-03', date '2030-01-01')",
+    "at = timestamp '2024-01-13 00:00:00.012'",
+    "at > timestamp '2024-04-20'",
+    "ms <= timestamp '2024-01-04'",
+    "ms = timestamp '2024-01-13 00:00:00.012'",
+    "cost = 3.25",
+    "cost > 28",
+    "cost < -1 or i = 60",
+    "id = 'k012'",
+    "id like 'k11%'",
+    "_hoodie_record_key = 'k077'",
+    "_hoodie_commit_time > '2'",
+    "_hoodie_commit_time < '2' and i > 3",
+    "_hoodie_partition_path = 'city=oslo' and i = 3",
+    "city = 'rome' and i between 30 and 40",
+    "size(tags) > 0 and i = 44",
+)
+
+
+TEXTS = ("nan", "(tags", "cast", "ms", "s ", "id", "_hoodie")
+OURS = tuple(where for where in FILTERS if not any(text in where for text in TEXTS))
+"""Filters whose file slices are compared with ours. Lower bounds of texts are a single character,
+and Hudi does not use bounds of timestamps in milliseconds.
+"""
+SOME = FILTERS[::4]
+NAN_FILES = 1
+"""Files with NaN in each state. Hudi reads them always."""
+
+
+def row(n: int, ts: int) -> dict[str, object]:
+    at = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=n, milliseconds=n)
+    text = f"{n // 20}é" + "ü" * (n % 50) + str(ts)
+    return {
+        "id": f"k{n:03}",
+        "city": ("oslo", "paris", "rome")[n % 3],
+        "ts": ts,
+        "i": None if n % 13 == 1 else n,
+        "f": n / 4,
+        "d": float("nan") if n >= COUNT - 20 and n % 3 == 0 else None if n % 31 == 1 else -n / 3,
+        "s": None if n % 17 == 3 else text,
+        "b": bytes([n, n]),
+        "ok": n % 2 == 0,
+        "day": at.date(),
+        "at": at,
+        "ms": at,
+        "cost": Decimal(n) / 4,
+        "tags": [f"t{n}"],
+    }
+
+
+def rows(numbers, ts: int, schema: pa.Schema = SCHEMA, **more: object) -> pa.Table:
+    return pa.Table.from_pylist([{**row(n, ts), **more} for n in numbers], schema)
+
+
+def make(path: Path, kind: str) -> mdt.Table:
+    """Make a table whose files have neighbouring numbers."""
+    table = mdt.create(
+        path,
+        SCHEMA,
+        key=["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=kind,
+        options={
+            "hoodie.metadata.enable": "true",
+            "hoodie.metadata.index.column.stats.enable": "true",
+            "mdt.services.auto": "false",
+            "hoodie.parquet.small.file.limit": "0",
+        },
+    )
+    for first in range(0, COUNT, 20):
+        table.insert(rows(range(first, first + 20), 1 + first // 20))
+    return table
+
+
+def change(table: mdt.Table, step: int, draw: random.Random) -> None:
+    """Carry out a step: updates, deletes or a service."""
+    near = draw.randrange(COUNT - 8)
+    match step % 6:
+        case 0 | 3:
+            table.upsert(rows(range(near, near + 5), 10 + step))
+        case 1:
+            table.delete(rows(range(near, near + 3), 10 + step))
+        case 2:
+            table.compact()
+        case 4:
+            table.cluster(["i"])
+        case _:
+            table.clean(retain_commits=2)
+
+
+def compare(hudi: HudiSession, path: Path, filters: Sequence[str] = FILTERS) -> dict[str, int]:
+    """Compare the rows that Hudi reads with and without statistics, and return the number of file
+    slices that it reads for each filter.
+    """
+    counts = {}
+    expected = json.loads(hudi.call(path, "matches", list(filters)))
+    for where, keys in zip(filters, expected, strict=True):
+        answer = json.loads(hudi.call(path, "query", where, **SKIPPING))
+        assert answer["keys"] == keys, where
+        counts[where] = answer["files"]
+    return counts
+
+
+def our_slices(path: Path, where: str) -> int:
+    """Return the number of file slices in our plan of a query."""
+    plan = mdt.open(path).scan(where).plan
+    return len(plan.snapshot.files.take(["file_id"], plan.files)["file_id"].unique())
+
+
+def spoil(path: Path, file: Path, table: mdt.Table) -> None:
+    """Replace a log file by entries that exclude all rows from ``i = 130``."""
+    names = [
+        (folder.name, file.name)
+        for folder in path.glob("city=*")
+        for file in folder.iterdir()
+        if not file.name.endswith((".crc", "metadata"))
+    ]
+    keys = FileKeys.of([folder for folder, _ in names], [name for _, name in names])
+    bound = pa.array([b"\x80" + bytes(7)] * len(names), pa.binary())
+    count = pa.array([1] * len(names), pa.int64())
+    zero = pa.array([0] * len(names), pa.int64())
+    ranges = pa.table([bound, bound, count, zero, zero], schema=RANGES)
+    spoiled = sort([entries(keys, "i", pa.int32(), ranges)])
+    group = table_files.GROUPS[table_files.COLUMN_STATS]
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_bytes(group.log_file(spoiled, table.snapshot().last_instant))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_hudi_reads_the_same_rows_by_our_statistics(tmp_path, kind):
+    draw = random.Random(kind)
+    with HudiSession(tmp_path / "session") as hudi:
+        path = tmp_path / "table"
+        table = make(path, kind)
+        hudi.create(path, 6, kind, SKIPPING)
+        counts = compare(hudi, path)
+        assert counts["i = 37"] == 4 < counts["_hoodie_commit_time > '2'"]
+        skips_as_many_slices(path, counts)
+        for step in range(12):
+            change(table, step, draw)
+            if step % 2:
+                compare(hudi, path, SOME)
+        skips_as_many_slices(path, compare(hudi, path))
+        is_used(hudi, path, table)
+        has_a_new_column(hudi, path, table)
+        goes_on(hudi, path)
+
+
+def skips_as_many_slices(path: Path, counts: dict[str, int]) -> None:
+    """Hudi reads the slices of our plan, and those with NaN. Positions of deleted rows let us skip
+    more of them.
+    """
+    for where in OURS:
+        assert counts[where] <= our_slices(path, where) + NAN_FILES, where
+
+
+def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Spoiled entries hide a row in a new file. Hudi joins the bounds of files in older entries."""
+    table.insert(rows([130], 100))
+    files = (path / FOLDER).glob(".col-stats-0000-0_*.log.*-0")
+    file = max(files, key=lambda f: int(f.name.rsplit("-", 2)[1]))
+    before = file.read_bytes()
+    spoil(path, file, table)
+    [keys] = json.loads(hudi.call(path, "matches", ["i = 130"]))
+    answer = json.loads(hudi.call(path, "query", "i = 130", **SKIPPING))
+    assert keys and not answer["keys"]
+    assert not table.check().ok
+    file.write_bytes(before)
+    compare(hudi, path, ["i = 130"])
+    assert table.check().ok
+
+
+def has_a_new_column(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """Older files have nulls in a new column, and are skipped by it."""
+    table.alter(add={"extra": pa.int32()})
+    table.upsert(rows(range(50, 60), 200, WITH_EXTRA, extra=7))
+    filters = ["extra = 7", "extra is null", "extra > 7 or i = 3", "extra is not null and i > 55"]
+    counts = compare(hudi, path, [*filters, *SOME])
+    for where in filters:
+        assert counts[where] <= our_slices(path, where) + NAN_FILES, where
+    assert table.check().ok
+
+
+def indexed(path: Path) -> set[str]:
+    """Return the columns that Hudi indexes."""
+    definitions = json.loads((path / DEFINITIONS).read_text())["indexDefinitions"]
+    return set(definitions["column_stats"]["sourceFields"])
+
+
+def goes_on(hudi: HudiSession, path: Path) -> None:
+    """Hudi's writer keeps the partition, and then we go on."""
+    before = indexed(path)
+    for ts in (1000, 1001, 1002):
+        hudi.call(
+            path,
+            "sql",
+            f"merge into {{t}} t using (select 'k03{ts % 10}' as id, 'rome' as city, {ts}L as ts,"
+            f" {ts} as i, 5 as extra) s on t.id = s.id when matched then update set"
+            " t.id = s.id, t.city = s.city, t.ts = s.ts, t.i = s.i, t.extra = s.extra",
+            **SKIPPING,
+        )
+        compare(hudi, path, [*SOME, f"i = {ts}", "extra = 5 and i > 1000"])
+    assert indexed(path) == before
+    table = mdt.open(path)
+    table.upsert(rows([5], 2000, WITH_EXTRA, extra=1))
+    compare(hudi, path, SOME)

@@ -1,0 +1,184 @@
+"""Records of Hudi's column statistics: keys and values as Hudi writes and compares them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexes import column_stats
+from mdt.hudi import column_stats_records as records
+from mdt.hudi.column_stats_records import RANGES, FileKeys
+from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS, STATS_SCHEMA
+from mdt.hudi.read import column_statistics
+from mdt.hudi.read.column_statistics import FileColumn
+from mdt.hudi.xxhash64 import xxhash64
+
+PARSED = fastavro.parse_schema(json.loads(STATS_SCHEMA))
+NAME = "f1-0_0-1-0_20240229120000123.parquet"
+INT_KEY = b"\x80" + bytes(7)
+
+
+def ranges_of(*columns: pa.Array) -> pa.Table:
+    """Return the ranges of files with these values."""
+    stats = column_stats.to_batch([column_stats.summarize(column) for column in columns])
+    names = ("min", "max", "values", "nulls", "bytes")
+    return pa.table([stats.column(name) for name in names], schema=RANGES)
+
+
+def decoded(value: bytes) -> dict:
+    return fastavro.schemaless_reader(
+        BytesIO(value), PARSED, None, return_record_name=True, return_record_name_override=True
+    )
+
+
+def bounds(column: pa.Array) -> tuple[tuple[str, object], tuple[str, object]]:
+    """Return the bounds of a file with these values, each with the name of its record in Avro."""
+    keys = FileKeys.of(["city=x"], [NAME])
+    [value] = records.entries(keys, "c", column.type, ranges_of(column))["value"].to_pylist()
+    stats = decoded(value)["ColumnStatsMetadata"]
+    found = []
+    for end in ("minValue", "maxValue"):
+        name, bound = stats[end]
+        found.append((name.rpartition(".")[2], bound["value"]))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "low", "high"),
+    [
+        (pa.array([True, False]), "BooleanWrapper", False, True),
+        (pa.array([3, -7], pa.int32()), "IntWrapper", -7, 3),
+        (pa.array([3, -(2**62)]), "LongWrapper", -(2**62), 3),
+        (pa.array([0.5, -math.inf], pa.float32()), "FloatWrapper", -math.inf, 0.5),
+        (pa.array([0.1, -0.0]), "DoubleWrapper", 0.0, 0.1),
+        (pa.array(["oslo", "paris"]), "StringWrapper", "o", "paris"),
+        (pa.array(["", "ü"]), "StringWrapper", "", "ü"),
+        (pa.array([b"\xff\0", b"\1\2"]), "BytesWrapper", b"\1\2", b"\xff\0"),
+        (pa.array([date(1969, 12, 31), date(2024, 1, 1)]), "DateWrapper", -1, 19723),
+        (
+            pa.array([Decimal("-1.25"), Decimal("9.50")], pa.decimal128(9, 2)),
+            "DecimalWrapper",
+            Decimal("-1.25"),
+            Decimal("9.5"),
+        ),
+        (
+            pa.array([datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+            "TimestampMicrosWrapper",
+            1704067200000000,
+            1704067200000000,
+        ),
+    ],
+)
+def test_each_type_has_bounds_of_its_own(column, name, low, high):
+    assert bounds(column) == ((name, low), (name, high))
+
+
+def test_a_prefix_of_a_text_lies_between_its_bounds():
+    """Hudi 1.2 tests that for ``like 'prefix%'``."""
+    texts = ["ünder" * 40, "üz", "z" * 100]
+    (_, low), (_, high) = bounds(pa.array(texts))
+    for text in texts:
+        for size in range(1, len(text) + 1):
+            assert low.encode() <= text[:size].encode() <= high.encode()
+
+
+VALUES = {
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.string(): st.text(),
+    pa.binary(): st.binary(),
+    pa.date32(): st.dates(),
+    pa.decimal128(12, 3): st.decimals(-(10**8), 10**8, places=3),
+}
+
+
+@pytest.mark.parametrize("type", VALUES, ids=str)
+def test_our_reader_finds_bounds_that_contain_all_values(type):
+    @given(st.lists(st.one_of(st.none(), VALUES[type])))
+    def contain(values):
+        column = pa.array(values, type)
+        keys = FileKeys.of([""], [NAME])
+        ranges = ranges_of(column)
+        [value] = records.entries(keys, "c", type, ranges)["value"].to_pylist()
+        stats = fastavro.schemaless_reader(BytesIO(value), PARSED, None)["ColumnStatsMetadata"]
+        assert (stats["valueCount"], stats["nullCount"]) == (len(values), column.null_count)
+        present = column.drop_null()
+        if not len(present):
+            assert stats["minValue"] is stats["maxValue"] is None
+            return
+        low, high = (stats[end] and stats[end]["value"] for end in ("minValue", "maxValue"))
+        if low is None or high is None:  # a file without one bound gets no entries
+            return
+        edges = FileColumn(low, high, 0, len(values)).bounds(type)
+        found = [column_statistics.comparable(scalar) for scalar in present]
+        assert all(edges[0] <= value <= edges[1] for value in found)
+
+    contain()
+
+
+def test_keys_are_hashes_of_column_partition_and_name():
+    keys = FileKeys.of(["city=sao_paulo", ""], [NAME, NAME])
+    ranges = pa.table([[None] * 2] * 2 + [[0] * 2] * 3, schema=RANGES)
+    found = records.entries(keys, "driver", pa.int32(), ranges)["key"].to_pylist()
+    assert found[0].startswith(b"AjpJ7N1gBZc=6Hj+sBy+gvM=")
+    assert [len(key) for key in found] == [48, 48]
+    assert records.suffix_of(found[1]) == keys.suffixes[1].as_py()
+
+
+def test_xxhash_of_texts_of_each_length_has_the_published_values():
+    assert xxhash64(b"", 0) == 0xEF46DB3751D8E999
+    assert xxhash64(b"abc", 0) == 0x44BC2CF5AD770999
+    assert xxhash64(b"Nobody inspects the spammish repetition", 0) == 0xFBCEA83C8A378BF1
+
+
+def test_the_last_entry_of_a_key_counts_and_deleted_ones_are_left_out():
+    keys = FileKeys.of(["", ""], ["a", "b"])
+    one, two = (
+        records.entries(keys, "c", pa.int64(), ranges_of(pa.array([n]), pa.array([n])))
+        for n in (1, 2)
+    )
+    gone = records.deletions(FileKeys.of([""], ["b"]), "c")
+    merged = records.merge(map(records.sort, ([one], [two], [gone])))
+    assert merged.to_pylist() == two.to_pylist()[:1]
+    assert records.name_in(merged["value"][0].as_py()) == "a"
+    [value] = gone["value"].to_pylist()
+    assert decoded(value)["ColumnStatsMetadata"]["isDeleted"]
+    again = records.merge(map(records.sort, ([gone], [one])))
+    assert again.to_pylist() == records.sort([one]).to_pylist()
+
+
+def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
+    keys_of = [pa.array([INT_KEY] * 1000, pa.binary())] * 2
+    counts = [pa.array(range(1000))] * 3
+    ranges = pa.table([*keys_of, *counts], schema=RANGES)
+    begin = time.process_time()
+    keys = FileKeys.of(
+        ["city=x"] * 1000, [f"{n:036}-0_0-1-0_20240229.parquet" for n in range(1000)]
+    )
+    parts = [records.entries(keys, f"c{n}", pa.int64(), ranges) for n in range(50)]
+    data = GROUPS[COLUMN_STATS].log_file(records.sort(parts), "20240229120000123")
+    assert time.process_time() - begin < 1
+    assert len(data) > 50_000 * 100
+
+
+def test_the_bytes_of_a_log_file_stay_the_same():
+    columns = {"n": pa.array([1, None, 7]), "t": pa.array(["ü", "b"]), "d": pa.array([0.5])}
+    keys = FileKeys.of(["city=x"], [NAME])
+    parts = [
+        records.entries(keys, name, column.type, ranges_of(column))
+        for name, column in columns.items()
+    ]
+    data = GROUPS[COLUMN_STATS].log_file(records.sort(parts), "20240229120000123")
+    assert hashlib.sha256(data).hexdigest()[:16] == "279f66847cc38b1e"
