@@ -379,7 +379,7 @@ def test_a_stopped_context_is_let_go_and_the_next_one_reads(tmp_path):
 def test_options_that_describe_another_table_are_refused_for_an_open_table_too(spark, path):
     made(path)
     key = "hoodie.table.recordkey.fields"
-    opened = open_shared(path, {key: "id", "hoodie.metadata.enable": "true"})
+    opened = open_shared(path, {key: "id", "hoodie.enable.data.skipping": "true"})
     assert open_shared(path) is opened
     with pytest.raises(Invalid, match="is v, but the table has key = id"):
         open_shared(path, {key: "v"})
