@@ -32,7 +32,8 @@ HINT = (
     f"delete the folder {FOLDER}: files are listed without it, and Hudi's next writer makes it anew"
 )
 _RESTORE = "restore"
-_CHANGES = COMMITS | {"clean", "rollback", _RESTORE}
+_ROLLBACK = "rollback"
+_CHANGES = COMMITS | {"clean", _ROLLBACK, _RESTORE}
 """Actions that add or remove data files, so that the metadata table must contain them."""
 _LOG_COMPACTION = "logcompaction"
 _COMPACTIONS = (COMPACTION, _LOG_COMPACTION)
@@ -74,6 +75,9 @@ class MetadataTable:
             data: The timeline of the data table, loaded before this one.
         """
         known = self._completed().keys() | self._restores(data).keys()
+        if self.table.layout != 1 and not self.unknown_instants(data):
+            # In layout 2 only writes that this table has are rolled back here, and none is left.
+            known |= {file.time for file in data.files if file.action == _ROLLBACK}
         initial = self._initial_time()
         missing = []
         for file in data.files:
