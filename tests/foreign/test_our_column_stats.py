@@ -97,6 +97,10 @@ OURS = tuple(where for where in FILTERS if not any(text in where for text in TEX
 and Hudi does not use bounds of timestamps in milliseconds.
 """
 SOME = FILTERS[::4]
+AFTER_HUDI = tuple(where for where in SOME if " like " not in where)
+"""Filters for files of Hudi's writer. By its own statistics Hudi finds too few rows for prefixes:
+it compares the prefix with the smallest text.
+"""
 NAN_FILES = 1
 """Files with NaN in each state. Hudi reads them always."""
 
@@ -276,8 +280,8 @@ def goes_on(hudi: HudiSession, path: Path) -> None:
             " t.id = s.id, t.city = s.city, t.ts = s.ts, t.i = s.i, t.extra = s.extra",
             **SKIPPING,
         )
-        compare(hudi, path, [*SOME, f"i = {ts}", "extra = 5 and i > 1000"])
+        compare(hudi, path, [*AFTER_HUDI, f"i = {ts}", "extra = 5 and i > 1000"])
     assert indexed(path) == before
     table = mdt.open(path)
     table.upsert(rows([5], 2000, WITH_EXTRA, extra=1))
-    compare(hudi, path, SOME)
+    compare(hudi, path, AFTER_HUDI)
