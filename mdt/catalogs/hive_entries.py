@@ -9,7 +9,7 @@ which Spark finds Hudi's data source. A merge-on-read table has a second entry w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -95,19 +95,29 @@ def _add(client: Client, entry: Entry, database: str, name: str, *, is_merged: b
         _require_same(found, entry, f"{database}.{name}")
         found.sd.cols, found.parameters = wanted.sd.cols, found.parameters | wanted.parameters
         client.alter_table(database, name, found)
-    if not entry.partition_by:
-        return
+    if entry.partition_by:
+        _update_partitions(client, entry, wanted)
+
+
+def _update_partitions(client: Client, entry: Entry, table: Any) -> None:
+    """Add the partitions that the entry of a table lacks, and remove those without rows.
+
+    Args:
+        table: The entry as it should be.
+    """
+    database, name = table.dbName, table.tableName
+    paths = dict(zip(map(_texts, entry.values), entry.partitions, strict=True))
     known = {tuple(part.values) for part in client.get_partitions(database, name, -1)}
     parts = [
         ttypes.Partition(
-            values=values,
+            values=list(values),
             dbName=database,
             tableName=name,
-            sd=_storage(wanted.sd.cols, wanted.sd, f"{entry.url}/{path}"),
+            sd=_storage(table.sd.cols, table.sd, f"{entry.url}/{path}"),
             parameters={},
         )
-        for path, values in zip(entry.partitions, map(_texts, entry.values), strict=True)
-        if tuple(values) not in known
+        for values, path in paths.items()
+        if values not in known
     ]
     for start in range(0, len(parts), _BATCH):
         client.add_partitions_req(
@@ -119,13 +129,12 @@ def _add(client: Client, entry: Entry, database: str, name: str, *, is_merged: b
                 needResult=False,
             )
         )
-    gone = known - set(map(tuple, map(_texts, entry.values)))
-    for values in gone:
+    for values in known - paths.keys():
         client.drop_partition(database, name, list(values), False)
 
 
-def _texts(values: Any) -> list[str]:
-    return [NULL_PARTITION if value is None else value for value in values]
+def _texts(values: Sequence[str | None]) -> tuple[str, ...]:
+    return tuple(NULL_PARTITION if value is None else value for value in values)
 
 
 def _require_same(found: Any, entry: Entry, name: str) -> None:

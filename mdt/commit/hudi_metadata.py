@@ -32,7 +32,6 @@ from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
-    FOLDER,
     GROUPS,
     LAYOUTS,
     STATS_VERSIONS,
@@ -42,6 +41,7 @@ from mdt.hudi.metadata_table_files import (
     Slice,
 )
 from mdt.hudi.read import metadata_table
+from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.metadata import references
 from mdt.metadata.files import paths
@@ -161,8 +161,7 @@ class _State:
 
     def pending(self) -> set[str]:
         """Return the times of instants that are not completed."""
-        completed = {i.time for i in self.instants if i.state == COMPLETED}
-        return {i.time for i in self.instants} - completed
+        return _pending(self.instants)
 
     def slices(self) -> list[Slice]:
         """Return the slice of each partition. All are complete."""
@@ -231,7 +230,7 @@ class _Keeper:
         )
         instants = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
         ends = {i.time: _end(i) for i in instants if i.state == COMPLETED and i.action in _COMMITS}
-        pending = {i.time for i in instants} - {i.time for i in instants if i.state == COMPLETED}
+        pending = _pending(instants)
         of_partitions = {}
         for partition, infos in zip(self._partitions, files, strict=True):
             names = [info.path.rpartition("/")[2] for info in infos]
@@ -467,6 +466,11 @@ def _files_of(layout: Layout1, group: Group, ends: Mapping[str, str], names: lis
             old += found
     slice_ = Slice(group, newest, bases[newest], log_names)
     return _Files(slice_, tuple(map(group.path, old)), frozenset(map(_seq_of, log_names)))
+
+
+def _pending(instants: AbstractSet[Instant]) -> set[str]:
+    """Return the times of instants that are not completed."""
+    return {i.time for i in instants} - {i.time for i in instants if i.state == COMPLETED}
 
 
 def _end(completed: Instant) -> str:

@@ -165,7 +165,7 @@ class _Writer:
             (12, codec),
         )
         message = b"".join(_field(number, value) for number, value in fields)
-        head = b'TRABLK"$' + _varint(len(message)) + message
+        head = b'TRABLK"$' + avro_values.varint(len(message)) + message
         return bytes(self._out) + head.ljust(_TRAILER_BYTES - len(_FORMAT), b"\0") + _FORMAT
 
     def _info(self, schema: str, created_ms: int) -> bytes:
@@ -184,7 +184,7 @@ class _Writer:
         body = b"".join(
             _field(1, _field(1, name.encode()) + _field(2, value)) for name, value in pairs.items()
         )
-        return b"PBUF" + _varint(len(body)) + body
+        return b"PBUF" + avro_values.varint(len(body)) + body
 
 
 def _row(key: bytes) -> bytes:
@@ -208,15 +208,5 @@ def _hadoop_integer(value: int) -> bytes:
 def _field(number: int, value: int | bytes) -> bytes:
     """Return a field of a protobuf message."""
     if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    """Return a non-negative number with 7 bits per byte, lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+        return avro_values.varint(number << 3) + avro_values.varint(value)
+    return avro_values.varint(number << 3 | 2) + avro_values.varint(len(value)) + value

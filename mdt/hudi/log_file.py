@@ -204,11 +204,11 @@ def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
     tail: list[pa.Array | bytes]
     if isinstance(partitions, str):
         data = partitions.encode()
-        tail = [_STRING_BRANCH + _varint(len(data)) + data + _COMMIT_TIME_DELETE]
+        tail = [_STRING_BRANCH + _long(len(data)) + data + _COMMIT_TIME_DELETE]
     else:
         tail = [_STRING_BRANCH, avro_values.texts(partitions), _COMMIT_TIME_DELETE]
     records = avro_values.join(_STRING_BRANCH, avro_values.texts(keys), *tail)
-    return _varint(len(keys)) + _concatenate(records) + b"\x00"
+    return _long(len(keys)) + _concatenate(records) + b"\x00"
 
 
 def _concatenate(texts: pa.Array) -> bytes:
@@ -218,15 +218,9 @@ def _concatenate(texts: pa.Array) -> bytes:
     return data[int(edges[0]) : int(edges[-1])].to_pybytes() if data is not None else b""
 
 
-def _varint(value: int) -> bytes:
-    """Return a non-negative number as an Avro long: zigzag, then 7 bits per byte, lowest first."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def _long(value: int) -> bytes:
+    """Return a non-negative number as an Avro long."""
+    return avro_values.varint(value << 1)
 
 
 # -- reading

@@ -33,12 +33,11 @@ from mdt.hudi import (
 )
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
-from mdt.hudi.file_names import HUDI
 from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
 from mdt.hudi.read.hfile_format import ENTRIES
+from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 
-FOLDER = f"{HUDI}/metadata"
 FILES, COLUMN_STATS = "files", "column_stats"
 """Partitions of the metadata table."""
 _INITIAL = "0" * 14

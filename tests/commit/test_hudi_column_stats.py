@@ -14,10 +14,11 @@ from worlds import COW, MOR, SCHEMA, make, rows
 from mdt.commit import hudi_column_stats, hudi_metadata
 from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
 from mdt.errors import Corrupt
-from mdt.hudi import column_stats_records, metadata_table_files
+from mdt.hudi import column_stats_records
 from mdt.hudi.column_stats_records import FileKeys
 from mdt.hudi.file_names import BASE, LOG
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS
+from mdt.hudi.read import metadata_state
 from mdt.hudi.read.column_statistics import column_statistics, comparable
 from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -267,6 +268,6 @@ def test_the_metadata_table_stays_small_over_many_commits():
         if ts % 10 == 9:
             table.compact()
             table.clean(retain_commits=1)
-        sizes.append(len(storage.list(metadata_table_files.FOLDER)))
+        sizes.append(len(storage.list(metadata_state.FOLDER)))
     assert max(sizes[60:]) <= max(sizes[:60]) <= 240, "objects of the metadata table"
     check_bounds(storage)

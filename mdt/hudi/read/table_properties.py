@@ -211,7 +211,7 @@ def from_properties(stored: Mapping[str, str]) -> TableProperties:
         delete_mark=(stored.get(_DELETE_FIELD, ""), stored.get(_DELETE_MARKER, "")),
         unavailable_value=next(filter(None, map(stored.get, _UNAVAILABLE)), ""),
         base_format=_base_format(stored),
-        metadata_partitions=frozenset(_names(stored.get("hoodie.table.metadata.partitions"))),
+        metadata_partitions=frozenset(_names(stored.get(properties.METADATA_PARTITIONS))),
         schema_json=stored.get("hoodie.table.create.schema", ""),
         stored=stored,
     )

@@ -215,9 +215,8 @@ class Watch:
         work. ``is_locked`` allows its writes, but not its services, because both sides hold a lock
         while they commit. ``has_metadata_table`` means that our commits keep Hudi's metadata table.
         """
-        if not has_metadata_table and (self.properties or {}).get(
-            "hoodie.table.metadata.partitions"
-        ):
+        partitions = (self.properties or {}).get(properties.METADATA_PARTITIONS)
+        if partitions and not has_metadata_table:
             raise Unsupported(
                 "another writer keeps a Hudi metadata table here, which would hide our commits from"
                 " readers",

@@ -10,8 +10,9 @@ from functools import partial
 from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS, is_kept, remove_metadata_table
 from mdt.errors import MdtError
-from mdt.hudi.metadata_table_files import COLUMN_STATS, FOLDER
+from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.read.loading import load_properties, load_timeline
+from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.read.metadata_table import load_files_from_metadata
 from mdt.metadata import references
 from mdt.metadata.files import paths

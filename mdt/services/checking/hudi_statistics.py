@@ -8,10 +8,10 @@ from itertools import islice
 from mdt.commit import hudi_column_stats
 from mdt.hudi import column_stats_records
 from mdt.hudi.column_stats_records import FileKeys
-from mdt.hudi.metadata_table_files import COLUMN_STATS, FOLDER
+from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.read.index_partition import IndexGroup, IndexPartition
 from mdt.hudi.read.instants import Timeline
-from mdt.hudi.read.metadata_state import load_metadata_table
+from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.checking.problems import Kind, Problem
