@@ -18,7 +18,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 
 from mdt import logs
-from mdt.commit import claims
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.hudi import timeline
@@ -353,6 +352,27 @@ def locked(metadata: Metadata, definition: TableDefinition) -> Iterator[None]:
         yield
 
 
+def require_no_pending_writes(metadata: Metadata) -> None:
+    """Raise Unsupported if a Hudi writer has begun a write and not completed it, dead or alive.
+
+    By default, Hudi's next writer rolls back the writes of dead ones. It refuses to roll back a
+    write, and thus to write at all, if a later instant than that of the write has completed.
+
+    Unlike :meth:`Watch.refuse_to_write`, this sees writes whose pending instants have no content.
+    """
+    if not metadata.watch.pending:
+        return
+    claimed = _claimed(metadata)  # before the timeline, because a claim outlives its instants
+    dead = metadata.newest().log.dead_instants
+    pending = sorted(set(metadata.watch.pending) - claimed - dead)
+    if pending:
+        raise Unsupported(
+            "another Hudi writer is running here, or has died: it has pending instants"
+            f" {', '.join(pending[:3])}",
+            hint="try again when it has ended; if it has died, Hudi's next write rolls it back",
+        )
+
+
 def require_no_writers(metadata: Metadata) -> None:
     """Raise Unsupported if a living Hudi writer has begun a write, or has committed one. It is only
     certain while the caller holds the lock.
@@ -390,7 +410,8 @@ def starting_writers(metadata: Metadata, instant: str = "") -> list[str]:
 
 def _claimed(metadata: Metadata) -> set[str]:
     """Return the instants of our own writers."""
-    return {claim.instant for claim in claims.read_all(metadata.storage)[0]}
+    claims = metadata.storage.list_dir(paths.pending_dir())
+    return {info.path.rpartition("/")[2] for info in claims}
 
 
 def _living(metadata: Metadata, instants: AbstractSet[str], ours: str = "") -> list[str]:

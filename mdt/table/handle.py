@@ -348,7 +348,8 @@ class Handle(FamiliarNames):
         is_kept = late.hudi_metadata.is_kept(self._metadata.cached_snapshot())
         refuse = partial(self._metadata.watch.refuse_to_write, has_metadata_table=is_kept)
         if not options.lock_provider:
-            return refuse()
+            refuse()
+            return late.hudi_locks.require_no_pending_writes(self._metadata)
         until = self._storage.now_us() + 1000 * options.lock_wait_ms
         while True:
             try:

@@ -1,7 +1,8 @@
 """A second writer on the files of a table, which knows nothing of our log: mdt, with its private
 objects and names under other names.
 
-Both sides see the other's commits as those of another Hudi writer.
+Both sides see the other's commits as those of another Hudi writer. The other writer does not wait
+for writes of ours that are pending, as Hudi's writers do not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mdt.metadata.files import paths
 from mdt.stores.contract import Data, Listing, Names, Storage, to_bytes
 from mdt.testing.faulty import FaultyStorage
 
@@ -68,7 +70,10 @@ class OtherWriter(FaultyStorage):
         self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
     ) -> Listing:
         listed = super().list_dir(_swapped_path(prefix), after=after, before=before)
-        return [info for info in _named(listed) if info.path not in skip]
+        listed = [info for info in _named(listed) if info.path not in skip]
+        if prefix == paths.pending_dir():  # it takes our pending instants for its own
+            listed += super().list_dir(prefix)
+        return listed
 
     def children(self, prefix: str) -> Names:
         names = super().children(_swapped_path(prefix))
