@@ -7,6 +7,7 @@ between those of Hudi.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hudi_kinds import (
     PARQUET_LOGS,
     RECORD_INDEX,
 )
-from hudi_session import HudiSession
+from hudi_session import HudiSession, Refused
 from hudi_table import COW, MOR
 
 Step = Callable[[HudiSession, Path], None]
@@ -41,6 +42,17 @@ ARCHIVING = {
     "hoodie.clean.automatic": "true",
     "hoodie.clean.commits.retained": "1",
 }
+
+LACKS_SAVEPOINT = ("Unable to find completion time", "delete metadata table and retry")
+"""Hudi's reasons not to restore its metadata table if it has built that after the savepoint."""
+FOLLOWED = re.compile(r"Found commits after time :(\d+), please rollback greater commits first")
+"""Hudi's reason not to roll back a dead write: a later instant has completed, as of a clustering."""
+LAZY = {
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
+"""Hudi's cleaner rolls back failed writes once their heartbeat is old, instead of the next write."""
 
 
 class RandomSteps:
@@ -88,8 +100,9 @@ class RandomSteps:
     def next(self) -> tuple[str, Step]:
         """Return the name of a random step and the step itself."""
         steps = dict(self._weights())
-        [step] = self._draw.choices(list(steps), list(steps.values()))
-        return step()
+        [draw_step] = self._draw.choices(list(steps), list(steps.values()))
+        name, step = draw_step()
+        return name, unblocking(step)
 
     def _weights(self) -> Mapping[Callable[[], tuple[str, Step]], float]:
         """Return the steps that the table allows, with their weights."""
@@ -263,7 +276,13 @@ class RandomSteps:
 
         def restore(hudi: HudiSession, path: Path) -> None:
             text = "call rollback_to_savepoint(table => '{t}', instant_time => '%s')"
-            hudi.call(path, "sql", text % saved)
+            try:
+                hudi.call(path, "sql", text % saved)
+            except Refused as error:
+                if not any(reason in str(error) for reason in LACKS_SAVEPOINT):
+                    raise
+                # Hudi refuses every write until the same restore succeeds
+                hudi.call(path, "sql", text % saved, **{"hoodie.metadata.enable": "false"})
             text = "call delete_savepoint(table => '{t}', instant_time => '%s')"
             hudi.call(path, "sql", text % saved)
 
@@ -299,6 +318,22 @@ def steps(*parts: Step) -> Step:
             part(hudi, path)
 
     return step
+
+
+def unblocking(step: Step) -> Step:
+    """Return a step after which Hudi can write again if it refused the step because it cannot roll
+    back a dead write. Its users would do the same, as Hudi refuses all later writes, too.
+    """
+
+    def unblocking_step(hudi: HudiSession, path: Path) -> None:
+        try:
+            step(hudi, path)
+        except Refused as error:
+            if FOLLOWED.search(str(error)):
+                hudi.call(path, "sql", "call run_clean(table => '{t}')", **LAZY)
+            raise
+
+    return unblocking_step
 
 
 def _uncomplete(hudi: HudiSession, path: Path) -> None:
