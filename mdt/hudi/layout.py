@@ -104,7 +104,8 @@ class Layout(Protocol):
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of the files to write when a transaction begins, in any order.
 
-        Empty for a transaction without data files.
+        The files are empty: a pending write with content is taken for that of another writer. There
+        are none for a transaction without data files.
         """
         ...
 

@@ -68,7 +68,7 @@ class OtherLayout(Version6):
         return super().extra(body.removeprefix(b"other "))
 
     def announced(self, time, action):
-        return [(path, b"begun") for path, _ in super().announced(time, action)[:1]]
+        return super().announced(time, action)[:1]
 
     def completed(self, time, completion, action, told, plan):
         path = self.completed_path(time, completion, action)
