@@ -1,8 +1,8 @@
 """All options, with name, scope, type, default, Hudi's names and meaning.
 
 :class:`Options` has the options of a table and of the program that opens it, :class:`CallOptions`
-those of a read or write by name on Spark, and :class:`SparkSettings` those of a Spark session. All
-code that reads options, and docs/options.md, derive from these three classes.
+those of a read or write by name on Spark, and :class:`mdt.spark_settings.SparkSettings` those of a
+Spark session. All code that reads options, and docs/options.md, derive from these three classes.
 
 Values may be text, as in Spark and ``hoodie.properties``. Unknown names, wrong types and values out
 of range are refused. Only options of the scope ``table`` (:data:`mdt.option.Scope`) are written
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -36,7 +36,6 @@ from mdt.option import (
     choice,
     option,
     real,
-    some_of,
     to_text,
     whole,
 )
@@ -63,17 +62,6 @@ _LOCK_PROVIDERS: Mapping[str, str] = {
 
 IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 """Options that replace ``key_index`` and ``scope``. A table stores the latter instead."""
-
-OPTIMIZES = ("joins", "statistics", "top", "totals")
-"""Uses of a table by Spark's planner besides pruning by filters.
-
-"joins": Values of one side of a join prune the other side. "statistics": The optimizer gets the
-size that remains after pruning. "top": For ORDER BY with LIMIT, only files that may contain the
-first rows are read. "totals": Count, min and max come from the metadata table where they are exact.
-
-The last two do not apply to batches of a stream, because Spark aggregates over all batches.
-"""
-_STREAM_SETTINGS = ("joins", "statistics")
 
 _MEBI = 1 << 20
 _TEBI = 1 << 40
@@ -189,6 +177,12 @@ class Options:
         False,
         "with mdt.hudi.metadata: keep column statistics there, by which Hudi's engines skip files",
         hudi="hoodie.metadata.index.column.stats.enable",
+    )
+    hudi_record_index: bool = _table(
+        False,
+        "with mdt.hudi.metadata: keep the file group of each record key there; keys must be unique"
+        " in the whole table",
+        hudi="hoodie.metadata.global.record.level.index.enable hoodie.metadata.record.index.enable",
     )
     column_stats_columns: tuple[str, ...] | None = _table(
         None,
@@ -542,66 +536,8 @@ class CallOptions:
     indexes: tuple[str, ...] | None = _fixed(None, "skipping indexes", SPECS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSettings:
-    """Settings of a Spark session for all tables that it names, in addition to
-    ``spark.mdt.<option>``.
-    """
-
-    indexes_build: str = option(
-        "off",
-        "background: after each write of the job, a thread of the driver builds missing index data,"
-        " with Spark tasks if the table is larger than mdt.spark.local.bytes.max",
-        choice("off", "background"),
-    )
-    indexes_auto: bool = option(
-        False,
-        "count the queries of the session; after a write, create the indexes that t.advise()"
-        " suggests and build them in the background; no index is dropped; counts of other handles"
-        " and processes arrive within a minute",
-    )
-    indexes_packages: tuple[str, ...] = option(
-        (),
-        "Python distributions with custom indexes, installed in the same version on driver and"
-        " executors",
-        COLUMNS,
-    )
-    explain: tuple[str, ...] = option(
-        ("off",),
-        "where query plans are reported, without the literals of filters; log: Spark's log, logger"
-        " mdt.plan, level INFO; metrics: Spark's UI",
-        some_of("off", "log", "metrics"),
-    )
-    optimize: tuple[str, ...] = option(
-        OPTIMIZES,
-        "uses of tables by Spark's optimizer",
-        some_of(*OPTIMIZES, all=OPTIMIZES, none=()),
-    )
-    affinity: str = option(
-        "auto",
-        "read a file on the same executor each time; auto: on for remote storage",
-        choice("auto", "on", "off"),
-    )
-    footers_bytes: int = _machine(
-        limits.FOOTERS_OF_EXECUTOR_BYTES,
-        "size of an executor's cache of footers of remote files; 0 for no cache",
-        whole(0, limits.COUNT_MAX),
-    )
-    vectors_bytes: int = _machine(
-        limits.VECTORS_OF_EXECUTOR_BYTES,
-        "size of an executor's cache of decoded deletion vectors; 0 for no cache",
-        whole(0, limits.COUNT_MAX),
-    )
-
-    def of_stream(self) -> Self:
-        """Return the same settings for the batches of a stream."""
-        uses = tuple(use for use in _STREAM_SETTINGS if use in self.optimize)
-        return replace(self, optimize=uses)
-
-
 OPTIONS = OptionTable(Options, "mdt.")
 CALL_OPTIONS = OptionTable(CallOptions)
-SPARK_SETTINGS = OptionTable(SparkSettings, "spark.mdt.")
 
 declaration = OPTIONS.find
 """Returns the declaration of an option by its mdt or Hudi name. Raises Invalid, with the nearest

@@ -12,6 +12,7 @@ from indexes import registry
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, nearest, one_of, own_spelling, texts
 from mdt.commit import annotation, hudi_locks, leftovers, publish
+from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import partitions, record_keys, timeline
@@ -131,6 +132,7 @@ def define(
         packages=packages_of([key_index, *index_specs]),
     )
     layout_of(definition)
+    require_unique_keys(definition)
     return definition
 
 

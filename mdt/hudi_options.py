@@ -530,14 +530,18 @@ _WITHOUT_EFFECT = (
         "hoodie.metadata.index.async hoodie.metadata.index.bloom.filter.enable"
         " hoodie.metadata.index.bloom.filter.column.list"
         " hoodie.metadata.index.bloom.filter.file.group.count"
-        " hoodie.metadata.index.bloom.filter.parallelism hoodie.metadata.record.index.enable"
-        " hoodie.metadata.record.index.min.filegroup.count"
-        " hoodie.metadata.record.index.max.filegroup.count"
-        " hoodie.metadata.record.index.growth.factor"
-        " hoodie.metadata.global.record.level.index.enable"
+        " hoodie.metadata.index.bloom.filter.parallelism"
         " hoodie.metadata.record.level.index.enable hoodie.metadata.index.secondary.enable"
         " hoodie.metadata.index.secondary.column hoodie.metadata.index.expression.enable",
         "key_index and indexes in mdt.create decide about indexes; t.create_index adds one",
+    ),
+    _no_effect(
+        "hoodie.metadata.record.index.min.filegroup.count"
+        " hoodie.metadata.record.index.max.filegroup.count"
+        " hoodie.metadata.record.index.growth.factor"
+        " hoodie.metadata.global.record.level.index.min.filegroup.count"
+        " hoodie.metadata.global.record.level.index.max.filegroup.count",
+        "mdt.hudi.record.index has one file group",
     ),
     _no_effect(
         "hoodie.metadata.index.column.stats.file.group.count"

@@ -232,6 +232,11 @@ for each file of a partition.
 HFILE_ENTRIES_BYTES_MAX = 1 << 30
 """Blocks of an HFile in memory at once. Arrow arrays take as much again."""
 
+HUDI_RECORD_INDEX_ROWS_MAX = 20_000_000
+"""Rows of a table with a record index of Hudi that our commits keep. It is made in memory, with
+about 150 bytes for each row.
+"""
+
 INDEX_CHANGES_MAX = 100_000
 """Records in the log files of a file group of one of Hudi's indexes. All are looked up in its base
 file once for each state, which takes a second.

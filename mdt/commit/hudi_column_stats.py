@@ -8,7 +8,6 @@ smaller than all numbers. Nulls stand for a column that is newer than a file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from mdt.hudi.avro_schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 from mdt.hudi.column_stats_records import RANGES, FileKeys
 from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.plain_arrays import plain
+from mdt.hudi.read import hfile_entries
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.log.checkpoint_columns import no_rows
@@ -105,20 +105,6 @@ def index_definition(definition: TableDefinition) -> dict[str, Any]:
     }
 
 
-def with_index_definition(data: bytes | None, definition: TableDefinition) -> bytes:
-    """Return Hudi's file of index definitions with that of the index.
-
-    Args:
-        data: The file, or None if there is none. Damaged content is replaced.
-    """
-    try:
-        others = dict(json.loads(data or b"{}")["indexDefinitions"])
-    except (ValueError, KeyError, TypeError):
-        others = {}
-    definitions = {**others, COLUMN_STATS: index_definition(definition)}
-    return json.dumps({"indexDefinitions": definitions}, indent=2).encode()
-
-
 def snapshot_entries(
     metadata: Metadata, snapshot: Snapshot, definition: TableDefinition
 ) -> pa.RecordBatch:
@@ -132,7 +118,7 @@ def snapshot_entries(
     parts: list[pa.RecordBatch] = []
     for files in _readable_files(metadata, snapshot):
         parts += _entries(files, definition)
-    return column_stats_records.sort(parts)
+    return hfile_entries.sort(parts)
 
 
 def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.RecordBatch:
@@ -153,7 +139,7 @@ def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.Reco
         keys = FileKeys.of(folders, names)
         for column in (*_META, *columns(definition).values()):
             parts.append(column_stats_records.deletions(keys, column))
-    return column_stats_records.sort(parts)
+    return hfile_entries.sort(parts)
 
 
 def _readable_files(metadata: Metadata, snapshot: Snapshot) -> Iterator[_Files]:

@@ -10,7 +10,8 @@ anew from the snapshot before the record. Without a metadata table readers list 
 next Hudi writer builds it again.
 
 The partition ``column_stats`` is kept with the option ``mdt.hudi.column.stats``. It is made anew,
-too, if a commit alters the schema or if other columns get statistics.
+too, if a commit alters the schema or if other columns get statistics. ``record_index`` is kept with
+``mdt.hudi.record.index``.
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import hudi_column_stats, publish
+from mdt.commit import hudi_column_stats, hudi_record_index, publish
 from mdt.errors import Corrupt, Missing, Unsupported
-from mdt.hudi import column_stats_records, properties
+from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.index_definitions import with_definitions
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
     GROUPS,
     LAYOUTS,
+    RECORD_INDEX,
     STATS_VERSIONS,
     Group,
     Layout1,
     NewFile,
     Slice,
 )
-from mdt.hudi.read import metadata_table
+from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.metadata import references
@@ -49,7 +53,6 @@ from mdt.metadata.history.foreign_writers import BACKUP, read_properties
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 PARTITIONS = properties.METADATA_PARTITIONS
@@ -57,8 +60,12 @@ _PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
 DEFINITIONS = f"{paths.HUDI}/.index_defs/index.json"
 """Hudi's definitions of the indexes in the metadata table."""
 _DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-_LOGS_MAX = 10
-"""Log files after which the metadata table is compacted, as in Hudi."""
+_LOGS_MIN, _LOGS_MAX = 10, 40
+"""A slice is compacted after 10 log files, as in Hudi, unless they are small."""
+_LOG_SHARE_MIN = 0.1
+"""Log files are small if they have less than this share of the bytes of the base file. Slices with
+small log files are compacted after 40.
+"""
 _INSTANTS_MAX = 30
 """Completed instants of the metadata table after which older ones are archived."""
 _COMMITS = ("commit", "deltacommit")
@@ -82,11 +89,14 @@ def is_kept(snapshot: Snapshot) -> bool:
     return definition.parsed.hudi_metadata and is_ours
 
 
-def kept_partitions(definition: TableDefinition) -> tuple[str, ...]:
+def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the partitions that commits keep if they keep the metadata table."""
+    definition, partitions = snapshot.definition, [FILES]
     if definition.parsed.hudi_column_stats and definition.hudi_version in STATS_VERSIONS:
-        return FILES, COLUMN_STATS
-    return (FILES,)
+        partitions.append(COLUMN_STATS)
+    if hudi_record_index.is_kept(snapshot):
+        partitions.append(RECORD_INDEX)
+    return tuple(partitions)
 
 
 def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
@@ -118,11 +128,15 @@ class _Files:
         slice: The newest complete slice, or None.
         old: Paths of the files of older slices.
         seqs: Seqs of the records that have a log file in the slice.
+        newest_seq: The largest seq in a name of a file, -1 if there are none.
+        is_due: True if the slice has so many log files that it is to be compacted.
     """
 
     slice: Slice | None
     old: tuple[str, ...]
     seqs: frozenset[int]
+    newest_seq: int
+    is_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +161,10 @@ class _State:
 
     def is_beyond(self, record: CommitRecord) -> bool:
         """Return True if the metadata table has ``record``. Another publisher may have gone on to
-        later ones while this one waited.
+        later ones while this one waited, also between the listings of the state.
         """
-        if not self.is_complete():
-            return False
-        merged = max(_seq_of(base.base_name) for base in self.slices())
-        return max(merged, *self.seqs(), 0) > record.seq or self.has(record.instant)
+        newest = max(files.newest_seq for files in self.files.values())
+        return newest > record.seq or self.has(record.instant)
 
     def newest_delta(self) -> Instant | None:
         """Return the newest completed deltacommit, or None."""
@@ -180,17 +192,15 @@ class _Keeper:
     ) -> None:
         self._metadata, self._storage = metadata, metadata.storage
         self._record, self._newest, self._layout = record, newest, layout
-        self._definition = newest.definition
-        if newest.seq != record.seq:
-            self._definition = metadata.state(record.seq).definition
-        self._partitions = kept_partitions(self._definition)
+        after = newest if newest.seq == record.seq else metadata.state(record.seq)
+        self._definition = after.definition
+        self._partitions = kept_partitions(after)
 
     def keep(self) -> None:
         stored = read_properties(self._storage)
         if stored is None or not self._is_of_version(stored):
             return
-        found = set((stored.get(PARTITIONS) or "").split(","))
-        state = self._load()
+        found, state = _partitions_in(stored), self._load()
         if found == set(self._partitions) and state.is_beyond(self._record):
             return
         try:
@@ -233,9 +243,9 @@ class _Keeper:
         pending = _pending(instants)
         of_partitions = {}
         for partition, infos in zip(self._partitions, files, strict=True):
-            names = [info.path.rpartition("/")[2] for info in infos]
-            names = [name for name in names if not _is_of(name, pending)]
-            of_partitions[partition] = _files_of(self._layout, GROUPS[partition], ends, names)
+            sizes = {info.path.rpartition("/")[2]: info.size for info in infos}
+            sizes = {name: size for name, size in sizes.items() if not _is_of(name, pending)}
+            of_partitions[partition] = _files_of(self._layout, GROUPS[partition], ends, sizes)
         return _State(instants, of_partitions)
 
     def _is_in_step(self, state: _State) -> bool:
@@ -247,7 +257,9 @@ class _Keeper:
             expected.add(self._layout.compaction(newest).time)
         if not state.is_complete() or not state.pending() <= expected:
             return False
-        if COLUMN_STATS in self._partitions and not self._has_same_columns():
+        if COLUMN_STATS in self._partitions and self._record.alters:
+            return False
+        if not self._has_definitions():
             return False
         if self._record.instant < min(i.time for i in state.instants):
             return False  # readers expect all instants since the first one
@@ -261,12 +273,22 @@ class _Keeper:
                 return state.has(record.instant)
         return True
 
-    def _has_same_columns(self) -> bool:
-        """Return True if the statistics have the columns and types of the table."""
-        if self._record.alters:
-            return False
+    def _has_definitions(self) -> bool:
+        """Return True if Hudi's definitions of the partitions are those of the table."""
+        definitions = self._definitions()
+        if not definitions:
+            return True
         stored = self._storage.read_if_exists(DEFINITIONS)
-        return stored == hudi_column_stats.with_index_definition(stored, self._definition)
+        return stored == with_definitions(stored, definitions)
+
+    def _definitions(self) -> dict[str, dict[str, Any]]:
+        """Return Hudi's definitions of the partitions that have one."""
+        definitions = {}
+        if COLUMN_STATS in self._partitions:
+            definitions[COLUMN_STATS] = hudi_column_stats.index_definition(self._definition)
+        if RECORD_INDEX in self._partitions:
+            definitions[RECORD_INDEX] = record_index_records.DEFINITION
+        return definitions
 
     def _build(self) -> _State:
         """Make the metadata table from the snapshot before the record. Return its state.
@@ -277,6 +299,9 @@ class _Keeper:
         seq = self._record.seq
         before = self._metadata.state(seq - 1)
         entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
+        state, stored = self._load(), read_properties(self._storage) or {}
+        if _partitions_in(stored) == set(self._partitions) and state.is_beyond(self._record):
+            return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
         _remove_from_properties(self._storage)
@@ -296,6 +321,8 @@ class _Keeper:
         """Return the entries of all files of a snapshot."""
         if partition == COLUMN_STATS:
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
+        if partition == RECORD_INDEX:
+            return hudi_record_index.snapshot_entries(self._metadata, before)
         listing = references.hudi_files(self._metadata, before)
         return table_files.records(listing, listing)
 
@@ -327,16 +354,20 @@ class _Keeper:
 
     def _set_partitions(self) -> None:
         """Set the property with the partitions. The others are not kept, and no longer valid."""
+        # Later commits do not keep what an option has turned off while this publisher waited.
+        newest = self._metadata.newest(watched=False)
+        wanted = kept_partitions(newest)
+        self._partitions = tuple(name for name in self._partitions if name in wanted)
         stored = read_properties(self._storage) or {}
-        if not self._is_of_version(stored):
-            return  # another process has upgraded the table
-        lost = set((stored.get(PARTITIONS) or "").split(",")) - {*self._partitions, ""}
+        if not self._is_of_version(stored) or not is_kept(newest):
+            return  # another process has upgraded the table, or removed the metadata table
+        lost = _partitions_in(stored) - {*self._partitions}
         changed = {name: value for name, value in stored.items() if name not in _PROPERTIES}
         changed[PARTITIONS] = ",".join(sorted(self._partitions))
-        if COLUMN_STATS in self._partitions:
-            definitions = self._storage.read_if_exists(DEFINITIONS)
-            content = hudi_column_stats.with_index_definition(definitions, self._definition)
-            self._storage.replace(DEFINITIONS, content)
+        definitions = self._definitions()
+        if definitions:
+            content = self._storage.read_if_exists(DEFINITIONS)
+            self._storage.replace(DEFINITIONS, with_definitions(content, definitions))
             changed[_DEFINITIONS_PATH] = DEFINITIONS
         replace_properties(self._storage, stored, changed)
         if lost:
@@ -358,9 +389,9 @@ class _Keeper:
 
     def _append(self, state: _State) -> None:
         """Put the log files and the instants of the record."""
-        assert state.is_complete(), "the metadata table was built"
         if state.is_beyond(self._record):
             return
+        assert state.is_complete(), "the metadata table was built"
         record, table, files = self._record, self._layout.table, []
         for base in state.slices():
             entries = self._changed_entries(base.group.partition)
@@ -382,6 +413,8 @@ class _Keeper:
         """Return the entries of the record."""
         if partition == COLUMN_STATS:
             return hudi_column_stats.record_entries(self._record, self._definition)
+        if partition == RECORD_INDEX:
+            return hudi_record_index.record_entries(self._metadata, self._record)
         return table_files.records(*_changes(self._record))
 
     def _compacted(self, state: _State) -> _State:
@@ -391,9 +424,8 @@ class _Keeper:
         if it has a log file in a slice, or the same time, the next record merges it.
         """
         newest = state.newest_delta()
-        slices = [base for base in state.slices() if base.log_names]
-        most = max((len(base.log_names) for base in slices), default=0)
-        if newest is None or most < _LOGS_MAX or self._record.seq in state.seqs():
+        slices = [files.slice for files in state.files.values() if files.slice and files.is_due]
+        if newest is None or not slices or self._record.seq in state.seqs():
             return state
         completed = self._layout.compaction(newest)
         if self._record.instant == completed.time:
@@ -415,13 +447,13 @@ class _Keeper:
     def _merged_entries(self, base: Slice) -> pa.RecordBatch:
         base_path = base.group.path(base.base_name)
         log_paths = [base.group.path(name) for name in base.log_names]
+        if base.group.partition == FILES:
+            listing = metadata_table.load_slice(self._storage, base_path, log_paths)
+            return table_files.records(listing, listing)
+        parts = metadata_table.load_entries(self._storage, base_path, log_paths, base.group.schema)
         if base.group.partition == COLUMN_STATS:
-            parts = metadata_table.load_entries(
-                self._storage, base_path, log_paths, base.group.schema
-            )
             return column_stats_records.merge(parts)
-        listing = metadata_table.load_slice(self._storage, base_path, log_paths)
-        return table_files.records(listing, listing)
+        return hfile_entries.merge(parts)
 
     def _archive(self, state: _State, first: str) -> None:
         """Remove the instants before those completed since ``first``, if there are many. Readers
@@ -438,24 +470,27 @@ class _Keeper:
             self._storage.delete(path)
 
 
-def _files_of(layout: Layout1, group: Group, ends: Mapping[str, str], names: list[str]) -> _Files:
+def _files_of(
+    layout: Layout1, group: Group, ends: Mapping[str, str], sizes: Mapping[str, int]
+) -> _Files:
     """Return the files of a partition.
 
     Args:
         ends: Completed instants of the metadata table that write -> when they were completed.
-        names: Names of the files in its folder.
+        sizes: Names of the files in its folder -> bytes.
     """
     bases = {
         match["base"]: match[0]
-        for match in map(_BASE.fullmatch, names)
+        for match in map(_BASE.fullmatch, sizes)
         if match and match["id"] == group.file_id
     }
+    newest_seq = max(map(_seq_of, filter(_is_file, sizes)), default=-1)
     complete = sorted(ends.keys() & bases.keys())
     if not complete:
-        return _Files(None, (), frozenset())
+        return _Files(None, (), frozenset(), newest_seq)
     newest = complete[-1]
     logs_of: dict[str, list[str]] = {}
-    for match in map(_LOG.fullmatch, names):
+    for match in map(_LOG.fullmatch, sizes):
         if match and match["id"] == group.file_id:
             base = layout.base_of(match["base"], ends.get(match["base"]), complete)
             logs_of.setdefault(base, []).append(match[0])
@@ -465,7 +500,16 @@ def _files_of(layout: Layout1, group: Group, ends: Mapping[str, str], names: lis
         if time < newest:
             old += found
     slice_ = Slice(group, newest, bases[newest], log_names)
-    return _Files(slice_, tuple(map(group.path, old)), frozenset(map(_seq_of, log_names)))
+    log_bytes = sum(sizes[name] for name in log_names)
+    is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
+    is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
+    seqs = frozenset(map(_seq_of, log_names))
+    return _Files(slice_, tuple(map(group.path, old)), seqs, newest_seq, is_due)
+
+
+def _partitions_in(stored: Mapping[str, str]) -> set[str]:
+    """Return the partitions of the metadata table that properties of a table name."""
+    return set(filter(None, (stored.get(PARTITIONS) or "").split(",")))
 
 
 def _pending(instants: AbstractSet[Instant]) -> set[str]:

@@ -29,6 +29,7 @@ from indexes import values as order
 from mdt.hudi import avro_values
 from mdt.hudi.avro import field, optional, record
 from mdt.hudi.plain_arrays import plain
+from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.xxhash64 import xxhash64
 
@@ -174,27 +175,16 @@ def deletions(files: FileKeys, column: str) -> pa.RecordBatch:
     return _entries(files, column, values)
 
 
-def sort(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the entries of all parts, sorted by key."""
-    table = pa.Table.from_batches(parts, ENTRIES).combine_chunks()
-    table = table.take(pc.sort_indices(table["key"]))
-    return pa.record_batch([plain(column) for column in table.columns], schema=ENTRIES)
-
-
 def merge(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the last entry of each key, sorted by key, without those that were deleted.
 
     Args:
         parts: Entries of this module, oldest first. The keys of a part differ.
     """
-    table = pa.Table.from_batches(parts, ENTRIES).combine_chunks()
-    numbered = pa.table({"key": table["key"], "row": pa.array(np.arange(len(table)))})
-    last = numbered.group_by("key", use_threads=False).aggregate([("row", "max")])["row_max"]
-    table = table.take(last)
-    values = plain(table["value"])
-    ends = avro_values.edges(values)[1:]
-    flags = np.frombuffer(values.buffers()[2] or b"", np.uint8)[ends + _DELETED_PLACE]
-    return sort(table.filter(pa.array(flags == 0)).to_batches())
+    merged = hfile_entries.merge(parts)
+    ends = avro_values.edges(merged["value"])[1:]
+    flags = np.frombuffer(merged["value"].buffers()[2] or b"", np.uint8)[ends + _DELETED_PLACE]
+    return merged.filter(pa.array(flags == 0))
 
 
 def suffix_of(key: bytes) -> bytes:

@@ -3,9 +3,9 @@
 The metadata table is a merge-on-read table of HFiles in ``.hoodie/metadata``. Its partition
 ``files`` has a record for each partition of the data table, with the names and sizes of its files,
 and one with the names of all partitions. :mod:`mdt.hudi.column_stats_records` has those of
-``column_stats``. Each partition has a single file group. A deltacommit with the instant of a commit
-adds a log file with the changed records to each file group that changes. All bytes depend on the
-arguments only.
+``column_stats``, and :mod:`mdt.hudi.record_index_records` those of ``record_index``. Each partition
+has a single file group. A deltacommit with the instant of a commit adds a log file with the changed
+records to each file group that changes. All bytes depend on the arguments only.
 
 Instants and the names of log files depend on the table version: see :class:`Layout1`.
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mdt.hudi import (
     avro_bodies,
@@ -29,6 +30,7 @@ from mdt.hudi import (
     hfile_writing,
     log_file,
     properties,
+    record_index_records,
     timeline,
 )
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
@@ -38,7 +40,7 @@ from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 
-FILES, COLUMN_STATS = "files", "column_stats"
+FILES, COLUMN_STATS, RECORD_INDEX = "files", "column_stats", "record_index"
 """Partitions of the metadata table."""
 _INITIAL = "0" * 14
 """First digits of the instant that initializes an empty table, which readers expect."""
@@ -66,6 +68,8 @@ SCHEMA = _schema()
 """Avro schema of the records of ``files``."""
 STATS_SCHEMA = _schema(column_stats_records.FIELD)
 """Avro schema of the records of ``column_stats``."""
+INDEX_SCHEMA = _schema(record_index_records.FIELD)
+"""Avro schema of the records of ``record_index``."""
 _PARSED = fastavro.parse_schema(json.loads(SCHEMA))
 
 Names = Mapping[str, int | None]
@@ -260,15 +264,31 @@ class Group:
         )
 
     def log_file(self, entries: pa.RecordBatch, instant: str) -> bytes:
-        """Return a log file with sorted entries."""
-        created_ms = _created_ms(instant)
-        content = hfile_writing.encode(entries, schema=self.schema, created_ms=created_ms)
-        return log_file.hfile_block(content, instant=instant, avro_schema=self.schema)
+        """Return a log file with sorted entries. Those without a value delete their keys."""
+        blocks, is_kept = [], entries["value"].is_valid()
+        kept, deleted = entries.filter(is_kept), entries["key"].filter(pc.invert(is_kept))
+        if len(kept) or not len(deleted):
+            created_ms = _created_ms(instant)
+            content = hfile_writing.encode(kept, schema=self.schema, created_ms=created_ms)
+            blocks.append(log_file.hfile_block(content, instant=instant, avro_schema=self.schema))
+        if len(deleted):
+            blocks.append(
+                log_file.delete_block(
+                    deleted.cast(pa.large_string()),
+                    self.partition,
+                    instant=instant,
+                    avro_schema=self.schema,
+                    positions=None,
+                    base_instant=None,
+                )
+            )
+        return b"".join(blocks)
 
 
 GROUPS = {
     FILES: Group(FILES, "files-0000-0", SCHEMA),
     COLUMN_STATS: Group(COLUMN_STATS, "col-stats-0000-0", STATS_SCHEMA),
+    RECORD_INDEX: Group(RECORD_INDEX, "record-index-0000-0", INDEX_SCHEMA),
 }
 """Partition -> its file group."""
 

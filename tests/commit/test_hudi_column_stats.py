@@ -18,7 +18,7 @@ from mdt.hudi import column_stats_records
 from mdt.hudi.column_stats_records import FileKeys
 from mdt.hudi.file_names import BASE, LOG
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS
-from mdt.hudi.read import metadata_state
+from mdt.hudi.read import hfile_entries, metadata_state
 from mdt.hudi.read.column_statistics import column_statistics, comparable
 from mdt.hudi.read.index_partition import IndexPartition
 from mdt.hudi.read.loading import load_properties, load_timeline
@@ -248,7 +248,7 @@ def test_check_finds_other_statistics_and_repair_removes_them():
     gone = column_stats_records.deletions(FileKeys.of([folder], [name]), "ts")
     [log] = [info.path for info in storage.list(FOLDER) if ".log." in info.path]
     spoiled = GROUPS[COLUMN_STATS].log_file(
-        column_stats_records.sort([gone]), table.snapshot().last_instant
+        hfile_entries.sort([gone]), table.snapshot().last_instant
     )
     storage.replace(log, storage.read(log) + spoiled)
     [problem] = table.check().problems

@@ -17,8 +17,8 @@ from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.errors import Missing
 from mdt.hudi import metadata_table_files
 from mdt.hudi.file_names import BASE, LOG
-from mdt.hudi.metadata_table_files import FILES, GROUPS, LAYOUTS
-from mdt.hudi.read import metadata_table
+from mdt.hudi.metadata_table_files import FILES, GROUPS, LAYOUTS, RECORD_INDEX
+from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_table import load_files_from_metadata
 from mdt.metadata import references
@@ -50,18 +50,34 @@ def listed(storage):
     }
 
 
+def slice_of(storage, version, partition):
+    """Return the newest slice of a partition of the metadata table."""
+    metadata = mdt.open(storage).metadata
+    newest = metadata.newest()
+    record = metadata.record(newest.seq)
+    keeper = hudi_metadata._Keeper(metadata, record, newest, LAYOUTS[version])
+    return keeper._load().files[partition].slice
+
+
 def listed_by_hudi(storage, version):
     """Return the files that Hudi lists. It takes every metadata table for up to date."""
     if PARTITIONS not in (read_properties(storage) or {}):
         return None
-    table = mdt.open(storage)
-    newest = table.metadata.newest()
-    record = table.metadata.record(newest.seq)
-    keeper = hudi_metadata._Keeper(table.metadata, record, newest, LAYOUTS[version])
-    newest = keeper._load().files[FILES].slice
+    newest = slice_of(storage, version, FILES)
     logs = [newest.group.path(name) for name in newest.log_names]
     listing = metadata_table.load_slice(storage, newest.group.path(newest.base_name), logs)
     return {f"{place}/{name}": size for place, of in listing.items() for name, size in of.items()}
+
+
+def keys_by_hudi(storage, version):
+    """Return the keys that Hudi finds by the record index, or None if it does not use it."""
+    if "record_index" not in (read_properties(storage) or {}).get(PARTITIONS, ""):
+        return None
+    newest = slice_of(storage, version, RECORD_INDEX)
+    logs = [newest.group.path(name) for name in newest.log_names]
+    base = newest.group.path(newest.base_name)
+    parts = metadata_table.load_entries(storage, base, logs, newest.group.schema)
+    return {key.decode() for key in hfile_entries.merge(parts)["key"].to_pylist()}
 
 
 def stored(storage):
@@ -74,10 +90,10 @@ def stored(storage):
     }
 
 
-def table_with_option(version, kind=MOR, **options):
+def table_with_option(version, kind=MOR, scope=None, **options):
     storage = MemoryStorage()
     given = {**ON, "mdt.table.version": version, **options}
-    return storage, make(storage, kind, "record", **given)
+    return storage, make(storage, kind, "record", scope=scope, **given)
 
 
 def completed_instants(storage, version):
@@ -372,7 +388,8 @@ class Paused(FaultyStorage):
 def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, version):
     """It makes the metadata table, adds a commit, or compacts first. Meanwhile others go on."""
     for k in range(1, 200):
-        storage, table = table_with_option(version)
+        options = {"mdt.hudi.record.index": True}
+        storage, table = table_with_option(version, scope="table", **options)
         for ts in range(commits):
             table.upsert(rows([ts % 4], ts, 1.0))
         if commits == 1:
@@ -396,6 +413,8 @@ def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, 
         by_hudi = listed_by_hudi(storage, version)
         is_complete = by_hudi is None or committed_files(storage).items() <= by_hudi.items()
         assert is_complete, slow.operations
+        rows_by_key = as_state(mdt.open(storage).scan().to_arrow())
+        assert keys_by_hudi(storage, version) in (None, rows_by_key.keys()), slow.operations
         mdt.open(storage).upsert(rows([2], 200, 4.0))
         assert listed(storage) == listed_by_hudi(storage, version) == stored(storage), (
             slow.operations

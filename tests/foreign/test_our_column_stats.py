@@ -16,7 +16,8 @@ from hudi_session import HudiSession
 import mdt
 from mdt.commit.hudi_metadata import DEFINITIONS
 from mdt.hudi import metadata_table_files as table_files
-from mdt.hudi.column_stats_records import RANGES, FileKeys, entries, sort
+from mdt.hudi.column_stats_records import RANGES, FileKeys, entries
+from mdt.hudi.read import hfile_entries
 
 FOLDER = ".hoodie/metadata/column_stats"
 SCHEMA = pa.schema(
@@ -199,7 +200,7 @@ def spoil(path: Path, file: Path, table: mdt.Table) -> None:
     count = pa.array([1] * len(names), pa.int64())
     zero = pa.array([0] * len(names), pa.int64())
     ranges = pa.table([bound, bound, count, zero, zero], schema=RANGES)
-    spoiled = sort([entries(keys, "i", pa.int32(), ranges)])
+    spoiled = hfile_entries.sort([entries(keys, "i", pa.int32(), ranges)])
     group = table_files.GROUPS[table_files.COLUMN_STATS]
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     file.write_bytes(group.log_file(spoiled, table.snapshot().last_instant))

@@ -20,7 +20,7 @@ from indexes import column_stats
 from mdt.hudi import column_stats_records as records
 from mdt.hudi.column_stats_records import RANGES, FileKeys
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS, STATS_SCHEMA
-from mdt.hudi.read import column_statistics
+from mdt.hudi.read import column_statistics, hfile_entries
 from mdt.hudi.read.column_statistics import FileColumn
 from mdt.hudi.xxhash64 import xxhash64
 
@@ -150,13 +150,13 @@ def test_the_last_entry_of_a_key_counts_and_deleted_ones_are_left_out():
         for n in (1, 2)
     )
     gone = records.deletions(FileKeys.of([""], ["b"]), "c")
-    merged = records.merge(map(records.sort, ([one], [two], [gone])))
+    merged = records.merge(map(hfile_entries.sort, ([one], [two], [gone])))
     assert merged.to_pylist() == two.to_pylist()[:1]
     assert records.name_in(merged["value"][0].as_py()) == "a"
     [value] = gone["value"].to_pylist()
     assert decoded(value)["ColumnStatsMetadata"]["isDeleted"]
-    again = records.merge(map(records.sort, ([gone], [one])))
-    assert again.to_pylist() == records.sort([one]).to_pylist()
+    again = records.merge(map(hfile_entries.sort, ([gone], [one])))
+    assert again.to_pylist() == hfile_entries.sort([one]).to_pylist()
 
 
 def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
@@ -168,7 +168,7 @@ def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
         ["city=x"] * 1000, [f"{n:036}-0_0-1-0_20240229.parquet" for n in range(1000)]
     )
     parts = [records.entries(keys, f"c{n}", pa.int64(), ranges) for n in range(50)]
-    data = GROUPS[COLUMN_STATS].log_file(records.sort(parts), "20240229120000123")
+    data = GROUPS[COLUMN_STATS].log_file(hfile_entries.sort(parts), "20240229120000123")
     assert time.process_time() - begin < 1
     assert len(data) > 50_000 * 100
 
@@ -180,5 +180,5 @@ def test_the_bytes_of_a_log_file_stay_the_same():
         records.entries(keys, name, column.type, ranges_of(column))
         for name, column in columns.items()
     ]
-    data = GROUPS[COLUMN_STATS].log_file(records.sort(parts), "20240229120000123")
+    data = GROUPS[COLUMN_STATS].log_file(hfile_entries.sort(parts), "20240229120000123")
     assert hashlib.sha256(data).hexdigest()[:16] == "279f66847cc38b1e"

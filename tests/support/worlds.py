@@ -115,7 +115,12 @@ def tables_of(version: int) -> Iterator[None]:
 
 
 def make(
-    storage: Storage, table_type: str, key_index: str, schema: pa.Schema = SCHEMA, **options: Any
+    storage: Storage,
+    table_type: str,
+    key_index: str,
+    schema: pa.Schema = SCHEMA,
+    scope: str | None = None,
+    **options: Any,
 ) -> Table:
     """Create an empty table."""
     return mdt.create(
@@ -126,6 +131,7 @@ def make(
         ordering="ts",
         table_type=table_type,
         key_index=key_index,
+        scope=scope,
         options={**OPTIONS, **options},
     )
 

@@ -75,7 +75,7 @@ USUAL = {
     "hoodie.metadata.auto.initialize": "true",
     "hoodie.metadata.index.column.stats.parallelism": "200",
     "hoodie.metadata.index.bloom.filter.enable": "false",
-    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.growth.factor": "2.0",
     "hoodie.enable.data.skipping": "true",
     "hoodie.schema.on.read.enable": "false",
     "hoodie.datasource.write.reconcile.schema": "false",

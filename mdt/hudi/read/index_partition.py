@@ -21,14 +21,13 @@ import pyarrow.compute as pc
 
 from mdt.errors import Corrupt, Unsupported
 from mdt.hudi.delete_records import decode_delete_block
-from mdt.hudi.log_file import DELETE, HFILE, SCHEMA
+from mdt.hudi.log_file import DELETE, HFILE, SCHEMA, Block
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState
-from mdt.hudi.read.log_blocks import LogBlock
 from mdt.hudi.read.metadata_records import decode_records
 from mdt.hudi.read.metadata_state import (
     FOLDER,
@@ -93,7 +92,7 @@ class IndexGroup:
         Raises Corrupt, Missing, and Unsupported if they take too much memory.
         """
         if self.base is not None and base:
-            yield _decoded(self.base, _schema(self.base), select, decode)
+            yield _decoded(self.base, schema_of(self.base), select, decode)
         for block in self.blocks:
             if isinstance(block, pa.Array):
                 yield pa.table({"key": block, _IS_DELETED: pa.repeat(True, len(block))})
@@ -194,7 +193,9 @@ class IndexPartition:
             path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
             base = hfile.open_object(self._objects, path, file_slice.base.size)
         blocks = load_live_blocks(self._objects, state, file_slice, self._pending, all_known=True)
-        return IndexGroup(self._path, base, tuple(map(_opened, blocks)))
+        return IndexGroup(
+            self._path, base, tuple(open_block(one.block, one.path) for one in blocks)
+        )
 
 
 def newest_rows(records: pa.Table) -> pa.Array:
@@ -223,23 +224,27 @@ def java_hashes(texts: list[str]) -> Int64s:
     return hashes.astype(np.int64)
 
 
-def _opened(block: LogBlock) -> tuple[HFile, str] | pa.Array:
-    content = block.block.content
-    if block.block.kind == HFILE:
-        file = hfile.open_bytes(content, block.path)
-        return file, block.block.header.get(SCHEMA) or _schema(file)
-    if block.block.kind != DELETE:
-        raise Unsupported(f"{block.path} has a block of type {block.block.kind}")
+def open_block(block: Block, path: str) -> tuple[HFile, str] | pa.Array:
+    """Return the HFile in a block with the Avro schema of its values, or the keys that it deletes.
+
+    Raises Corrupt, and Unsupported for other blocks.
+    """
+    if block.kind == HFILE:
+        file = hfile.open_bytes(block.content, path)
+        return file, block.header.get(SCHEMA) or schema_of(file)
+    if block.kind != DELETE:
+        raise Unsupported(f"{path} has a block of type {block.kind}")
     try:
-        keys = plain(decode_delete_block(content)["key"])
+        keys = plain(decode_delete_block(block.content)["key"])
         if keys.null_count:
             raise Corrupt("a deleted key is null")
         return keys
     except Corrupt as error:
-        raise Corrupt(error.message, path=block.path, offset=block.block.offset) from error
+        raise Corrupt(error.message, path=path, offset=block.offset) from error
 
 
-def _schema(file: HFile) -> str:
+def schema_of(file: HFile) -> str:
+    """Return the Avro schema of the values in a file, "" if it has none."""
     return file.info.get("schema", b"").decode(errors="replace")
 
 

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import log_file
-from mdt.hudi.delete_records import decode_delete_block
-from mdt.hudi.log_file import DELETE, HFILE, SCHEMA
-from mdt.hudi.read import hfile
+from mdt.hudi.read import hfile, hfile_entries
 from mdt.hudi.read.file_slices import FileSlice
 from mdt.hudi.read.hfile import HFile
+from mdt.hudi.read.index_partition import open_block, schema_of
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.loading import TableState
 from mdt.hudi.read.log_blocks import LogBlock
@@ -85,16 +84,18 @@ def load_slice(objects: TableObjects, base_path: str, log_paths: Sequence[str]) 
     Raises Corrupt, Missing, and Unsupported.
     """
     listing: Listing = {}
-    for file, schema in _files_of(objects, base_path, log_paths):
-        _add_entries(listing, file.all(), schema, file.path)
+    for part, schema in _parts_of(objects, base_path, log_paths):
+        if isinstance(part, pa.Array):
+            raise Unsupported(f"a log file of {base_path} deletes keys")
+        _add_entries(listing, part.all(), schema, part.path)
     return _of_data_table(listing)
 
 
 def load_entries(
     objects: TableObjects, base_path: str, log_paths: Sequence[str], schema: str
 ) -> list[pa.RecordBatch]:
-    """Return the entries of each file in a slice, as
-    :data:`mdt.hudi.read.hfile_format.ENTRIES`.
+    """Return the entries of each file and each delete block in a slice, as
+    :data:`mdt.hudi.read.hfile_format.ENTRIES`. Deleted keys have no value.
 
     Args:
         log_paths: Log files in order. All their blocks count.
@@ -103,25 +104,28 @@ def load_entries(
     Raises Corrupt, Missing, and Unsupported, also for another schema.
     """
     parts = []
-    for file, stored in _files_of(objects, base_path, log_paths):
+    for part, stored in _parts_of(objects, base_path, log_paths):
+        if isinstance(part, pa.Array):
+            parts.append(hfile_entries.deletions(part.cast(pa.large_binary())))
+            continue
         if stored != schema:
-            raise Unsupported(f"{file.path} has records with another schema")
-        parts.append(file.all())
+            raise Unsupported(f"{part.path} has records with another schema")
+        parts.append(part.all())
     return parts
 
 
-def _files_of(
+def _parts_of(
     objects: TableObjects, base_path: str, log_paths: Sequence[str]
-) -> Iterator[tuple[HFile, str]]:
-    """Yield the HFiles of a slice in order, with the Avro schemas of their values."""
+) -> Iterator[tuple[HFile | pa.Array, str]]:
+    """Yield the HFiles of a slice with the Avro schemas of their values, and deleted keys, in
+    order.
+    """
     file = hfile.open_bytes(objects.read_whole(base_path, _FILE_BYTES_MAX), base_path)
-    yield file, _schema(file)
+    yield file, schema_of(file)
     for path in log_paths:
         for block in log_file.parse(objects.read_whole(path, _FILE_BYTES_MAX), path=path):
-            if block.kind != HFILE:
-                raise Unsupported(f"{path} has a block of type {block.kind}")
-            file = hfile.open_bytes(block.content, path)
-            yield file, block.header.get(SCHEMA) or _schema(file)
+            opened = open_block(block, path)
+            yield (opened, "") if isinstance(opened, pa.Array) else opened
 
 
 def _add_slice(
@@ -135,30 +139,19 @@ def _add_slice(
     if file_slice.base is not None:
         path = f"{FOLDER}/{file_slice.path(file_slice.base)}"
         file = hfile.open_object(objects, path, file_slice.base.size)
-        _add_entries(listing, file.all(), _schema(file), path)
+        _add_entries(listing, file.all(), schema_of(file), path)
     for block in load_live_blocks(objects, state, file_slice, pending):
         _add_block(listing, block)
 
 
 def _add_block(listing: Listing, block: LogBlock) -> None:
-    content = block.block.content
-    if block.block.kind == HFILE:
-        file = hfile.open_bytes(content, block.path)
-        schema = block.block.header.get(SCHEMA) or _schema(file)
-        _add_entries(listing, file.all(), schema, block.path)
-    elif block.block.kind == DELETE:
-        try:
-            keys = decode_delete_block(content)["key"].to_pylist()
-        except Corrupt as error:
-            raise Corrupt(error.message, path=block.path, offset=block.block.offset) from error
-        for key in keys:
+    opened = open_block(block.block, block.path)
+    if isinstance(opened, pa.Array):
+        for key in opened.to_pylist():
             listing.pop(key, None)
     else:
-        raise Unsupported(f"{block.path} has a block of type {block.block.kind}")
-
-
-def _schema(file: HFile) -> str:
-    return file.info.get("schema", b"").decode(errors="replace")
+        file, schema = opened
+        _add_entries(listing, file.all(), schema, block.path)
 
 
 def _add_entries(listing: Listing, entries: pa.RecordBatch, schema: str, path: str) -> None:

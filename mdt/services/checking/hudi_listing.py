@@ -1,5 +1,5 @@
 """Check of Hudi's metadata table that our commits keep: it lists the files of the table, with our
-statistics.
+statistics and the file group of each record key.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from functools import partial
 from mdt.commit import publish
 from mdt.commit.hudi_metadata import PARTITIONS, is_kept, remove_metadata_table
 from mdt.errors import MdtError
-from mdt.hudi.metadata_table_files import COLUMN_STATS
+from mdt.hudi.metadata_table_files import COLUMN_STATS, RECORD_INDEX
 from mdt.hudi.read.loading import load_properties, load_timeline
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.read.metadata_table import load_files_from_metadata
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import read_properties
-from mdt.services.checking import hudi_statistics
+from mdt.services.checking import hudi_locations, hudi_statistics
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
 
@@ -79,3 +79,5 @@ def _compare(state: TableState) -> Iterator[Problem]:
             yield Problem(path, -1, "Hudi's metadata table lists a missing file", Kind.LISTING)
     if COLUMN_STATS in partitions.split(","):
         yield from hudi_statistics.compare(metadata, snapshot, timeline)
+    if RECORD_INDEX in partitions.split(","):
+        yield from hudi_locations.compare(metadata, snapshot, timeline)

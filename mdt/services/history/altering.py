@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from indexes import registry
 from mdt.commit.conflicts import Footprint
+from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.errors import Invalid
 from mdt.metadata.files.file_group import LOG
@@ -54,7 +55,9 @@ class Alter(Operation[AlterPlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
         """Return the next version. Raises Invalid with a reason if that is not possible."""
         definition = snapshot.definition
-        options = self.options if definition.with_options(self.options) is not definition else {}
+        changed = definition.with_options(self.options)
+        require_unique_keys(changed)
+        options = self.options if changed is not definition else {}
         alteration = self.find_alteration(definition)
         if not alteration:
             return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)

@@ -1,0 +1,66 @@
+"""Entries of the partition ``record_index`` of Hudi's metadata table: the file group of each record
+key.
+
+Hudi looks a key up in the whole table, so the index is kept only where no key is live twice.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from mdt.commit.key_changes import key_changes, live_locations
+from mdt.errors import Invalid
+from mdt.hudi import record_index_records
+from mdt.hudi.read import hfile_entries
+from mdt.hudi.record_index_records import LOCATIONS
+from mdt.limits import HUDI_RECORD_INDEX_ROWS_MAX
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
+
+
+def problem(definition: TableDefinition) -> str:
+    """Return why a table cannot have the index, or "" if it can."""
+    if definition.keys_repeat:
+        return "a key may be live several times, as mdt.keys.repeat is true"
+    if definition.partition_by and not definition.is_global:
+        return "a key may be live in several partitions, as scope is not 'table'"
+    return ""
+
+
+def require_unique_keys(definition: TableDefinition) -> None:
+    """Raise Invalid if a table has the options of the index, but cannot have it."""
+    options, reason = definition.parsed, problem(definition)
+    if options.hudi_metadata and options.hudi_record_index and reason:
+        raise Invalid(
+            f"mdt.hudi.record.index needs keys that are unique in the whole table: {reason}",
+            hint="leave the option out, or create the table with scope='table'",
+        )
+
+
+def is_kept(snapshot: Snapshot) -> bool:
+    """Return True if commits keep the index: the table has the option, and not too many rows."""
+    definition = snapshot.definition
+    if not definition.parsed.hudi_record_index or problem(definition):
+        return False
+    return int((snapshot.rows - snapshot.dead_rows).sum()) <= HUDI_RECORD_INDEX_ROWS_MAX
+
+
+def snapshot_entries(metadata: Metadata, snapshot: Snapshot) -> pa.RecordBatch:
+    """Return the entries of all live rows, sorted by key. Reads all keys.
+
+    Raises Corrupt, Missing, and Unsupported for keys that the index cannot have.
+    """
+    tables = [LOCATIONS.empty_table(), *live_locations(metadata, snapshot)]
+    return hfile_entries.sort([record_index_records.entries(pa.concat_tables(tables))])
+
+
+def record_entries(metadata: Metadata, record: CommitRecord) -> pa.RecordBatch:
+    """Return the entries of the keys that a record adds, moves and removes, sorted by key.
+
+    Raises the errors of :func:`snapshot_entries`.
+    """
+    changes = key_changes(metadata, record)
+    deleted = hfile_entries.deletions(record_index_records.encoded(changes.deleted))
+    return hfile_entries.sort([record_index_records.entries(changes.located), deleted])

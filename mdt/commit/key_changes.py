@@ -1,0 +1,211 @@
+"""Which record keys a commit put into other file groups, and which it removed.
+
+Rows that replace a row in the same file group change nothing. The answer follows from the commit
+record and the key maps of its files. Only the keys in the answer are read from data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import UInt64Array
+from mdt.errors import Corrupt
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.record_index_records import LOCATIONS
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata.files.deletion_vectors import positions
+from mdt.metadata.files.key_map import build
+from mdt.metadata.files.paths import commit as record_path
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import read_rows
+
+_KEYS = pa.schema([(RECORD_KEY, pa.string())])
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """What a commit does to an index of record keys.
+
+    Attributes:
+        located: Keys that are new in their file group -> LOCATIONS.
+        deleted: Keys that are in no file group any more, string[n].
+    """
+
+    located: pa.Table
+    deleted: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a file: their positions and the hashes of their keys, n each."""
+
+    segment: Segment
+    position: npt.NDArray[np.int64]
+    hi: UInt64Array
+    lo: npt.NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def rows(self, chosen: Bools) -> _Rows:
+        """Return the chosen rows."""
+        return _Rows(self.segment, self.position[chosen], self.hi[chosen], self.lo[chosen])
+
+
+def key_changes(metadata: Metadata, record: CommitRecord) -> KeyChanges:
+    """Return the changes of keys by ``record``. O(rows of the files that it adds and removes).
+
+    Raises Corrupt, and Missing if a file was cleaned since.
+    """
+    before, after = metadata.state(record.seq - 1), metadata.state(record.seq)
+    old: dict[str, list[_Rows]] = {}
+    new: dict[str, list[_Rows]] = {}
+    for rows in filter(len, _ended_rows(metadata, record, before)):
+        old.setdefault(rows.segment.file_id, []).append(rows)
+    for rows in filter(len, _added_rows(metadata, record, after)):
+        new.setdefault(rows.segment.file_id, []).append(rows)
+    moved_in, moved_out = list[_Rows](), list[_Rows]()
+    for group in sorted({*old, *new}):
+        gone, come = _without_common(old.get(group, []), new.get(group, []))
+        moved_out += gone
+        moved_in += come
+    located = [_locations(_keys(metadata, rows), rows.segment) for rows in moved_in]
+    deleted, _ = _without_common(moved_out, moved_in)
+    keys = [_keys(metadata, rows) for rows in deleted]
+    return KeyChanges(
+        pa.concat_tables([LOCATIONS.empty_table(), *located]),
+        pa.concat_arrays([pa.array([], pa.string()), *keys]),
+    )
+
+
+def live_locations(metadata: Metadata, snapshot: Snapshot) -> Iterator[pa.Table]:
+    """Yield the locations of all keys of a snapshot, a file at a time -> LOCATIONS.
+
+    Raises Corrupt and Missing.
+    """
+    for number in snapshot.live_numbers.tolist():
+        segment, live = snapshot.segment(number), _live(snapshot, number)
+        if live.any():
+            yield _locations(_read_keys(metadata, segment, live), segment)
+
+
+def _live(snapshot: Snapshot, number: int) -> Bools:
+    """Return a mask of the live rows of a file."""
+    live = np.ones(snapshot.segment(number).rows, np.bool_)
+    dead = snapshot.vector(number)
+    if dead is not None:
+        live[np.asarray(dead.to_array())] = False
+    return live
+
+
+def _added_rows(metadata: Metadata, record: CommitRecord, after: Snapshot) -> Iterator[_Rows]:
+    """Yield the live rows of the files that a record adds."""
+    first = record.seq * SEGMENTS_PER_COMMIT_MAX
+    added = [first + ordinal for ordinal in record.table("files")["segment"].to_pylist()]
+    for number in _numbers(after, added):
+        yield _rows(metadata, after, after.segment(number), _live(after, number))
+
+
+def _ended_rows(metadata: Metadata, record: CommitRecord, before: Snapshot) -> Iterator[_Rows]:
+    """Yield the rows that were live before a record and are not live after it."""
+    removed = record.table("removed")["segment"].to_pylist()
+    for number in _numbers(before, removed):
+        yield _rows(metadata, before, before.segment(number), _live(before, number))
+    vectors = record.table("vectors")
+    pairs = zip(vectors["segment"].to_pylist(), vectors["positions"].to_pylist(), strict=True)
+    dead_in = {segment: data for segment, data in pairs if segment not in set(removed)}
+    for number in _numbers(before, list(dead_in)):
+        segment = before.segment(number)
+        ended = positions(dead_in[segment.id], segment.rows, path=record_path(record.seq))
+        chosen = np.zeros(segment.rows, np.bool_)
+        chosen[np.asarray(ended.to_array())] = True
+        yield _rows(metadata, before, segment, chosen)
+
+
+def _numbers(snapshot: Snapshot, ids: Sequence[int]) -> list[int]:
+    """Return the numbers of segments in a snapshot. Raises Corrupt if it lacks one of them."""
+    if not ids:
+        return []
+    wanted = np.array(sorted(ids), np.int64)
+    numbers = np.searchsorted(snapshot.segment_ids, wanted)
+    found = snapshot.segment_ids[np.minimum(numbers, len(snapshot.segment_ids) - 1)]
+    if not np.array_equal(found, wanted):
+        raise Corrupt("a record changes files that are not in its snapshot", path="")
+    return numbers.tolist()
+
+
+def _rows(metadata: Metadata, snapshot: Snapshot, segment: Segment, chosen: Bools) -> _Rows:
+    """Return rows with the hashes of their keys."""
+    if not chosen.any():
+        none = np.empty(0, np.int64)
+        return _Rows(segment, none, none.astype(np.uint64), none.astype(np.uint16))
+    if segment.key_map is not None:
+        stored = metadata.objects.key_map(segment.key_map).verify_all()
+    else:
+        keys = _read_keys(metadata, segment, np.ones(segment.rows, np.bool_))
+        stored = build(snapshot.definition.key_hash.hash(keys), None)
+    position = np.asarray(stored.position).astype(np.int64)
+    selected = chosen[position]
+    return _Rows(segment, position[selected], stored.hi[selected], stored.lo[selected])
+
+
+def _without_common(old: Sequence[_Rows], new: Sequence[_Rows]) -> tuple[list[_Rows], list[_Rows]]:
+    """Return the rows of each side whose keys are not on the other side."""
+    if not old or not new:
+        return list(old), list(new)
+    hi = np.concatenate([rows.hi for rows in (*old, *new)])
+    lo = np.concatenate([rows.lo for rows in (*old, *new)])
+    is_new = np.repeat([False, True], [sum(map(len, old)), sum(map(len, new))])
+    order = np.lexsort((lo, hi))
+    differs = (np.diff(hi[order]) != 0) | (np.diff(lo[order].astype(np.int64)) != 0)
+    run = np.concatenate([[0], np.cumsum(differs)])
+    has_old = np.bincount(run, ~is_new[order]) > 0
+    has_new = np.bincount(run, is_new[order]) > 0
+    is_common = np.empty(len(hi), np.bool_)
+    is_common[order] = (has_old & has_new)[run]
+    ends = np.cumsum([len(rows) for rows in (*old, *new)])
+    kept = [
+        rows.rows(~common)
+        for rows, common in zip((*old, *new), np.split(is_common, ends[:-1]), strict=True)
+    ]
+    return (
+        [rows for rows in kept[: len(old)] if len(rows)],
+        [rows for rows in kept[len(old) :] if len(rows)],
+    )
+
+
+def _keys(metadata: Metadata, rows: _Rows) -> pa.Array:
+    chosen = np.zeros(rows.segment.rows, np.bool_)
+    chosen[rows.position] = True
+    return _read_keys(metadata, rows.segment, chosen)
+
+
+def _locations(keys: pa.Array, segment: Segment) -> pa.Table:
+    texts = segment.partition, segment.file_id, segment.instant
+    places = [pa.repeat(text, len(keys)) for text in texts]
+    return pa.table([keys, *places], schema=LOCATIONS)
+
+
+def _read_keys(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Array:
+    """Return the record keys of the chosen rows of a file -> string[n]."""
+    starts = np.cumsum((0, *segment.row_groups))
+    with_rows = [
+        number
+        for number in range(len(segment.row_groups))
+        if chosen[starts[number] : starts[number + 1]].any()
+    ]
+    parts = [chosen[starts[number] : starts[number + 1]] for number in with_rows]
+    table = read_rows(
+        metadata.storage, segment, _KEYS, row_groups=with_rows, mask=np.concatenate(parts)
+    )
+    return table[RECORD_KEY].combine_chunks().cast(pa.string())

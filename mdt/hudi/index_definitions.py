@@ -1,0 +1,23 @@
+"""Hudi's file of definitions of the indexes in the metadata table, ``index.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def with_definitions(data: bytes | None, definitions: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Return the file with ``definitions`` of indexes, by name, beside others that it has.
+
+    Args:
+        data: The file, or None if there is none. Damaged content is replaced.
+
+    >>> with_definitions(None, {"a": {"indexName": "a"}}).split()
+    [b'{', b'"indexDefinitions":', b'{', b'"a":', b'{', b'"indexName":', b'"a"', b'}', b'}', b'}']
+    """
+    try:
+        others = dict(json.loads(data or b"{}")["indexDefinitions"])
+    except (ValueError, KeyError, TypeError):
+        others = {}
+    return json.dumps({"indexDefinitions": {**others, **definitions}}, indent=2).encode()

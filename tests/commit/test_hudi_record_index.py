@@ -1,0 +1,291 @@
+"""Hudi's record index that our commits keep: it has the file group of exactly the live keys."""
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from counting import count
+from refusals import refused
+from worlds import MOR, survivors
+
+import mdt
+from mdt.commit import hudi_metadata, hudi_record_index
+from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
+from mdt.commit.key_changes import key_changes, live_locations
+from mdt.errors import Invalid
+from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
+from mdt.hudi.read import hfile_entries
+from mdt.hudi.read.key_indexes import load_key_indexes
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.stores.storage import MemoryStorage
+
+FOLDER = ".hoodie/metadata/record_index"
+ON = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "mdt.services.auto": "false",
+}
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+KINDS = [
+    (kind, index, by)
+    for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")
+    for index in ("record", "bloom")
+    for by in ([], ["city"])
+]
+
+STEPS = [
+    *["upsert"] * 3,
+    "delete",
+    "bulk",
+    "compact",
+    "cluster",
+    "tidy",
+    "drop",
+    "set",
+    "overwrite",
+]
+STEPS += ["restore", "empty"]
+
+
+def rows(rng, count_):
+    ids = rng.sample(range(60), count_)
+    return pa.table(
+        {
+            "id": [f"k{n}" for n in ids],
+            "city": [rng.choice("xyz") for _ in ids],
+            "n": [rng.randrange(9) for _ in ids],
+        },
+        schema=SCHEMA,
+    )
+
+
+def step(table, rng):
+    """Do something at random, and return its name."""
+    name = rng.choice(STEPS)
+    if name == "upsert":
+        table.upsert(rows(rng, rng.randrange(1, 20)))
+    elif name == "delete":
+        table.delete(rows(rng, 8))
+    elif name == "bulk":
+        table.insert_overwrite(rows(rng, 12))
+    elif name == "compact":
+        table.compact()
+    elif name == "cluster":
+        table.cluster(["n"])
+    elif name == "tidy":
+        table.tidy()
+    elif name == "drop" and table.definition.partition_by:
+        table.delete_partition({"city": rng.choice("xyz")})
+    elif name == "set":
+        table.update_where({"n": "7"}, "n < 4")
+    elif name == "overwrite":
+        table.insert_overwrite_table(rows(rng, 30))
+    elif name == "restore":
+        table.restore(rng.randrange(max(0, table.snapshot().seq - 4), table.snapshot().seq + 1))
+    elif name == "empty":
+        table.delete_where("n = 5")
+    return name
+
+
+def located(tables):
+    """Return key -> (partition, file id)."""
+    found = {}
+    for table in tables:
+        columns = table.select(["key", "partition", "file_id"]).to_pydict().values()
+        for key, *place in zip(*columns, strict=True):
+            assert key not in found, f"{key} is in two file groups"
+            found[key] = tuple(place)
+    return found
+
+
+def new_table(kind, index, by, **options):
+    storage = MemoryStorage()
+    return storage, mdt.create(
+        storage,
+        SCHEMA,
+        ["id"],
+        table_type=kind,
+        partition_by=by,
+        scope="table",
+        key_index=index,
+        options={"mdt.small.file.bytes": 10_000, **options},
+    )
+
+
+def by_hudi(storage):
+    """Return key -> (partition, file id) in the index, None if there is none."""
+    indexes = load_key_indexes(storage)
+    return None if indexes is None else located([indexes.records(RECORD_INDEX)])
+
+
+def by_us(table):
+    return located(live_locations(table.metadata, table.snapshot()))
+
+
+def partitions(storage):
+    return (read_properties(storage) or {}).get(PARTITIONS, "").split(",")
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("kind", "index", "by"), KINDS)
+def test_changes_add_up_to_the_location_of_each_key(kind, index, by, seed):
+    rng = random.Random(seed)
+    _, table = new_table(kind, index, by, **{"mdt.services.auto": seed % 2 == 0})
+    known, seen, steps = {}, 0, []
+    for _ in range(14):
+        steps.append(step(table, rng))
+        newest = table.snapshot().seq
+        for seq in range(seen + 1, newest + 1):
+            record = table.metadata.record(seq)
+            changes = key_changes(table.metadata, record)
+            deleted = changes.deleted.to_pylist()
+            assert not set(deleted) - known.keys(), steps
+            known = {key: place for key, place in known.items() if key not in deleted}
+            moved = located([changes.located])
+            assert all(known.get(key) != place for key, place in moved.items()), steps
+            known |= moved
+            count("records whose keys moved", bool(moved))
+            count("records that removed keys", bool(deleted))
+        seen = newest
+        assert known == by_us(table), steps
+        assert known.keys() == set(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()), steps
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(("kind", "index", "by"), KINDS[::3])
+def test_the_index_has_the_file_group_of_each_key_after_every_commit(kind, index, by, version):
+    rng = random.Random(version)
+    storage, table = new_table(kind, index, by, **ON, **{"mdt.table.version": version})
+    steps = []
+    for _ in range(40):
+        steps.append(step(table, rng))
+        if rng.random() < 0.1:
+            table.clean(retain_commits=2)
+        found = by_hudi(storage)
+        if table.snapshot().seq:
+            assert found == by_us(table), steps
+        count("states of the record index")
+    assert partitions(storage) == ["files", "record_index"]
+    assert table.check().ok
+    bases = [i.path for i in storage.list(FOLDER) if i.path.endswith(".hfile")]
+    assert bases and all("00000000000000" not in path for path in bases), "it was compacted"
+
+
+def test_hudi_finds_the_definition_of_the_index():
+    storage, table = new_table(MOR, "record", [], **ON)
+    table.upsert(rows(random.Random(1), 9))
+    stored = read_properties(storage)
+    definitions = json.loads(storage.read(stored["hoodie.table.index.defs.path"]))
+    assert definitions["indexDefinitions"].keys() == {"record_index"}
+    storage.delete(DEFINITIONS)
+    table.upsert(rows(random.Random(2), 9))
+    assert json.loads(storage.read(DEFINITIONS)) == definitions
+
+
+def test_tables_with_a_key_in_several_places_have_none():
+    given = {"partition_by": "city", "key": "id", "options": ON}
+    said = "needs keys that are unique in the whole table: a key may be live in several partitions"
+    refused(said, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **given)
+    repeats = {"key": "id", "options": {**ON, "mdt.keys.repeat": True}}
+    said = "unique in the whole table: a key may be live several times"
+    refused(said, mdt.create, MemoryStorage(), SCHEMA, kind=Invalid, **repeats)
+    given["options"] = {**ON, "hoodie.metadata.enable": False}
+    table = mdt.create(MemoryStorage(), SCHEMA, **given)
+    options = {"mdt.hudi.metadata": True}
+    refused("unique in the whole table", table.alter, options=options, kind=Invalid)
+    assert not table.definition.parsed.hudi_metadata
+
+
+def test_the_partition_follows_the_option_and_the_number_of_rows(monkeypatch):
+    storage, table = new_table(MOR, "record", [])
+    rng = random.Random(3)
+    table.upsert(rows(rng, 9))
+    table.alter(options={"mdt.hudi.metadata": True, "mdt.hudi.record.index": True})
+    assert by_hudi(storage) == by_us(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(hudi_record_index, "HUDI_RECORD_INDEX_ROWS_MAX", 5)
+        table.upsert(rows(rng, 9))
+        assert partitions(storage) == ["files"] and not storage.list(FOLDER)
+    table.upsert(rows(rng, 9))
+    assert by_hudi(storage) == by_us(table)
+    table.alter(options={"mdt.hudi.record.index": False})
+    assert partitions(storage) == ["files"] and not storage.list(FOLDER)
+
+
+def test_keys_that_the_index_cannot_have_leave_it_out():
+    storage, table = new_table(MOR, "record", [], **ON)
+    table.upsert(rows(random.Random(1), 9))
+    long = pa.table({"id": ["k" * 40_000], "city": ["x"], "n": [1]}, schema=SCHEMA)
+    table.upsert(long)
+    assert partitions(storage) == ["files"] and table.check().ok
+    table.delete(long)
+    table.upsert(rows(random.Random(2), 9))
+    assert by_hudi(storage) == by_us(table)
+
+
+def test_publishing_again_puts_the_same_bytes():
+    storage, table = new_table(MOR, "record", [], **ON)
+    rng = random.Random(4)
+    for _ in range(13):
+        table.upsert(rows(rng, 9))
+        table.delete(rows(rng, 4))
+    content = {info.path: storage.read(info.path) for info in storage.list(".hoodie/metadata")}
+    seq = table.snapshot().seq
+    newest = {p for p in content if f"_0-{seq}-0" in p or table.snapshot().last_instant in p}
+    assert len(newest) >= 5
+    storage.delete_many(sorted(newest))
+    metadata = table.metadata
+    hudi_metadata.keep(metadata, metadata.record(seq), metadata.newest())
+    again = {info.path: storage.read(info.path) for info in storage.list(".hoodie/metadata")}
+    assert again == content
+
+
+def test_check_finds_other_locations_and_repair_removes_them():
+    storage, table = new_table(MOR, "record", [], **ON)
+    table.upsert(rows(random.Random(1), 9))
+    table.upsert(rows(random.Random(2), 9))
+    [first, *_] = sorted(by_us(table))
+    gone = hfile_entries.deletions(pa.array([first.encode()], pa.large_binary()))
+    log = max(info.path for info in storage.list(FOLDER) if ".log." in info.path)
+    spoiled = GROUPS[RECORD_INDEX].log_file(gone, table.snapshot().last_instant)
+    stored = storage.read(log)
+    storage.replace(log, stored + spoiled)
+    [problem] = table.check().problems
+    assert "another file group, or none, for the key" in problem.text and first in problem.text
+    storage.replace(log, stored)
+    assert table.check().ok
+    table.delete({"id": [first]})
+    deleting = max(info.path for info in storage.list(FOLDER) if ".log." in info.path)
+    storage.replace(deleting, stored)
+    [problem] = table.check().problems
+    assert problem.text == f"Hudi's metadata table has the key {first!r}, which no row has"
+    report = table.repair()
+    assert not report.lost and table.check().ok
+    table.upsert(rows(random.Random(3), 9))
+    assert by_hudi(storage) == by_us(table)
+
+
+@pytest.mark.parametrize(("commits", "version"), [(0, 6), (10, 6), (1, 9), (10, 9)])
+def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits, version):
+    def start():
+        storage, table = new_table(MOR, "record", ["city"], **ON, **{"mdt.table.version": version})
+        for number in range(commits):
+            table.upsert(rows(random.Random(number), 4))
+        return storage
+
+    def run(storage):
+        table = mdt.open(storage)
+        if commits:
+            table.delete(rows(random.Random(1), 30))
+        else:
+            table.upsert(rows(random.Random(2), 9))
+
+    for where, survivor in survivors(start, run):
+        mdt.open(survivor).abort()
+        table = mdt.open(survivor)
+        table.upsert(rows(random.Random(3), 9))
+        assert by_hudi(survivor) == by_us(table), where
+        assert table.check().ok, where
+        count("crashes of commits with a record index")

@@ -1,0 +1,72 @@
+"""Records of the record index: their bytes, and what our reader of Hudi's tables reads."""
+
+import io
+import json
+import uuid
+from datetime import UTC, datetime
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.errors import Unsupported
+from mdt.hudi import record_index_records, timeline
+from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
+from mdt.hudi.record_index_records import LOCATIONS
+
+GROUPS = [
+    f"{uuid.UUID(int=0)}-0",
+    f"{uuid.UUID(int=2**128 - 1)}-999999999",
+    "af3e-7",
+    "00000003-d7bc-446e-9a5b-6c2d0f3e8f11-0",
+]
+"""File ids of UUIDs and others."""
+SCHEMA = json.dumps(
+    record(
+        "HoodieMetadataRecord",
+        field("key", "string"),
+        field("type", "int"),
+        optional("filesystemMetadata", mapping("string")),
+        record_index_records.FIELD,
+        namespace=NAMESPACE,
+    )
+)
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1), st.tuples(st.sampled_from(["", "city=ø"]), st.sampled_from(GROUPS))
+    ),
+    st.datetimes(datetime(1980, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+)
+def test_records_read_back(places, time):
+    instant_ms = int(time.timestamp()) * 1000 + time.microsecond // 1000
+    instant = timeline.instant_text(1000 * instant_ms)
+    rows = [[key, p, g, instant] for key, (p, g) in places.items()]
+    columns = zip(*rows, strict=True) if rows else [[]] * len(LOCATIONS)
+    locations = pa.table([list(column) for column in columns], schema=LOCATIONS)
+    entries = record_index_records.entries(locations)
+    assert entries["key"].to_pylist() == [key.encode() for key in places]
+    parsed = fastavro.parse_schema(json.loads(SCHEMA))
+    for key, value in zip(entries["key"].to_pylist(), entries["value"].to_pylist(), strict=True):
+        stream = io.BytesIO(value)
+        read = fastavro.schemaless_reader(stream, parsed)
+        assert stream.read() == b"" and (read["key"], read["type"]) == ("", 5)
+        info = read["recordIndexMetadata"]
+        assert info["instantTime"] == instant_ms
+        partition, group = places[key.decode()]
+        assert info["partitionName"] == partition
+        if info["fileIdEncoding"]:
+            assert info["fileId"] == group == "af3e-7"
+        else:
+            halves = info["fileIdHighBits"], info["fileIdLowBits"]
+            high, low = (half % 2**64 for half in halves)
+            assert f"{uuid.UUID(int=high << 64 | low)}-{info['fileIndex']}" == group
+
+
+@pytest.mark.parametrize("key", ["", "k" * 40_000])
+def test_keys_that_an_hfile_cannot_have_are_refused(key):
+    with pytest.raises(Unsupported, match="no keys without characters or of"):
+        record_index_records.encoded(pa.array(["a", key]))
