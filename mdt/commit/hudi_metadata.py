@@ -62,7 +62,7 @@ DEFINITIONS = f"{paths.HUDI}/.index_defs/index.json"
 _DEFINITIONS_PATH = "hoodie.table.index.defs.path"
 _LOGS_MIN, _LOGS_MAX = 10, 40
 """A slice is compacted after 10 log files, as in Hudi, unless they are small."""
-_LOG_SHARE_MIN = 0.1
+_LOG_SHARE_MIN = 0.5
 """Log files are small if they have less than this share of the bytes of the base file. Slices with
 small log files are compacted after 40.
 """

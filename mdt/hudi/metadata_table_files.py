@@ -30,12 +30,12 @@ from mdt.hudi import (
     hfile_writing,
     log_file,
     properties,
-    record_index_records,
     timeline,
 )
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
 from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
+from mdt.hudi.metadata_record_schema import LOCATION, TABLE_SCHEMA
 from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
@@ -47,6 +47,8 @@ _INITIAL = "0" * 14
 _INITIALIZED, _INITIALIZED_END = 10, 1000
 """Numbers of three digits at the end of the instant of an initialization in version 6."""
 
+_PLAIN_BYTES_MAX = 1 << 16
+"""Size of entries up to which those of a log file are not compressed."""
 _PARTITIONS = "__all_partitions__"
 _NO_PARTITION = "."
 _TYPE_PARTITIONS, _TYPE_FILES = 1, 2
@@ -68,7 +70,7 @@ SCHEMA = _schema()
 """Avro schema of the records of ``files``."""
 STATS_SCHEMA = _schema(column_stats_records.FIELD)
 """Avro schema of the records of ``column_stats``."""
-INDEX_SCHEMA = _schema(record_index_records.FIELD)
+INDEX_SCHEMA = _schema(LOCATION)
 """Avro schema of the records of ``record_index``."""
 _PARSED = fastavro.parse_schema(json.loads(SCHEMA))
 
@@ -269,7 +271,12 @@ class Group:
         kept, deleted = entries.filter(is_kept), entries["key"].filter(pc.invert(is_kept))
         if len(kept) or not len(deleted):
             created_ms = _created_ms(instant)
-            content = hfile_writing.encode(kept, schema=self.schema, created_ms=created_ms)
+            content = hfile_writing.encode(
+                kept,
+                schema=self.schema,
+                created_ms=created_ms,
+                is_compressed=kept.nbytes > _PLAIN_BYTES_MAX,
+            )
             blocks.append(log_file.hfile_block(content, instant=instant, avro_schema=self.schema))
         if len(deleted):
             blocks.append(
@@ -452,4 +459,6 @@ def _body(
     layout: Layout1, time: str, written: list[dict[str, Any]], operation: str, *, compacted: bool
 ) -> bytes:
     files = pa.Table.from_pylist(written, schema=commit_metadata.WRITTEN)
-    return layout.table.completed_body(time, CommitMetadata(files, SCHEMA, operation, compacted))
+    return layout.table.completed_body(
+        time, CommitMetadata(files, TABLE_SCHEMA, operation, compacted)
+    )

@@ -16,28 +16,12 @@ import pyarrow.compute as pc
 
 from mdt.errors import Unsupported
 from mdt.hudi import avro_values, timeline
-from mdt.hudi.avro import field, optional, record
 from mdt.hudi.hfile_writing import KEY_BYTES_MAX
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.hfile_format import ENTRIES
 
 LOCATIONS = pa.schema([(name, pa.string()) for name in ("key", "partition", "file_id", "instant")])
 """Record keys with the partition path and the file id of their file group, and an instant of it."""
-_TEXT = {"type": "string", "avro.java.string": "String"}
-FIELD = optional(
-    "recordIndexMetadata",
-    record(
-        "HoodieRecordIndexInfo",
-        optional("partitionName", _TEXT),
-        optional("fileIdHighBits", "long"),
-        optional("fileIdLowBits", "long"),
-        optional("fileIndex", "int"),
-        optional("fileId", _TEXT),
-        optional("instantTime", "long"),
-        {**field("fileIdEncoding", "int"), "default": 0},
-    ),
-)
-"""The field of a record of the metadata table, after its key, its type, and names of files."""
 DEFINITION = {
     "indexName": "record_index",
     "indexType": "record_index",
@@ -109,7 +93,8 @@ def _value(partition: str, file_id: str, instant: str) -> bytes:
             parts += [_NOT_NULL, _long(number)]
         parts.append(_NOT_NULL + _text(""))
     instant_ms = timeline.instant_us(instant) // 1000
-    parts += [_NOT_NULL, _long(instant_ms), _TEXT_ID if match is None else _UUID]
+    encoding = _TEXT_ID if match is None else _UUID
+    parts += [_NOT_NULL, _long(instant_ms), encoding, _NULL]  # the position is not known
     return b"".join(parts)
 
 

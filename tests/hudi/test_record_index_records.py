@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mdt.errors import Unsupported
 from mdt.hudi import record_index_records, timeline
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
+from mdt.hudi.metadata_record_schema import LOCATION
 from mdt.hudi.record_index_records import LOCATIONS
 
 GROUPS = [
@@ -29,7 +30,7 @@ SCHEMA = json.dumps(
         field("key", "string"),
         field("type", "int"),
         optional("filesystemMetadata", mapping("string")),
-        record_index_records.FIELD,
+        LOCATION,
         namespace=NAMESPACE,
     )
 )

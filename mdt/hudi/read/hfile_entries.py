@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,8 +20,9 @@ def deletions(keys: pa.Array) -> pa.RecordBatch:
 
 def sort(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the entries of all parts, sorted by key."""
-    table = pa.Table.from_batches(parts, ENTRIES).combine_chunks()
-    return _in_order(table, pc.sort_indices(table["key"]))
+    keys, values = _columns(parts)
+    order = pc.sort_indices(keys)
+    return pa.record_batch([keys.take(order), values.take(order)], schema=ENTRIES)
 
 
 def merge(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
@@ -31,14 +31,15 @@ def merge(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     Args:
         parts: Entries, oldest first. The keys of a part differ.
     """
-    table = pa.Table.from_batches(parts, ENTRIES).combine_chunks()
-    order = np.asarray(pc.sort_indices(table["key"]))  # stable
-    keys = plain(table["key"].take(pa.array(order)))
-    is_last = np.ones(len(keys), np.bool_)
-    is_last[:-1] = np.asarray(pc.not_equal(keys[:-1], keys[1:]))
-    merged = _in_order(table, pa.array(order[is_last]))
-    return merged.filter(merged["value"].is_valid())
+    keys, values = _columns(parts)
+    order = pc.sort_indices(keys)  # stable
+    ordered = keys.take(order)
+    is_last = pc.not_equal(ordered[:-1], ordered[1:])
+    if len(keys):
+        is_last = pa.concat_arrays([is_last, pa.array([True])])
+    last = order.filter(pc.and_(is_last, values.is_valid().take(order)))
+    return pa.record_batch([keys.take(last), values.take(last)], schema=ENTRIES)
 
 
-def _in_order(table: pa.Table, rows: pa.Array) -> pa.RecordBatch:
-    return pa.record_batch([plain(column.take(rows)) for column in table.columns], schema=ENTRIES)
+def _columns(parts: Iterable[pa.RecordBatch]) -> list[pa.Array]:
+    return [plain(column) for column in pa.Table.from_batches(parts, ENTRIES).columns]

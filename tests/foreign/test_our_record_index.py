@@ -1,0 +1,190 @@
+"""Hudi finds rows by the record index that our commits keep in its metadata table, and its writers
+go on from it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from counting import count
+from hudi_session import HudiSession
+from test_our_metadata_table import ids, instants_of_metadata_table, our_ids
+
+import mdt
+from mdt.commit.hudi_metadata import PARTITIONS
+from mdt.hudi import metadata_table_files as table_files
+from mdt.hudi.metadata_table_files import RECORD_INDEX
+from mdt.hudi.read import hfile_entries
+from mdt.metadata.history.foreign_writers import read_properties
+from mdt.stores.storage import LocalStorage
+
+FOLDER = ".hoodie/metadata/record_index"
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int32())]
+)
+BY_INDEX = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.enable.data.skipping": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.enable": "true",
+}
+WRITER = {
+    **BY_INDEX,
+    "hoodie.index.type": "RECORD_INDEX",
+    "hoodie.spark.sql.merge.into.partial.updates": "false",
+    "hoodie.metadata.compact.max.delta.commits": "3",
+}
+MARKS = ("", "é", "\U00010000", "\U0001f600", "\uffee")
+"""Beginnings of keys. Java orders the last one after those before it, and HFiles before them."""
+COUNT = 400
+ALL = range(2 * COUNT)
+ALIKE = [n for n in ALL if n % len(MARKS) < len(MARKS) - 1]
+"""Numbers of keys that Java orders like HFiles. Hudi finds other keys one by one only, and its
+writers lose them: they put them into HFiles in Java's order.
+"""
+
+
+def key(n: int) -> str:
+    return f"k{MARKS[n % len(MARKS)]}{n:05}"
+
+
+def rows(numbers: Sequence[int], ts: int, city: str = "") -> pa.Table:
+    cities = ("oslo", "paris", "rome")
+    made = [{"id": key(n), "city": city or cities[n % 3], "ts": ts, "v": n + ts} for n in numbers]
+    return pa.Table.from_pylist(made, SCHEMA)
+
+
+def make(path: Path, version: int, kind: str, partition_by: list[str]) -> mdt.Table:
+    return mdt.create(
+        path,
+        SCHEMA,
+        key=["id"],
+        partition_by=partition_by,
+        ordering="ts",
+        scope="table",
+        table_type=kind,
+        options={
+            "mdt.table.version": str(version),
+            "hoodie.metadata.enable": "true",
+            "hoodie.metadata.record.index.enable": "true",
+            "mdt.services.auto": "false",
+            "hoodie.parquet.small.file.limit": "0",
+        },
+    )
+
+
+def change(table: mdt.Table, step: int, numbers: Sequence[int]) -> None:
+    """Carry out a step: new, changed, moved and deleted rows, or a service."""
+    match step % 8:
+        case 0 | 4:
+            table.upsert(rows(numbers, 10 + step))
+        case 1:
+            table.upsert(rows(numbers, 10 + step, "bergen"))
+        case 2 | 5:
+            table.delete(rows(numbers, 10 + step))
+        case 3:
+            table.compact()
+        case 6:
+            table.cluster(["v"])
+        case _:
+            table.clean(retain_commits=2)
+
+
+def compare(hudi: HudiSession, path: Path, numbers: Sequence[int]) -> None:
+    """Look keys up by the index, one by one and together, and compare them with the rows."""
+    has_index = RECORD_INDEX in (read_properties(LocalStorage(path)) or {}).get(PARTITIONS, "")
+    wheres = [f"id = '{key(n)}'" for n in numbers[:4]]
+    texts = ", ".join(f"'{key(n)}'" for n in numbers if n % len(MARKS) < len(MARKS) - 1)
+    wheres += [f"id in ({texts})", f"_hoodie_record_key = '{key(numbers[0])}'"]
+    expected = json.loads(hudi.call(path, "matches", wheres))
+    for where, keys in zip(wheres, expected, strict=True):
+        answer = json.loads(hudi.call(path, "query", where, **BY_INDEX))
+        assert answer["keys"] == keys, where
+        if "=" in where and keys and has_index:
+            assert answer["files"] == len(keys) == 1, "only the file slice of the key is read"
+        count("look-ups of keys by Hudi", len(keys))
+    live = ids(hudi, path)
+    assert ids(hudi, path, **BY_INDEX) == live == our_ids(path)
+    assert len(live) == len({one for one, _ in live})
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(
+    ("kind", "partition_by"), [("COPY_ON_WRITE", ["city"]), ("MERGE_ON_READ", [])]
+)
+def test_hudi_finds_keys_by_our_record_index(tmp_path, kind, partition_by, version):
+    draw = random.Random(version)
+    with HudiSession(tmp_path / "session") as hudi:
+        generator = "SimpleKeyGenerator" if partition_by else "NonpartitionedKeyGenerator"
+        writer = {
+            **WRITER,
+            "hoodie.datasource.write.partitionpath.field": ",".join(partition_by),
+            "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{generator}",
+        }
+        for name, numbers in (("all", ALL), ("alike", ALIKE)):
+            path = tmp_path / name
+            table = make(path, version, kind, partition_by)
+            for first in range(0, len(numbers), 100):
+                table.insert(rows(numbers[first : first + 100], 1))
+            hudi.create(path, version, kind, writer)
+            compare(hudi, path, numbers[:20])
+            for step in range(16):
+                change(table, step, draw.sample(numbers, 30))
+                if step % 8 == 5:
+                    compare(hudi, path, draw.sample(numbers, 20))
+            compare(hudi, path, draw.sample(numbers, 20))
+            is_used(hudi, path, table)
+        goes_on(hudi, path, writer, draw)
+
+
+def is_used(hudi: HudiSession, path: Path, table: mdt.Table) -> None:
+    """A key that the newest log file deletes is not found."""
+    n = 3 * COUNT
+    table.insert(rows([n], 100))
+    where = f"id = '{key(n)}'"
+    [file] = (path / FOLDER).glob(f".record-index-0000-0_*_0-{table.snapshot().seq}-0")
+    before = file.read_bytes()
+    gone = hfile_entries.deletions(pa.array([key(n).encode()], pa.large_binary()))
+    group = table_files.GROUPS[RECORD_INDEX]
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_bytes(before + group.log_file(gone, table.snapshot().last_instant))
+    answer = json.loads(hudi.call(path, "query", where, **BY_INDEX))
+    assert not answer["keys"], "Hudi finds the key by the index"
+    assert not table.check().ok
+    file.write_bytes(before)
+    compare(hudi, path, [n, 0, 1, 2])
+    assert table.check().ok
+
+
+def goes_on(hudi: HudiSession, path: Path, writer: dict[str, str], draw: random.Random) -> None:
+    """Hudi's writer finds rows by our index and keeps it, and then we go on."""
+    is_whole = "city=" not in "".join(folder.name for folder in path.iterdir())
+    update = "*" if is_whole else "id = s.id, city = t.city, ts = s.ts, v = s.v"
+    ours = instants_of_metadata_table(path)
+    for ts in range(1000, 1006):
+        numbers = draw.sample([n + 5 * (n % 2) * COUNT for n in ALIKE], 40)
+        values = ", ".join(f"('{key(n)}', 'oslo', {ts}L, {n + ts})" for n in numbers)
+        hudi.call(
+            path,
+            "sql",
+            f"merge into {{t}} t using (select * from values {values} as s(id, city, ts, v)) s"
+            " on t.id = s.id when matched and s.v % 5 = 0 then delete"
+            f" when matched then update set {update} when not matched then insert *",
+            **writer,
+        )
+        assert max(ours) in instants_of_metadata_table(path), "Hudi has not made it anew"
+        compare(hudi, path, numbers[:20])
+    added = instants_of_metadata_table(path) - ours
+    assert any(name.endswith(".commit") for name in added), "Hudi has compacted it"
+    table = mdt.open(path)
+    table.upsert(rows(ALIKE[10:30], 2000))
+    table.delete(rows(ALIKE[30:40], 2000))
+    assert RECORD_INDEX not in (read_properties(LocalStorage(path)) or {}).get(PARTITIONS, "")
+    compare(hudi, path, ALIKE[8:34])
