@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -34,7 +34,6 @@ from mdt.hudi.metadata_table_files import (
     FILES,
     GROUPS,
     LAYOUTS,
-    STATS_VERSIONS,
     Group,
     Layout1,
     NewFile,
@@ -84,7 +83,7 @@ def is_kept(snapshot: Snapshot) -> bool:
 
 def kept_partitions(definition: TableDefinition) -> tuple[str, ...]:
     """Return the partitions that commits keep if they keep the metadata table."""
-    if definition.parsed.hudi_column_stats and definition.hudi_version in STATS_VERSIONS:
+    if definition.parsed.hudi_column_stats:
         return FILES, COLUMN_STATS
     return (FILES,)
 
@@ -182,7 +181,8 @@ class _Keeper:
         self._record, self._newest, self._layout = record, newest, layout
         self._definition = newest.definition
         if newest.seq != record.seq:
-            self._definition = metadata.state(record.seq).definition
+            definition = metadata.state(record.seq).definition
+            self._definition = replace(definition, hudi_version=layout.table.version)
         self._partitions = kept_partitions(self._definition)
 
     def keep(self) -> None:
@@ -190,6 +190,8 @@ class _Keeper:
         if stored is None or not self._is_of_version(stored):
             return
         found = set((stored.get(PARTITIONS) or "").split(","))
+        if COLUMN_STATS in self._partitions and not self._have_all_files(found):
+            self._partitions = tuple(name for name in self._partitions if name != COLUMN_STATS)
         state = self._load()
         if found == set(self._partitions) and state.is_beyond(self._record):
             return
@@ -204,6 +206,17 @@ class _Keeper:
                 "%s: built Hudi's metadata table again: %s", self._storage.url, error
             )
             self._keep_again()
+
+    def _have_all_files(self, found: AbstractSet[str]) -> bool:
+        """Return True if ``column_stats`` can have all files, or need not. If it is ``found``, it
+        has those before the record.
+        """
+        record, before = self._record, None
+        if not hudi_column_stats.needs_all_files(self._definition):
+            return True
+        if COLUMN_STATS not in found:
+            before = self._metadata.state(record.seq - 1)
+        return hudi_column_stats.has_all_files(record, before, self._definition)
 
     def _keep_again(self) -> None:
         """Build the metadata table, with as many partitions as possible. If there are none, readers
@@ -295,6 +308,8 @@ class _Keeper:
     def _entries_of(self, before: Snapshot, partition: str) -> pa.RecordBatch:
         """Return the entries of all files of a snapshot."""
         if partition == COLUMN_STATS:
+            if not self._have_all_files(frozenset()):
+                raise Unsupported("there are files without statistics")
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
         listing = references.hudi_files(self._metadata, before)
         return table_files.records(listing, listing)

@@ -211,8 +211,6 @@ def _shifted(time: str, ms: int) -> str:
 
 LAYOUTS: Mapping[int, Layout1] = {6: Layout1(), 9: Layout2()}
 """Version of a table -> layout of its metadata table."""
-STATS_VERSIONS = frozenset({6})
-"""Versions of tables whose column statistics have the form that we write."""
 
 
 @dataclass(frozen=True, slots=True)
