@@ -49,7 +49,9 @@ _WRAPPERS = {
     "StringWrapper": _TEXT,
     "DateWrapper": "int",
     "DecimalWrapper": _DECIMAL,
+    "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
     "TimestampMicrosWrapper": "long",
+    "LocalDateWrapper": "int",
 }
 _BRANCHES = {name: bytes([2 * (place + 1)]) for place, name in enumerate(_WRAPPERS)}
 """Record of a bound -> its number in the union, encoded."""

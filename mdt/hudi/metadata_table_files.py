@@ -66,6 +66,35 @@ SCHEMA = _schema()
 """Avro schema of the records of ``files``."""
 STATS_SCHEMA = _schema(column_stats_records.FIELD)
 """Avro schema of the records of ``column_stats``."""
+_BLOOM_FILTER = record(
+    "HoodieMetadataBloomFilter",
+    field("type", _TEXT),
+    field("timestamp", _TEXT),
+    field("bloomFilter", "bytes"),
+    field("isDeleted", "boolean"),
+)
+_RECORD_INDEX = record(
+    "HoodieRecordIndexInfo",
+    optional("partitionName", _TEXT),
+    optional("fileIdHighBits", "long"),
+    optional("fileIdLowBits", "long"),
+    optional("fileIndex", "int"),
+    optional("fileId", _TEXT),
+    optional("instantTime", "long"),
+    {**field("fileIdEncoding", "int"), "default": 0},
+    optional("position", "long"),
+)
+_SECONDARY_INDEX = record("HoodieSecondaryIndexInfo", field("isDeleted", "boolean"))
+TABLE_SCHEMA = _schema(
+    optional("BloomFilterMetadata", _BLOOM_FILTER),
+    column_stats_records.FIELD,
+    optional("recordIndexMetadata", _RECORD_INDEX),
+    optional("SecondaryIndexMetadata", _SECONDARY_INDEX),
+)
+"""Avro schema of the records of all partitions, also of those that only Hudi makes.
+
+Instants have it. Hudi's compaction drops all fields that the newest one does not have.
+"""
 _PARSED = fastavro.parse_schema(json.loads(SCHEMA))
 
 Names = Mapping[str, int | None]
@@ -430,4 +459,5 @@ def _body(
     layout: Layout1, time: str, written: list[dict[str, Any]], operation: str, *, compacted: bool
 ) -> bytes:
     files = pa.Table.from_pylist(written, schema=commit_metadata.WRITTEN)
-    return layout.table.completed_body(time, CommitMetadata(files, SCHEMA, operation, compacted))
+    metadata = CommitMetadata(files, TABLE_SCHEMA, operation, compacted)
+    return layout.table.completed_body(time, metadata)

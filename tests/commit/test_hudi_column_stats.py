@@ -268,6 +268,17 @@ def test_the_partition_follows_the_option():
     assert table.check().ok
 
 
+def test_instants_have_the_fields_of_all_partitions():
+    """Hudi's compaction would drop the others."""
+    storage, table = table_with_option()
+    table.upsert(rows(range(6), 1, 1.0))
+    instant = storage.read(f".hoodie/metadata/.hoodie/{table.snapshot().last_instant}.deltacommit")
+    schema = json.loads(json.loads(instant)["extraMetadata"]["schema"])
+    for group in GROUPS.values():
+        for field in json.loads(group.schema)["fields"]:
+            assert field in schema["fields"]
+
+
 @pytest.mark.parametrize("version", FORMS)
 def test_publishing_again_puts_the_same_bytes(version):
     storage, table = table_with_option(**{VERSION: str(version)})

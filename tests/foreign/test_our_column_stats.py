@@ -257,15 +257,37 @@ def test_hudi_finds_rows_beside_nan_after_its_own_writes(tmp_path):
         filters = [f"{where} = {n}" for where in ("i", "cost * 4") for n in (123, 126, 129)]
         compare(hudi, path, filters)
         for ts in (50, 51):
-            hudi.call(
-                path,
-                "sql",
-                f"merge into {{t}} t using (select 'k033' as id, 'oslo' as city, {ts}L as ts) s"
-                " on t.id = s.id when matched then update set"
-                " t.id = s.id, t.city = s.city, t.ts = s.ts",
-                **SKIPPING,
-            )
+            merge(hudi, path, ts)
             compare(hudi, path, filters)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("version", FORMS)
+def test_hudi_finds_rows_after_it_has_compacted_our_metadata_table(tmp_path, version):
+    """Its first write compacts, with the schema of our newest instant."""
+    with HudiSession(tmp_path / "session") as hudi:
+        path = tmp_path / "table"
+        table = make(path, "COPY_ON_WRITE", version, ["city"])
+        for ts in range(10, 13):
+            table.upsert(rows([1], ts))
+        hudi.create(path, version, "COPY_ON_WRITE", SKIPPING)
+        for ts in (50, 51):
+            merge(hudi, path, ts)
+            assert list(path.glob(".hoodie/metadata/.hoodie/**/*.compaction.requested"))
+            counts = compare(hudi, path, ["i = 33", "i = 70", "i > 100"])
+            assert max(counts.values()) < 18, "data skipping"
+
+
+def merge(hudi: HudiSession, path: Path, ts: int) -> None:
+    """Let Hudi's writer update a row of the first files."""
+    hudi.call(
+        path,
+        "sql",
+        f"merge into {{t}} t using (select 'k033' as id, 'oslo' as city, {ts}L as ts) s"
+        " on t.id = s.id when matched then update set t.id = s.id, t.city = s.city, t.ts = s.ts",
+        **SKIPPING,
+    )
 
 
 def keys_of(partition_by: Sequence[str]) -> dict[str, str]:
