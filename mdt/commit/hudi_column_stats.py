@@ -23,7 +23,7 @@ from indexes.base import BoolArray
 from indexes.column_stats import STATS_SCHEMA
 from mdt.hudi import column_stats_records
 from mdt.hudi.avro_schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
-from mdt.hudi.column_stats_records import RANGES, FileKeys
+from mdt.hudi.column_stats_records import FORMS, RANGES, FileKeys
 from mdt.hudi.metadata_table_files import COLUMN_STATS
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
@@ -79,13 +79,35 @@ class _Files:
         return stats.select(STATS_SCHEMA.names).take(places)
 
 
+def needs_all_files(definition: TableDefinition) -> bool:
+    """Return True if all files must have entries.
+
+    In version 9 Hudi's writers derive bounds of partitions from those of the files that have some.
+    """
+    return definition.hudi_version >= 9 and bool(definition.partition_by)
+
+
+def has_all_files(
+    record: CommitRecord, before: Snapshot | None, definition: TableDefinition
+) -> bool:
+    """Return True if all files of a record have entries, and all live files ``before`` it.
+
+    Args:
+        definition: Of the snapshot at the record.
+    """
+    added = [_files_of(record)]
+    if before is not None:
+        added.append(_live_files(before))
+    return all(_ranges_of(files, definition)[1].all() for files in added)
+
+
 def columns(definition: TableDefinition) -> dict[str, str]:
     """Return the indexed columns of the table: name -> name in Hudi's files.
 
     Columns of our statistics, of types that have bounds in Hudi, at most as many as Hudi indexes.
     """
-    chosen = definition.parsed.column_stats_columns
-    names = [f.name for f in definition.schema if column_stats_records.supports(f.type)]
+    chosen, form = definition.parsed.column_stats_columns, FORMS[definition.hudi_version]
+    names = [f.name for f in definition.schema if form.supports(f.type)]
     if chosen is None:
         names = names[:COLUMNS_MAX]
     else:
@@ -101,7 +123,7 @@ def index_definition(definition: TableDefinition) -> dict[str, Any]:
         "indexFunction": COLUMN_STATS,
         "sourceFields": [*_META, *columns(definition).values()],
         "indexOptions": {},
-        "version": "V1",
+        "version": FORMS[definition.hudi_version].version,
     }
 
 
@@ -129,7 +151,7 @@ def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.Reco
     """
     parts = list(_entries(_files_of(record), definition))
     cleaned = record.table("cleaned")["path"].to_pylist()
-    folders, names = [], []
+    form, folders, names = FORMS[definition.hudi_version], [], []
     for path in cleaned:
         folder, _, name = path.rpartition("/")
         if paths.MERGED_MARK not in name:
@@ -138,20 +160,23 @@ def record_entries(record: CommitRecord, definition: TableDefinition) -> pa.Reco
     if names:
         keys = FileKeys.of(folders, names)
         for column in (*_META, *columns(definition).values()):
-            parts.append(column_stats_records.deletions(keys, column))
+            parts.append(column_stats_records.deletions(form, keys, column))
     return hfile_entries.sort(parts)
 
 
 def _readable_files(metadata: Metadata, snapshot: Snapshot) -> Iterator[_Files]:
     """Yield the files of all readable snapshots, each once."""
     horizon = snapshot.retention.horizon
-    state = metadata.state(horizon)
-    numbers = state.live_numbers
-    table = state.files.take(_FILES, numbers)
-    segments = state.segment_ids[numbers]
-    yield _hudi_files(_Files(table, segments, snapshot=state, numbers=numbers))
+    yield _live_files(metadata.state(horizon))
     for record in metadata.records(horizon + 1, snapshot.seq):
         yield _files_of(record)
+
+
+def _live_files(snapshot: Snapshot) -> _Files:
+    numbers = snapshot.live_numbers
+    table = snapshot.files.take(_FILES, numbers)
+    segments = snapshot.segment_ids[numbers]
+    return _hudi_files(_Files(table, segments, snapshot=snapshot, numbers=numbers))
 
 
 def _files_of(record: CommitRecord) -> _Files:
@@ -174,6 +199,23 @@ def _hudi_files(files: _Files) -> _Files:
 
 def _entries(files: _Files, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
     """Yield the entries of each column."""
+    ranges, is_usable = _ranges_of(files, definition)
+    places = pa.array(np.flatnonzero(is_usable))
+    if not len(places):
+        return
+    partitions, names = (plain(files.table[name]) for name in ("partition", "name"))
+    keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
+    form = FORMS[definition.hudi_version]
+    for file_name, (type, table) in ranges.items():
+        yield column_stats_records.entries(form, keys, file_name, type, table.take(places))
+
+
+def _ranges_of(
+    files: _Files, definition: TableDefinition
+) -> tuple[dict[str, tuple[pa.DataType, pa.Table]], BoolArray]:
+    """Return the type and the ranges of each column, by its name in Hudi's files, and which files
+    have usable ones of all columns -> bool[n].
+    """
     ranges: dict[str, tuple[pa.DataType, pa.Table]] = {}
     is_usable = np.ones(len(files.table), np.bool_)
     for name, file_name in columns(definition).items():
@@ -183,20 +225,13 @@ def _entries(files: _Files, definition: TableDefinition) -> Iterator[pa.RecordBa
         is_usable &= usable
     key_ranges, usable = _key_ranges(files, definition)
     is_usable &= usable
-    instants, partitions, names = (
-        plain(files.table[name]) for name in ("instant", "partition", "name")
-    )
+    instants, partitions = (plain(files.table[name]) for name in ("instant", "partition"))
     ranges |= {
         COMMIT_TIME: (pa.string(), _text_ranges(files, b"", instants)),
         PARTITION_PATH: (pa.string(), _text_ranges(files, partitions, partitions)),
         RECORD_KEY: (pa.string(), key_ranges),
     }
-    places = pa.array(np.flatnonzero(is_usable))
-    if not len(places):
-        return
-    keys = FileKeys.of(partitions.take(places).to_pylist(), names.take(places).to_pylist())
-    for file_name, (type, table) in ranges.items():
-        yield column_stats_records.entries(keys, file_name, type, table.take(places))
+    return ranges, is_usable
 
 
 def _ranges(files: _Files, definition: TableDefinition, name: str) -> tuple[pa.Table, BoolArray]:

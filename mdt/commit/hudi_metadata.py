@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -38,7 +38,6 @@ from mdt.hudi.metadata_table_files import (
     GROUPS,
     LAYOUTS,
     RECORD_INDEX,
-    STATS_VERSIONS,
     Group,
     Layout1,
     NewFile,
@@ -91,8 +90,8 @@ def is_kept(snapshot: Snapshot) -> bool:
 
 def kept_partitions(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the partitions that commits keep if they keep the metadata table."""
-    definition, partitions = snapshot.definition, [FILES]
-    if definition.parsed.hudi_column_stats and definition.hudi_version in STATS_VERSIONS:
+    partitions = [FILES]
+    if snapshot.definition.parsed.hudi_column_stats:
         partitions.append(COLUMN_STATS)
     if hudi_record_index.is_kept(snapshot):
         partitions.append(RECORD_INDEX)
@@ -192,15 +191,22 @@ class _Keeper:
     ) -> None:
         self._metadata, self._storage = metadata, metadata.storage
         self._record, self._newest, self._layout = record, newest, layout
-        after = newest if newest.seq == record.seq else metadata.state(record.seq)
-        self._definition = after.definition
+        after, self._definition = newest, newest.definition
+        if newest.seq != record.seq:
+            after = metadata.state(record.seq)
+            self._definition = replace(after.definition, hudi_version=layout.table.version)
         self._partitions = kept_partitions(after)
+        self._current = FILES
+        """The partition whose entries are made."""
 
     def keep(self) -> None:
         stored = read_properties(self._storage)
         if stored is None or not self._is_of_version(stored):
             return
-        found, state = _partitions_in(stored), self._load()
+        found = _partitions_in(stored)
+        if COLUMN_STATS in self._partitions and not self._have_all_files(found):
+            self._leave_out(COLUMN_STATS)
+        state = self._load()
         if found == set(self._partitions) and state.is_beyond(self._record):
             return
         try:
@@ -215,22 +221,36 @@ class _Keeper:
             )
             self._keep_again()
 
+    def _have_all_files(self, found: AbstractSet[str]) -> bool:
+        """Return True if ``column_stats`` can have all files, or need not. If it is ``found``, it
+        has those before the record.
+        """
+        record, before = self._record, None
+        if not hudi_column_stats.needs_all_files(self._definition):
+            return True
+        if COLUMN_STATS not in found:
+            before = self._metadata.state(record.seq - 1)
+        return hudi_column_stats.has_all_files(record, before, self._definition)
+
     def _keep_again(self) -> None:
         """Build the metadata table, with as many partitions as possible. If there are none, readers
         list files.
         """
-        while self._partitions:
+        while FILES in self._partitions:
             try:
                 return self._append(self._build())
             except _DAMAGE as error:
                 logs.METADATA.warning(
                     "%s: cannot keep %s in Hudi's metadata table: %s",
                     self._storage.url,
-                    self._partitions[-1],
+                    self._current,
                     error,
                 )
-                self._partitions = self._partitions[:-1]
+                self._leave_out(self._current)
         _remove_from_properties(self._storage)
+
+    def _leave_out(self, partition: str) -> None:
+        self._partitions = tuple(name for name in self._partitions if name != partition)
 
     def _load(self) -> _State:
         """List the instants and the files of the metadata table."""
@@ -319,7 +339,10 @@ class _Keeper:
 
     def _entries_of(self, before: Snapshot, partition: str) -> pa.RecordBatch:
         """Return the entries of all files of a snapshot."""
+        self._current = partition
         if partition == COLUMN_STATS:
+            if not self._have_all_files(frozenset()):
+                raise Unsupported("there are files without statistics")
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
         if partition == RECORD_INDEX:
             return hudi_record_index.snapshot_entries(self._metadata, before)
@@ -411,6 +434,7 @@ class _Keeper:
 
     def _changed_entries(self, partition: str) -> pa.RecordBatch:
         """Return the entries of the record."""
+        self._current = partition
         if partition == COLUMN_STATS:
             return hudi_column_stats.record_entries(self._record, self._definition)
         if partition == RECORD_INDEX:

@@ -6,8 +6,10 @@ whose bounds exclude a filter. If a file has records of other columns, they take
 a column of nulls, so a file has records of all columns or none. They join the bounds of several
 records with the same key, so the record of a file never changes until it is deleted.
 
-The records of all files of a column are encoded at once. Their form is that of table version 6,
-with a type of Avro for each type of bounds (Apache Hudi, ``HoodieMetadata.avsc``).
+The records of all files of a column are encoded at once. The form of bounds depends on the table
+version (:data:`FORMS`). The fields of a record are those of Apache Hudi, ``HoodieMetadata.avsc``.
+Avro resolves them by name, and the type of the bounds precedes the flags, so that each record ends
+with them.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
+from typing import ClassVar
 
 import fastavro
 import numpy as np
@@ -47,12 +50,17 @@ _WRAPPERS = {
     "StringWrapper": _TEXT,
     "DateWrapper": "int",
     "DecimalWrapper": _DECIMAL,
+    "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
     "TimestampMicrosWrapper": "long",
+    "LocalDateWrapper": "int",
 }
 _BRANCHES = {name: bytes([2 * (place + 1)]) for place, name in enumerate(_WRAPPERS)}
 """Record of a bound -> its number in the union, encoded."""
 _NULL, _NOT_NULL = b"\0", b"\2"
 _TRUE, _FALSE = b"\1", b"\0"
+_VALUE_TYPE = record(
+    "HoodieValueTypeInfo", field("typeOrdinal", "int"), optional("additionalInfo", _TEXT)
+)
 _STATS = record(
     "HoodieMetadataColumnStats",
     optional("fileName", _TEXT),
@@ -67,6 +75,7 @@ _STATS = record(
     optional("nullCount", "long"),
     optional("totalSize", "long"),
     optional("totalUncompressedSize", "long"),
+    optional("valueType", _VALUE_TYPE),
     field("isDeleted", "boolean"),
     {**field("isTightBound", "boolean"), "default": False},
 )
@@ -129,49 +138,149 @@ def _hash(text: str) -> bytes:
     return base64.b64encode(struct.pack(">Q", xxhash64(text.encode(), _SEED)))
 
 
-def supports(type: pa.DataType) -> bool:
-    """Return True if Hudi has a form for bounds of columns of ``type``, a stored type.
+class Form1:
+    """The form of bounds before table version 9: each type has a record of its own.
 
-    >>> (
-    ...     supports(pa.decimal128(9, 2)),
-    ...     supports(pa.decimal128(38, 2)),
-    ...     supports(pa.list_(pa.int32())),
-    ... )
-    (True, False, False)
+    Attributes:
+        version: Hudi's version of the index.
     """
-    if pa.types.is_decimal(type):
-        digits = type.precision - type.scale
-        return 0 <= type.scale <= _SCALE and digits <= _PRECISION - _SCALE
-    return order.supports(type)
+
+    version = "V1"
+
+    def supports(self, type: pa.DataType) -> bool:
+        """Return True if there is a form for bounds of columns of ``type``, a stored type.
+
+        >>> [Form1().supports(pa.decimal128(digits, 2)) for digits in (9, 38)]
+        [True, False]
+        >>> Form1().supports(pa.list_(pa.int32()))
+        False
+        """
+        if pa.types.is_decimal(type):
+            digits = type.precision - type.scale
+            return 0 <= type.scale <= _SCALE and digits <= _PRECISION - _SCALE
+        return order.supports(type)
+
+    def value_type(self, type: pa.DataType | None) -> bytes:
+        """Return the encoded type of bounds. None for the type of a deleted record."""
+        return _NULL
+
+    def wrapped(self, keys: pa.Array, type: pa.DataType) -> tuple[str, pa.Array]:
+        """Return the record of bounds and their values in it. Those of nulls are undefined."""
+        match order.kind_of(type):
+            case "bool":
+                return "BooleanWrapper", pc.cast(keys.fill_null(_FALSE), pa.large_binary())
+            case "int":
+                name = "IntWrapper" if type.bit_width <= 32 else "LongWrapper"
+                return name, avro_values.longs(_integers(keys))
+            case "date":
+                return "DateWrapper", avro_values.longs(_integers(keys))
+            case "timestamp":
+                return "TimestampMicrosWrapper", avro_values.longs(_integers(keys))
+            case "float":
+                name = "FloatWrapper" if type.bit_width == 32 else "DoubleWrapper"
+                return name, avro_values.fixed(_floats(keys, type.bit_width))
+            case "string":
+                return "StringWrapper", avro_values.texts(keys.fill_null(b""))
+            case "decimal":
+                return "DecimalWrapper", avro_values.texts(_decimals(keys, _SCALE - type.scale))
+        return "BytesWrapper", avro_values.texts(keys.fill_null(b""))
 
 
-def entries(files: FileKeys, column: str, type: pa.DataType, ranges: pa.Table) -> pa.RecordBatch:
+class Form2(Form1):
+    """The form of bounds since table version 9: primitive values, with Hudi's number of their type.
+
+    Hudi's writers fail on a wrong number.
+    """
+
+    version = "V2"
+
+    _NO_TYPE = 1
+    _TYPES: ClassVar[dict[order.Kind, int]] = {
+        "bool": 2,
+        "string": 7,
+        "binary": 8,
+        "decimal": 10,
+        "date": 12,
+    }
+
+    def supports(self, type: pa.DataType) -> bool:
+        """Return True if there is a form for bounds of columns of ``type``, a stored type.
+
+        >>> Form2().supports(pa.decimal128(38, 2))
+        True
+        """
+        return order.supports(type)
+
+    def value_type(self, type: pa.DataType | None) -> bytes:
+        """Return the encoded type of bounds. None for the type of a deleted record."""
+        parameters = _NULL
+        if type is not None and pa.types.is_decimal(type):
+            digits = f"{type.precision},{type.scale}".encode()
+            parameters = _NOT_NULL + avro_values.varint(2 * len(digits)) + digits
+        return _NOT_NULL + avro_values.varint(2 * self._number(type)) + parameters
+
+    def _number(self, type: pa.DataType | None) -> int:
+        """Return Hudi's number of a type."""
+        if type is None:
+            return self._NO_TYPE
+        match order.kind_of(type):
+            case "int":
+                return 3 if type.bit_width <= 32 else 4
+            case "float":
+                return 5 if type.bit_width == 32 else 6
+            case "timestamp":
+                return 15 if type.unit == "ms" else 16
+            case kind:
+                assert kind is not None, "a type with bounds"
+                return self._TYPES[kind]
+
+    def wrapped(self, keys: pa.Array, type: pa.DataType) -> tuple[str, pa.Array]:
+        """Return the record of bounds and their values in it. Those of nulls are undefined."""
+        match order.kind_of(type):
+            case "date":
+                return "IntWrapper", avro_values.longs(_integers(keys))
+            case "timestamp":
+                unit = 1000 if type.unit == "ms" else 1
+                return "LongWrapper", avro_values.longs(_integers(keys) // unit)
+            case "decimal":
+                return "BytesWrapper", avro_values.texts(_decimals(keys, 0))
+        return super().wrapped(keys, type)
+
+
+FORMS: Mapping[int, Form1] = {6: Form1(), 9: Form2()}
+"""Version of a table -> form of its bounds."""
+
+
+def entries(
+    form: Form1, files: FileKeys, column: str, type: pa.DataType, ranges: pa.Table
+) -> pa.RecordBatch:
     """Return the entries of a column of n files, unsorted.
 
     Args:
         column: Its name in Hudi's files.
-        type: Its stored type, which Hudi :func:`supports`.
+        type: Its stored type, which ``form`` supports.
         ranges: RANGES [n].
     """
     rows, nulls, size = (_longs(ranges[name]) for name in ("rows", "nulls", "bytes"))
     values = avro_values.join(
         *_names(files, column),
-        _bounds(_lower(plain(ranges["min"]), type), type),
-        _bounds(plain(ranges["max"]), type),
+        _bounds(form, _lower(plain(ranges["min"]), type), type),
+        _bounds(form, plain(ranges["max"]), type),
         _NOT_NULL,
         rows,
         _NOT_NULL,
         nulls,
         _NOT_NULL + b"\0" + _NOT_NULL,  # the size in the file is not known
         size,
-        _FALSE + _FALSE,
+        form.value_type(type) + _FALSE + _FALSE,
     )
     return _entries(files, column, values)
 
 
-def deletions(files: FileKeys, column: str) -> pa.RecordBatch:
+def deletions(form: Form1, files: FileKeys, column: str) -> pa.RecordBatch:
     """Return the entries that delete those of a column of n files, unsorted."""
-    values = avro_values.join(*_names(files, column), 6 * _NULL + _TRUE + _FALSE)
+    end = 6 * _NULL + form.value_type(None) + _TRUE + _FALSE
+    values = avro_values.join(*_names(files, column), end)
     return _entries(files, column, values)
 
 
@@ -212,38 +321,11 @@ def _longs(values: pa.ChunkedArray) -> pa.Array:
     return avro_values.longs(values.to_numpy().astype(np.int64))
 
 
-def _bounds(keys: pa.Array, type: pa.DataType) -> pa.Array:
+def _bounds(form: Form1, keys: pa.Array, type: pa.DataType) -> pa.Array:
     """Return bounds with the number of their record in the union -> large_binary[n]."""
-    wrapper, values = _wrapped(keys, type)
+    wrapper, values = form.wrapped(keys, type)
     tagged = avro_values.join(_BRANCHES[wrapper], values)
     return pc.if_else(keys.is_valid(), tagged, pa.scalar(_NULL, pa.large_binary()))
-
-
-def _wrapped(keys: pa.Array, type: pa.DataType) -> tuple[str, pa.Array]:
-    """Return the record of bounds and their values in it. Those of nulls are undefined."""
-    match order.kind_of(type):
-        case "bool":
-            return "BooleanWrapper", pc.cast(keys.fill_null(_FALSE), pa.large_binary())
-        case "int" if type.bit_width <= 32:
-            return "IntWrapper", avro_values.longs(_integers(keys))
-        case "int":
-            return "LongWrapper", avro_values.longs(_integers(keys))
-        case "date":
-            return "DateWrapper", avro_values.longs(_integers(keys))
-        case "timestamp":
-            return "TimestampMicrosWrapper", avro_values.longs(_integers(keys))
-        case "float":
-            words = _words(keys)
-            bits = np.where(words & _SIGN, words ^ _SIGN, ~words)
-            name, form = (
-                ("FloatWrapper", "<f4") if type.bit_width == 32 else ("DoubleWrapper", "<f8")
-            )
-            return name, avro_values.fixed(bits.view(np.float64).astype(form))
-        case "string":
-            return "StringWrapper", avro_values.texts(keys.fill_null(b""))
-        case "decimal":
-            return "DecimalWrapper", avro_values.texts(_decimals(keys, type))
-    return "BytesWrapper", avro_values.texts(keys.fill_null(b""))
 
 
 def _words(keys: pa.Array) -> npt.NDArray[np.uint64]:
@@ -253,6 +335,12 @@ def _words(keys: pa.Array) -> npt.NDArray[np.uint64]:
 
 def _integers(keys: pa.Array) -> npt.NDArray[np.int64]:
     return (_words(keys) ^ _SIGN).view(np.int64)
+
+
+def _floats(keys: pa.Array, bits: int) -> npt.NDArray[np.floating]:
+    words = _words(keys)
+    values = np.where(words & _SIGN, words ^ _SIGN, ~words).view(np.float64)
+    return values.astype(f"<f{bits // 8}")
 
 
 def _lower(keys: pa.Array, type: pa.DataType) -> pa.Array:
@@ -268,9 +356,9 @@ def _lower(keys: pa.Array, type: pa.DataType) -> pa.Array:
     return pa.array(texts, pa.binary()).take(starts.indices)
 
 
-def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return the unscaled values of keys with Hudi's scale."""
-    factor, unscaled = 10 ** (_SCALE - type.scale), []
+def _decimals(keys: pa.Array, digits: int) -> pa.Array:
+    """Return the unscaled values of keys with more digits after the point."""
+    factor, unscaled = 10**digits, []
     for key in keys.to_pylist():
         number = 0
         if key is not None:

@@ -217,8 +217,6 @@ def _shifted(time: str, ms: int) -> str:
 
 LAYOUTS: Mapping[int, Layout1] = {6: Layout1(), 9: Layout2()}
 """Version of a table -> layout of its metadata table."""
-STATS_VERSIONS = frozenset({6})
-"""Versions of tables whose column statistics have the form that we write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +457,5 @@ def _body(
     layout: Layout1, time: str, written: list[dict[str, Any]], operation: str, *, compacted: bool
 ) -> bytes:
     files = pa.Table.from_pylist(written, schema=commit_metadata.WRITTEN)
-    return layout.table.completed_body(
-        time, CommitMetadata(files, TABLE_SCHEMA, operation, compacted)
-    )
+    metadata = CommitMetadata(files, TABLE_SCHEMA, operation, compacted)
+    return layout.table.completed_body(time, metadata)

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from worlds import COW, MOR, SCHEMA, make, rows
+from worlds import COW, MOR, SCHEMA, VERSION, make, rows
 
+import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata
 from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
 from mdt.errors import Corrupt
 from mdt.hudi import column_stats_records
-from mdt.hudi.column_stats_records import FileKeys
+from mdt.hudi.column_stats_records import FORMS, FileKeys
 from mdt.hudi.file_names import BASE, LOG
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS
 from mdt.hudi.read import hfile_entries, metadata_state
@@ -87,9 +88,10 @@ def check_bounds(storage, *, files=None):
                 assert low <= comparable(extremes["min"]) <= comparable(extremes["max"]) <= high
 
 
+@pytest.mark.parametrize("version", FORMS)
 @pytest.mark.parametrize("kind", [MOR, COW])
-def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind):
-    storage, table = table_with_option(kind)
+def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind, version):
+    storage, table = table_with_option(kind, **{VERSION: str(version)})
     draw = random.Random(kind)
     for ts in range(24):
         table.upsert(rows(draw.sample(range(30), 5), ts, 1.0))
@@ -107,8 +109,9 @@ def test_each_stored_file_has_bounds_after_every_commit_of_a_random_history(kind
     assert table.check().ok
 
 
-def test_hudi_finds_the_definition_of_the_index():
-    storage, table = table_with_option()
+@pytest.mark.parametrize(("version", "index_version"), [(6, "V1"), (9, "V2")])
+def test_hudi_finds_the_definition_of_the_index(version, index_version):
+    storage, table = table_with_option(**{VERSION: str(version)})
     other = {"indexName": "of another"}
     storage.replace(DEFINITIONS, json.dumps({"indexDefinitions": {"x": other}}).encode())
     table.upsert(rows(range(6), 1, 1.0))
@@ -121,7 +124,7 @@ def test_hudi_finds_the_definition_of_the_index():
         "indexFunction": "column_stats",
         "sourceFields": [*sorted(META), "id", "city", "ts", "fare"],
         "indexOptions": {},
-        "version": "V1",
+        "version": index_version,
     }
 
 
@@ -149,6 +152,47 @@ def test_a_file_with_nan_has_no_entries():
     }
     assert names & statistics(storage).keys() and with_nan
     check_bounds(storage, files=files.keys() - with_nan)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_the_partition_is_left_out_in_version_9_while_a_live_file_has_nan(kind):
+    """Hudi's writers would derive bounds of the whole partition from the other files."""
+    storage, table = table_with_option(kind, **{VERSION: "9"})
+    table.upsert(rows(range(6), 1, 1.0))
+    check_bounds(storage)
+    table.upsert(rows([4], 2, float("nan")))
+    assert partitions(storage) == ["files"] and not storage.list(FOLDER)
+    instants = storage.list(".hoodie/metadata/.hoodie/timeline")
+    table.upsert(rows([1], 3, 1.0))
+    assert len(storage.list(".hoodie/metadata/.hoodie/timeline")) == len(instants) + 3
+    assert partitions(storage) == ["files"]
+    assert table.check().ok
+    table.upsert(rows([4], 4, 1.0))
+    table.compact()
+    table.upsert(rows([1], 5, 1.0))
+    assert partitions(storage) == ["column_stats", "files"]
+    assert table.check().ok
+
+
+def test_a_table_without_partitions_keeps_other_files_in_version_9():
+    storage = MemoryStorage()
+    table = mdt.create(storage, SCHEMA, key="id", options={**ON, VERSION: "9"})
+    table.insert(rows(range(6), 1, 1.0))
+    table.insert(rows([40], 1, float("nan")))
+    assert partitions(storage) == ["column_stats", "files"]
+    assert len(statistics(storage)) == 1 < len(stored_paths(storage))
+
+
+def test_a_partition_that_is_made_anew_has_all_files_or_is_left_out(monkeypatch):
+    storage, table = table_with_option(**{VERSION: "9"})
+    table.upsert(rows(range(6), 1, 1.0))
+    with monkeypatch.context() as patch:  # a process that keeps no metadata table
+        patch.setattr(hudi_metadata, "keep", lambda *given: None)
+        table.upsert(rows([4], 2, float("nan")))
+    assert partitions(storage) == ["column_stats", "files"]
+    table.upsert(rows([1], 3, 1.0))
+    assert partitions(storage) == ["files"]
     assert table.check().ok
 
 
@@ -185,6 +229,20 @@ def test_older_files_whose_rows_hudi_reads_otherwise_have_no_entries(change):
     assert table.check().ok
 
 
+def test_decimals_of_many_digits_have_bounds_in_version_9():
+    schema = pa.schema([*SCHEMA, pa.field("n", pa.decimal128(38, 2))])
+    storage, table = table_with_option(schema=schema)
+    assert "n" not in hudi_column_stats.columns(table.snapshot().definition)
+    values = pa.array([10**35 * (n - 3) for n in range(6)], pa.decimal128(38, 2))
+    table.upsert(rows(range(6), 1, 1.0).append_column("n", values))
+    check_bounds(storage)
+    table.upgrade(9)
+    table.upsert(rows(range(3), 2, 1.0).append_column("n", values[:3]))
+    check_bounds(storage)
+    assert {columns["n"].kind for columns in statistics(storage).values()} == {(10, "38,2")}
+    assert table.check().ok
+
+
 def test_widened_columns_have_bounds_of_the_new_type():
     schema = pa.schema([*SCHEMA, pa.field("n", pa.int32())])
     storage, table = table_with_option(schema=schema)
@@ -210,8 +268,20 @@ def test_the_partition_follows_the_option():
     assert table.check().ok
 
 
-def test_publishing_again_puts_the_same_bytes():
+def test_instants_have_the_fields_of_all_partitions():
+    """Hudi's compaction would drop the others."""
     storage, table = table_with_option()
+    table.upsert(rows(range(6), 1, 1.0))
+    instant = storage.read(f".hoodie/metadata/.hoodie/{table.snapshot().last_instant}.deltacommit")
+    schema = json.loads(json.loads(instant)["extraMetadata"]["schema"])
+    names = {field["name"] for field in schema["fields"]}
+    for group in GROUPS.values():
+        assert {field["name"] for field in json.loads(group.schema)["fields"]} <= names
+
+
+@pytest.mark.parametrize("version", FORMS)
+def test_publishing_again_puts_the_same_bytes(version):
+    storage, table = table_with_option(**{VERSION: str(version)})
     for ts in range(13):
         table.upsert(rows([ts % 4], ts, 1.0))
     folder = ".hoodie/metadata"
@@ -245,7 +315,7 @@ def test_check_finds_other_statistics_and_repair_removes_them():
     table.upsert(rows(range(6), 1, 1.0))
     [path, _] = sorted(stored_paths(storage).values())
     folder, _, name = path.rpartition("/")
-    gone = column_stats_records.deletions(FileKeys.of([folder], [name]), "ts")
+    gone = column_stats_records.deletions(FORMS[6], FileKeys.of([folder], [name]), "ts")
     [log] = [info.path for info in storage.list(FOLDER) if ".log." in info.path]
     spoiled = GROUPS[COLUMN_STATS].log_file(
         hfile_entries.sort([gone]), table.snapshot().last_instant

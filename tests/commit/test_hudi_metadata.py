@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -252,7 +253,7 @@ def test_check_finds_entries_that_are_out_of_step(version):
 
 @pytest.mark.parametrize(
     ("commits", "version", "statistics"),
-    [(0, 6, 0), (1, 6, 0), (10, 6, 0), (10, 6, 1), (0, 9, 0), (1, 9, 0), (10, 9, 0)],
+    [(0, 6, 0), (1, 6, 0), (10, 6, 0), (10, 6, 1), (0, 9, 0), (1, 9, 0), (10, 9, 0), (10, 9, 1)],
 )
 def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(
     commits, version, statistics
@@ -282,6 +283,29 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(
             assert mdt.open(survivor).check().ok, where
         assert as_state(mdt.open(survivor).scan().to_arrow())["k2"] == (60, 3.0)
     assert found > 10 * len(MODES)
+
+
+def test_a_crash_while_statistics_are_left_out_is_mended_by_the_next_writer():
+    def start():
+        storage, table = table_with_option(9, **{"mdt.hudi.column.stats": True})
+        table.upsert(rows(range(4), 1, 1.0))
+        return storage
+
+    def run(storage):
+        mdt.open(storage).upsert(rows([0], 50, float("nan")))
+
+    left_out = 0
+    for where, survivor in survivors(start, run):
+        mdt.open(survivor).abort()
+        table = mdt.open(survivor)
+        table.upsert(rows([2], 60, 3.0))
+        has_nan = math.isnan(as_state(table.scan().to_arrow())["k0"][1])
+        left_out += has_nan
+        expected = "files" if has_nan else "column_stats,files"
+        assert read_properties(survivor)[PARTITIONS] == expected, where
+        assert listed(survivor) == stored(survivor), where
+        assert table.check().ok, where
+    assert left_out > 10
 
 
 def committed_files(storage):

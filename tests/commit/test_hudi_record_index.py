@@ -10,10 +10,10 @@ from refusals import refused
 from worlds import MOR, survivors
 
 import mdt
-from mdt.commit import hudi_metadata, hudi_record_index
+from mdt.commit import hudi_column_stats, hudi_metadata, hudi_record_index
 from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
 from mdt.commit.key_changes import key_changes, live_locations
-from mdt.errors import Invalid
+from mdt.errors import Corrupt, Invalid
 from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.key_indexes import load_key_indexes
@@ -214,12 +214,15 @@ def test_the_partition_follows_the_option_and_the_number_of_rows(monkeypatch):
     assert partitions(storage) == ["files"] and not storage.list(FOLDER)
 
 
-def test_keys_that_the_index_cannot_have_leave_it_out():
-    storage, table = new_table(MOR, "record", [], **ON)
+@pytest.mark.parametrize("partition", ["files", "column_stats"])
+def test_keys_that_the_index_cannot_have_leave_it_out(partition):
+    """The other partitions stay."""
+    statistics = {"mdt.hudi.column.stats": partition == "column_stats"}
+    storage, table = new_table(MOR, "record", [], **ON, **statistics)
     table.upsert(rows(random.Random(1), 9))
     long = pa.table({"id": ["k" * 40_000], "city": ["x"], "n": [1]}, schema=SCHEMA)
     table.upsert(long)
-    assert partitions(storage) == ["files"] and table.check().ok
+    assert partitions(storage) == sorted({partition, "files"}) and table.check().ok
     table.delete(long)
     table.upsert(rows(random.Random(2), 9))
     assert by_hudi(storage) == by_us(table)
@@ -289,3 +292,16 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits,
         assert by_hudi(survivor) == by_us(table), where
         assert table.check().ok, where
         count("crashes of commits with a record index")
+
+
+def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
+    storage, table = new_table(MOR, "record", [], **ON, **{"mdt.hudi.column.stats": True})
+    table.upsert(rows(random.Random(1), 9))
+
+    def fail(*given):
+        raise Corrupt("statistics are damaged")
+
+    monkeypatch.setattr(hudi_column_stats, "record_entries", fail)
+    table.upsert(rows(random.Random(2), 9))
+    assert partitions(storage) == ["files", "record_index"]
+    assert by_hudi(storage) == by_us(table)

@@ -260,12 +260,12 @@ class HudiTable:
         part.rename(path)
         shutil.rmtree(folder)
 
-    def query(self, where, **options):
+    def query(self, where, mode="strict", **options):
         """Return as JSON the keys of the rows that match a filter, and the number of slices read.
 
-        Errors of indexes are raised, which Hudi ignores by default.
+        Errors of indexes are raised, unless ``mode`` is "fallback". By default Hudi ignores them.
         """
-        self.spark.conf.set("hoodie.fileIndex.dataSkippingFailureMode", "strict")
+        self.spark.conf.set("hoodie.fileIndex.dataSkippingFailureMode", mode)
         frame = self.spark.read.format("hudi").options(**options).load(str(self.path))
         frame = frame.where(where).select("id")
         keys = sorted(row["id"] for row in frame.collect())

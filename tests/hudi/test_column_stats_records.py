@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from indexes import column_stats
 from mdt.hudi import column_stats_records as records
-from mdt.hudi.column_stats_records import RANGES, FileKeys
+from mdt.hudi.column_stats_records import FORMS, RANGES, FileKeys
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS, STATS_SCHEMA
 from mdt.hudi.read import column_statistics, hfile_entries
 from mdt.hudi.read.column_statistics import FileColumn
@@ -27,6 +27,7 @@ from mdt.hudi.xxhash64 import xxhash64
 PARSED = fastavro.parse_schema(json.loads(STATS_SCHEMA))
 NAME = "f1-0_0-1-0_20240229120000123.parquet"
 INT_KEY = b"\x80" + bytes(7)
+V1, V2 = FORMS[6], FORMS[9]
 
 
 def ranges_of(*columns: pa.Array) -> pa.Table:
@@ -42,11 +43,18 @@ def decoded(value: bytes) -> dict:
     )
 
 
-def bounds(column: pa.Array) -> tuple[tuple[str, object], tuple[str, object]]:
-    """Return the bounds of a file with these values, each with the name of its record in Avro."""
+def statistics(form: records.Form1, column: pa.Array) -> dict:
+    """Return the statistics of a file with these values."""
     keys = FileKeys.of(["city=x"], [NAME])
-    [value] = records.entries(keys, "c", column.type, ranges_of(column))["value"].to_pylist()
-    stats = decoded(value)["ColumnStatsMetadata"]
+    [value] = records.entries(form, keys, "c", column.type, ranges_of(column))["value"].to_pylist()
+    return decoded(value)["ColumnStatsMetadata"]
+
+
+def bounds(
+    column: pa.Array, form: records.Form1 = V1
+) -> tuple[tuple[str, object], tuple[str, object]]:
+    """Return the bounds of a file with these values, each with the name of its record in Avro."""
+    stats = statistics(form, column)
     found = []
     for end in ("minValue", "maxValue"):
         name, bound = stats[end]
@@ -84,6 +92,48 @@ def test_each_type_has_bounds_of_its_own(column, name, low, high):
     assert bounds(column) == ((name, low), (name, high))
 
 
+TIMES = [datetime(1969, 12, 31, 23, 59, 59, 999000, UTC), datetime(2024, 1, 1, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "name", "low", "high"),
+    [
+        (pa.array([True, False]), 2, "BooleanWrapper", False, True),
+        (pa.array([3, -7], pa.int32()), 3, "IntWrapper", -7, 3),
+        (pa.array([3, -(2**62)]), 4, "LongWrapper", -(2**62), 3),
+        (pa.array([0.5, 0.25], pa.float32()), 5, "FloatWrapper", 0.25, 0.5),
+        (pa.array([0.1, -0.0]), 6, "DoubleWrapper", 0.0, 0.1),
+        (pa.array(["oslo", "paris"]), 7, "StringWrapper", "o", "paris"),
+        (pa.array([b"\xff\0", b"\1\2"]), 8, "BytesWrapper", b"\1\2", b"\xff\0"),
+        (pa.array([date(1969, 12, 31), date(2024, 1, 1)]), 12, "IntWrapper", -1, 19723),
+        (pa.array(TIMES, pa.timestamp("ms", "UTC")), 15, "LongWrapper", -1, 1704067200000),
+        (pa.array(TIMES, pa.timestamp("us", "UTC")), 16, "LongWrapper", -1000, 1704067200000000),
+    ],
+    ids=lambda value: None if isinstance(value, pa.Array) else str(value),
+)
+def test_version_9_has_the_number_of_each_type_with_primitive_bounds(
+    column, number, name, low, high
+):
+    assert bounds(column, V2) == ((name, low), (name, high))
+    kind = {"typeOrdinal": number, "additionalInfo": None}
+    assert statistics(V2, column)["valueType"] == kind
+    assert statistics(V2, pa.nulls(3, column.type))["valueType"] == kind
+    assert statistics(V1, column)["valueType"] is None
+
+
+def test_version_9_has_bounds_of_all_decimals():
+    """The bytes are those that Hudi 1.2 wrote for the same values."""
+    column = pa.array([Decimal("0.50"), Decimal("7.25")], pa.decimal128(9, 2))
+    assert bounds(column, V2) == (("BytesWrapper", b"2"), ("BytesWrapper", b"\x02\xd5"))
+    assert statistics(V2, column)["valueType"] == {"typeOrdinal": 10, "additionalInfo": "9,2"}
+    column = pa.array([-(10**37), 10**37], pa.decimal128(38, 0))
+    (_, low), (_, high) = bounds(column, V2)
+    assert (int.from_bytes(low, signed=True), int.from_bytes(high, signed=True)) == (
+        -(10**37),
+        10**37,
+    )
+
+
 def test_a_prefix_of_a_text_lies_between_its_bounds():
     """Hudi 1.2 tests that for ``like 'prefix%'``."""
     texts = ["ünder" * 40, "üz", "z" * 100]
@@ -104,14 +154,15 @@ VALUES = {
 }
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("type", VALUES, ids=str)
-def test_our_reader_finds_bounds_that_contain_all_values(type):
+def test_our_reader_finds_bounds_that_contain_all_values(type, form):
     @given(st.lists(st.one_of(st.none(), VALUES[type])))
     def contain(values):
         column = pa.array(values, type)
         keys = FileKeys.of([""], [NAME])
         ranges = ranges_of(column)
-        [value] = records.entries(keys, "c", type, ranges)["value"].to_pylist()
+        [value] = records.entries(form, keys, "c", type, ranges)["value"].to_pylist()
         stats = fastavro.schemaless_reader(BytesIO(value), PARSED, None)["ColumnStatsMetadata"]
         assert (stats["valueCount"], stats["nullCount"]) == (len(values), column.null_count)
         present = column.drop_null()
@@ -121,7 +172,8 @@ def test_our_reader_finds_bounds_that_contain_all_values(type):
         low, high = (stats[end] and stats[end]["value"] for end in ("minValue", "maxValue"))
         if low is None or high is None:  # a file without one bound gets no entries
             return
-        edges = FileColumn(low, high, 0, len(values)).bounds(type)
+        kind = stats["valueType"] or {"typeOrdinal": -1, "additionalInfo": ""}
+        edges = FileColumn(low, high, 0, len(values), tuple(kind.values())).bounds(type)
         found = [column_statistics.comparable(scalar) for scalar in present]
         assert all(edges[0] <= value <= edges[1] for value in found)
 
@@ -131,7 +183,7 @@ def test_our_reader_finds_bounds_that_contain_all_values(type):
 def test_keys_are_hashes_of_column_partition_and_name():
     keys = FileKeys.of(["city=sao_paulo", ""], [NAME, NAME])
     ranges = pa.table([[None] * 2] * 2 + [[0] * 2] * 3, schema=RANGES)
-    found = records.entries(keys, "driver", pa.int32(), ranges)["key"].to_pylist()
+    found = records.entries(V1, keys, "driver", pa.int32(), ranges)["key"].to_pylist()
     assert found[0].startswith(b"AjpJ7N1gBZc=6Hj+sBy+gvM=")
     assert [len(key) for key in found] == [48, 48]
     assert records.suffix_of(found[1]) == keys.suffixes[1].as_py()
@@ -146,15 +198,17 @@ def test_xxhash_of_texts_of_each_length_has_the_published_values():
 def test_the_last_entry_of_a_key_counts_and_deleted_ones_are_left_out():
     keys = FileKeys.of(["", ""], ["a", "b"])
     one, two = (
-        records.entries(keys, "c", pa.int64(), ranges_of(pa.array([n]), pa.array([n])))
+        records.entries(V1, keys, "c", pa.int64(), ranges_of(pa.array([n]), pa.array([n])))
         for n in (1, 2)
     )
-    gone = records.deletions(FileKeys.of([""], ["b"]), "c")
+    gone = records.deletions(V1, FileKeys.of([""], ["b"]), "c")
     merged = records.merge(map(hfile_entries.sort, ([one], [two], [gone])))
     assert merged.to_pylist() == two.to_pylist()[:1]
     assert records.name_in(merged["value"][0].as_py()) == "a"
     [value] = gone["value"].to_pylist()
     assert decoded(value)["ColumnStatsMetadata"]["isDeleted"]
+    [value] = records.deletions(V2, FileKeys.of([""], ["b"]), "c")["value"].to_pylist()
+    assert decoded(value)["ColumnStatsMetadata"]["valueType"]["typeOrdinal"] == 1
     again = records.merge(map(hfile_entries.sort, ([gone], [one])))
     assert again.to_pylist() == hfile_entries.sort([one]).to_pylist()
 
@@ -167,19 +221,22 @@ def test_fifty_columns_of_a_thousand_files_are_encoded_in_a_second():
     keys = FileKeys.of(
         ["city=x"] * 1000, [f"{n:036}-0_0-1-0_20240229.parquet" for n in range(1000)]
     )
-    parts = [records.entries(keys, f"c{n}", pa.int64(), ranges) for n in range(50)]
+    parts = [records.entries(V1, keys, f"c{n}", pa.int64(), ranges) for n in range(50)]
     sorted_entries = hfile_entries.sort(parts)
     data = GROUPS[COLUMN_STATS].log_file(sorted_entries, "20240229120000123")
     assert time.process_time() - begin < 1
     assert len(sorted_entries) == 50_000 and sorted_entries.nbytes > 50_000 * 100 > len(data)
 
 
-def test_the_bytes_of_a_log_file_stay_the_same():
+@pytest.mark.parametrize(
+    ("form", "digest"), [(V1, "c1cde6764e63ae62"), (V2, "f864a9fc2a6d6c15")], ids=["V1", "V2"]
+)
+def test_the_bytes_of_a_log_file_stay_the_same(form, digest):
     columns = {"n": pa.array([1, None, 7]), "t": pa.array(["ü", "b"]), "d": pa.array([0.5])}
     keys = FileKeys.of(["city=x"], [NAME])
     parts = [
-        records.entries(keys, name, column.type, ranges_of(column))
+        records.entries(form, keys, name, column.type, ranges_of(column))
         for name, column in columns.items()
     ]
     data = GROUPS[COLUMN_STATS].log_file(hfile_entries.sort(parts), "20240229120000123")
-    assert hashlib.sha256(data).hexdigest()[:16] == "279f66847cc38b1e"
+    assert hashlib.sha256(data).hexdigest()[:16] == digest
