@@ -170,12 +170,14 @@ class Options:
     )
     hudi_metadata: bool = _table(
         False,
-        "keep Hudi's own metadata table in each commit; only the value stored with a table counts",
+        "keep Hudi's own metadata table in each commit; only the value stored with a table counts;"
+        " true by default in new tables of version 9",
         hudi="hoodie.metadata.enable",
     )
     hudi_column_stats: bool = _table(
         False,
-        "with mdt.hudi.metadata: keep column statistics there, by which Hudi's engines skip files",
+        "with mdt.hudi.metadata: keep column statistics there, by which Hudi's engines skip files;"
+        " true by default in new tables of version 9",
         hudi="hoodie.metadata.index.column.stats.enable",
     )
     hudi_record_index: bool = _table(

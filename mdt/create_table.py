@@ -249,7 +249,8 @@ def _stored_options(
     """Return the options that a new table stores, with defaults that depend on its key index,
     table version and storage.
 
-    All readers of version 9 know the positions of replaced rows, which Hudi's writers add, too.
+    All readers of version 9 know the positions of replaced rows, which Hudi's writers add, too, and
+    list files by Hudi's metadata table.
     Tables with the Bloom key index write footer filters, the only place where Hudi's Bloom index
     reads them. Tables on object storage use zstd, because they pay for each byte stored and
     transferred. Options that choose the key index are stored as ``key_index`` instead. Options of
@@ -260,6 +261,7 @@ def _stored_options(
     )
     if version in LAYOUTS and LAYOUTS[version].has_positions:
         defaults["mdt.write.record.positions"] = "true"
+        defaults |= {"mdt.hudi.metadata": "true", "mdt.hudi.column.stats": "true"}
     if storage.is_remote:
         defaults["mdt.compression"] = "zstd"
     chosen = of_table(canonical(options))

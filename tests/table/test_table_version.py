@@ -79,3 +79,15 @@ def test_log_blocks_of_version_9_have_positions_unless_the_caller_says_no():
     for version, options, expected in ((6, {}, False), (9, {}, True), (9, off, False)):
         t = mdt.create(MemoryStorage(), SCHEMA, ["id"], version=version, options=options)
         assert t.options.write_record_positions is expected
+
+
+def test_tables_of_version_9_have_hudis_metadata_table_unless_the_caller_says_no():
+    off = {"hoodie.metadata.enable": False}
+    named = "column_stats,files"
+    for version, options, expected in ((6, {}, None), (9, {}, named), (9, off, None)):
+        storage = MemoryStorage()
+        t = mdt.create(storage, SCHEMA, ["id"], version=version, options=options)
+        t.upsert([dict.fromkeys(SCHEMA.names, None) | {"id": "a"}])
+        written = properties.decode(storage.read(paths.properties()))
+        found = written.get("hoodie.table.metadata.partitions")
+        assert found == expected
