@@ -30,7 +30,11 @@ from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.write.operations import RowOperation
 
 FOLDER = ".hoodie/metadata"
-ON = {"hoodie.metadata.enable": "true", "mdt.services.auto": "false"}
+ON = {
+    "hoodie.metadata.enable": "true",
+    "mdt.hudi.column.stats": "false",
+    "mdt.services.auto": "false",
+}
 TIMELINES = {6: f"{FOLDER}/.hoodie", 9: f"{FOLDER}/.hoodie/timeline"}
 
 both_versions = pytest.mark.parametrize("version", [6, 9])
@@ -141,7 +145,8 @@ def test_it_stays_small_over_many_commits(version):
 @both_versions
 def test_an_existing_table_gets_one_with_the_first_commit_after_the_option(version):
     storage = MemoryStorage()
-    table = make(storage, MOR, "record", **{"mdt.table.version": version})
+    options = {**ON, "hoodie.metadata.enable": "false", "mdt.table.version": version}
+    table = make(storage, MOR, "record", **options)
     table.upsert(rows(range(6), 1, 1.0))
     assert listed(storage) is None
     table.alter(options={"mdt.hudi.metadata": True})

@@ -24,6 +24,7 @@ FOLDER = ".hoodie/metadata/record_index"
 ON = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.record.index.enable": "true",
+    "mdt.hudi.column.stats": "false",
     "mdt.services.auto": "false",
 }
 
@@ -218,7 +219,7 @@ def test_the_partition_follows_the_option_and_the_number_of_rows(monkeypatch):
 def test_keys_that_the_index_cannot_have_leave_it_out(partition):
     """The other partitions stay."""
     statistics = {"mdt.hudi.column.stats": partition == "column_stats"}
-    storage, table = new_table(MOR, "record", [], **ON, **statistics)
+    storage, table = new_table(MOR, "record", [], **{**ON, **statistics})
     table.upsert(rows(random.Random(1), 9))
     long = pa.table({"id": ["k" * 40_000], "city": ["x"], "n": [1]}, schema=SCHEMA)
     table.upsert(long)
@@ -295,7 +296,7 @@ def test_a_crash_at_any_change_of_a_commit_is_mended_by_the_next_writer(commits,
 
 
 def test_a_partition_that_cannot_be_made_leaves_the_index(monkeypatch):
-    storage, table = new_table(MOR, "record", [], **ON, **{"mdt.hudi.column.stats": True})
+    storage, table = new_table(MOR, "record", [], **{**ON, "mdt.hudi.column.stats": True})
     table.upsert(rows(random.Random(1), 9))
 
     def fail(*given):
