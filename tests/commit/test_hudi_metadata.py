@@ -7,6 +7,7 @@ import math
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from unittest.mock import patch
 
 import pytest
@@ -412,41 +413,52 @@ class Paused(FaultyStorage):
         return False
 
 
+def pause_at(k, commits, version):
+    """Let a publisher pause before its k-th operation, while others go on. Return False if it has
+    fewer.
+    """
+    options = {"mdt.hudi.record.index": True}
+    storage, table = table_with_option(version, scope="table", **options)
+    for ts in range(commits):
+        table.upsert(rows([ts % 4], ts, 1.0))
+    if commits == 1:
+        hudi_metadata.remove_metadata_table(storage)
+    with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
+        mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
+
+    def others():
+        mdt.open(storage).abort()
+        for ts in range((1, 12)[k % 2]):
+            mdt.open(storage).upsert(rows([ts % 5], 100 + ts, 3.0))
+
+    slow = Paused(storage, others)
+    metadata = Metadata(slow)
+    newest = metadata.newest()
+    slow.operations.clear()
+    slow.k = k
+    hudi_metadata.keep(metadata, metadata.record(newest.seq), newest)
+    if len(slow.operations) < k:
+        return False
+    by_hudi = listed_by_hudi(storage, version)
+    is_complete = by_hudi is None or committed_files(storage).items() <= by_hudi.items()
+    assert is_complete, slow.operations
+    rows_by_key = as_state(mdt.open(storage).scan().to_arrow())
+    assert keys_by_hudi(storage, version) in (None, rows_by_key.keys()), slow.operations
+    mdt.open(storage).upsert(rows([2], 200, 4.0))
+    assert listed(storage) == listed_by_hudi(storage, version) == stored(storage), slow.operations
+    assert mdt.open(storage).check().ok
+    return True
+
+
 @both_versions
 @pytest.mark.parametrize("commits", [0, 1, 10])
 def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, version):
     """It makes the metadata table, adds a commit, or compacts first. Meanwhile others go on."""
-    for k in range(1, 200):
-        options = {"mdt.hudi.record.index": True}
-        storage, table = table_with_option(version, scope="table", **options)
-        for ts in range(commits):
-            table.upsert(rows([ts % 4], ts, 1.0))
-        if commits == 1:
-            hudi_metadata.remove_metadata_table(storage)
-        with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
-            mdt.open(storage).upsert(rows([0, 1], 50, 2.0))
+    paused = list(takewhile(lambda k: pause_at(k, commits, version), range(1, 200)))
+    assert 7 < len(paused) == paused[-1] < 199
 
-        def others(storage=storage, count=(1, 12)[k % 2]):
-            mdt.open(storage).abort()
-            for ts in range(count):
-                mdt.open(storage).upsert(rows([ts % 5], 100 + ts, 3.0))
 
-        slow = Paused(storage, others)
-        metadata = Metadata(slow)
-        newest = metadata.newest()
-        slow.operations.clear()
-        slow.k = k
-        hudi_metadata.keep(metadata, metadata.record(newest.seq), newest)
-        if len(slow.operations) < k:
-            break
-        by_hudi = listed_by_hudi(storage, version)
-        is_complete = by_hudi is None or committed_files(storage).items() <= by_hudi.items()
-        assert is_complete, slow.operations
-        rows_by_key = as_state(mdt.open(storage).scan().to_arrow())
-        assert keys_by_hudi(storage, version) in (None, rows_by_key.keys()), slow.operations
-        mdt.open(storage).upsert(rows([2], 200, 4.0))
-        assert listed(storage) == listed_by_hudi(storage, version) == stored(storage), (
-            slow.operations
-        )
-        assert mdt.open(storage).check().ok
-    assert k > 7
+@pytest.mark.parametrize("k", [3, 5])
+def test_a_publisher_whose_listings_are_of_different_times_does_not_build_anew(k):
+    """It missed files that others had merged, and the instants of their merge."""
+    assert pause_at(k, 10, 6)
