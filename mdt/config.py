@@ -1,8 +1,8 @@
 """All options, with name, scope, type, default, Hudi's names and meaning.
 
 :class:`Options` has the options of a table and of the program that opens it, :class:`CallOptions`
-those of a read or write by name on Spark, and :class:`SparkSettings` those of a Spark session. All
-code that reads options, and docs/options.md, derive from these three classes.
+those of a read or write by name on Spark, and :class:`mdt.spark_settings.SparkSettings` those of a
+Spark session. All code that reads options, and docs/options.md, derive from these three classes.
 
 Values may be text, as in Spark and ``hoodie.properties``. Unknown names, wrong types and values out
 of range are refused. Only options of the scope ``table`` (:data:`mdt.option.Scope`) are written
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -64,17 +64,8 @@ _LOCK_PROVIDERS: Mapping[str, str] = {
 IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 """Options that replace ``key_index`` and ``scope``. A table stores the latter instead."""
 
-OPTIMIZES = ("joins", "statistics", "top", "totals")
-"""Uses of a table by Spark's planner besides pruning by filters.
-
-"joins": Values of one side of a join prune the other side. "statistics": The optimizer gets the
-size that remains after pruning. "top": For ORDER BY with LIMIT, only files that may contain the
-first rows are read. "totals": Count, min and max come from the metadata table where they are exact.
-
-The last two do not apply to batches of a stream, because Spark aggregates over all batches.
-"""
-_STREAM_SETTINGS = ("joins", "statistics")
-
+HUDI_FORMAT = "hudi"
+"""The format that every table has."""
 _MEBI = 1 << 20
 _TEBI = 1 << 40
 
@@ -100,6 +91,11 @@ class Options:
         "Hudi's table version, 6 or 9",
         whole(0, limits.COUNT_MAX),
         "hoodie.write.table.version",
+    )
+    formats: tuple[str, ...] = _fixed(
+        (HUDI_FORMAT,),
+        "table formats whose readers can read the table: hudi, or hudi,delta",
+        some_of(HUDI_FORMAT, "delta"),
     )
     hive_style: bool = _fixed(
         True,
@@ -411,6 +407,12 @@ class Options:
         whole(1, 10**6),
         "hoodie.clean.fileversions.retained hoodie.cleaner.fileversions.retained",
     )
+    formats_retain_hours: int = _table(
+        24,
+        "with more formats than hudi: hours that cleaning keeps a file after the commit that ended"
+        " it, since readers of other formats hold no lease",
+        whole(0, 10**7),
+    )
     spark_local_bytes_max: int = _machine(
         64 * _MEBI,
         "maximum size of Spark input that the driver writes itself; 0 for never",
@@ -542,66 +544,8 @@ class CallOptions:
     indexes: tuple[str, ...] | None = _fixed(None, "skipping indexes", SPECS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSettings:
-    """Settings of a Spark session for all tables that it names, in addition to
-    ``spark.mdt.<option>``.
-    """
-
-    indexes_build: str = option(
-        "off",
-        "background: after each write of the job, a thread of the driver builds missing index data,"
-        " with Spark tasks if the table is larger than mdt.spark.local.bytes.max",
-        choice("off", "background"),
-    )
-    indexes_auto: bool = option(
-        False,
-        "count the queries of the session; after a write, create the indexes that t.advise()"
-        " suggests and build them in the background; no index is dropped; counts of other handles"
-        " and processes arrive within a minute",
-    )
-    indexes_packages: tuple[str, ...] = option(
-        (),
-        "Python distributions with custom indexes, installed in the same version on driver and"
-        " executors",
-        COLUMNS,
-    )
-    explain: tuple[str, ...] = option(
-        ("off",),
-        "where query plans are reported, without the literals of filters; log: Spark's log, logger"
-        " mdt.plan, level INFO; metrics: Spark's UI",
-        some_of("off", "log", "metrics"),
-    )
-    optimize: tuple[str, ...] = option(
-        OPTIMIZES,
-        "uses of tables by Spark's optimizer",
-        some_of(*OPTIMIZES, all=OPTIMIZES, none=()),
-    )
-    affinity: str = option(
-        "auto",
-        "read a file on the same executor each time; auto: on for remote storage",
-        choice("auto", "on", "off"),
-    )
-    footers_bytes: int = _machine(
-        limits.FOOTERS_OF_EXECUTOR_BYTES,
-        "size of an executor's cache of footers of remote files; 0 for no cache",
-        whole(0, limits.COUNT_MAX),
-    )
-    vectors_bytes: int = _machine(
-        limits.VECTORS_OF_EXECUTOR_BYTES,
-        "size of an executor's cache of decoded deletion vectors; 0 for no cache",
-        whole(0, limits.COUNT_MAX),
-    )
-
-    def of_stream(self) -> Self:
-        """Return the same settings for the batches of a stream."""
-        uses = tuple(use for use in _STREAM_SETTINGS if use in self.optimize)
-        return replace(self, optimize=uses)
-
-
 OPTIONS = OptionTable(Options, "mdt.")
 CALL_OPTIONS = OptionTable(CallOptions)
-SPARK_SETTINGS = OptionTable(SparkSettings, "spark.mdt.")
 
 declaration = OPTIONS.find
 """Returns the declaration of an option by its mdt or Hudi name. Raises Invalid, with the nearest
@@ -628,6 +572,7 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
 
 def _options(values: Mapping[str, Any]) -> Options:
     options = Options(**values)
+    _check_formats(options)
     if "small_file_bytes" not in values:
         largest_small = options.max_file_bytes * 5 // 6
         if options.small_file_bytes > largest_small:
@@ -639,6 +584,20 @@ def _options(values: Mapping[str, Any]) -> Options:
             hint="lower mdt.small.file.bytes or raise mdt.max.file.bytes",
         )
     return options
+
+
+def _check_formats(options: Options) -> None:
+    if HUDI_FORMAT not in options.formats:
+        raise Invalid(
+            f"mdt.formats is {','.join(options.formats)}, but every table has the format hudi",
+            hint=f"write {','.join([HUDI_FORMAT, *options.formats])}",
+        )
+    if len(options.formats) > 1 and options.lock_provider:
+        raise Invalid(
+            "a table that Hudi's writers share (mdt.lock.provider) can have no other format"
+            f" (mdt.formats={','.join(options.formats)}), because they would not keep it",
+            hint="leave one of the options out",
+        )
 
 
 @memo(64)

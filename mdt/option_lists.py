@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mdt.config import CALL_OPTIONS, OPTIONS, SPARK_SETTINGS
+from mdt.config import CALL_OPTIONS, OPTIONS
 from mdt.hudi_options import TABLE, HudiOption
 from mdt.option import Option, OptionTable
+from mdt.spark_settings import SPARK_SETTINGS
 
 
 def options_list(table: OptionTable = OPTIONS) -> list[dict[str, Any]]:

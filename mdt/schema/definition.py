@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexes.key_hash import SECRET_BYTES, KeyHash, MultilinearHash, MurmurHash
 from indexes.registry import parse_spec
-from mdt.config import Options, of_table, options_of, parse_options
+from mdt.config import HUDI_FORMAT, Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import names, versions
 from mdt.schema.header_fields import present
@@ -36,6 +36,9 @@ _MURMUR_FORMAT = 3
 """Format of tables whose key hash is MurmurHash3."""
 
 _SECRET = re.compile(f"[0-9a-f]{{{2 * SECRET_BYTES}}}")
+
+_FIRST_FIELD_ID = 6
+"""Parquet field id of the column with id 0. The five meta columns have smaller ones."""
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -107,6 +110,21 @@ class TableDefinition:
     def parsed(self) -> Options:
         """The options of the table, without overrides from opening it."""
         return options_of(tuple(self.options.items()))
+
+    @property
+    def other_formats(self) -> tuple[str, ...]:
+        """The table formats besides Hudi whose readers can read the table."""
+        return tuple(name for name in self.parsed.formats if name != HUDI_FORMAT)
+
+    @property
+    def parquet_field_ids(self) -> tuple[int, ...]:
+        """Ids of all fields of a Parquet file, meta columns first, parents before their fields.
+
+        Readers of other formats know columns by them. Empty if the table has no other format.
+        """
+        if not self.other_formats:
+            return ()
+        return (*range(1, _FIRST_FIELD_ID), *(_FIRST_FIELD_ID + id for id in self.version.ids))
 
     @property
     def hive_style(self) -> bool:

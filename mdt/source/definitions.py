@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from mdt import late
 from mdt import table as tables
-from mdt.config import SparkSettings
 from mdt.errors import Invalid
 from mdt.metadata.snapshot.live_partitions import hive_names, paths_with
 from mdt.query import SNAPSHOT
@@ -28,6 +27,7 @@ from mdt.source import (
     write_frame,
 )
 from mdt.source.option_keywords import SourceOptions
+from mdt.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

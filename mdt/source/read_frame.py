@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from mdt import late
 from mdt import table as tables
-from mdt.config import SparkSettings
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.snapshot.as_of import Point
 from mdt.query import SNAPSHOT, view_for
 from mdt.source import open_tables
 from mdt.source.option_keywords import INCREMENTAL, SourceOptions
+from mdt.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from mdt import given_options, late
 from mdt.arguments import nearest
-from mdt.config import CALL_OPTIONS, IN_KEY_INDEX, OPTIONS, SPARK_SETTINGS, SparkSettings, canonical
+from mdt.config import CALL_OPTIONS, IN_KEY_INDEX, OPTIONS, canonical
 from mdt.errors import Invalid
 from mdt.source.option_keywords import METADATA, SourceOptions
+from mdt.spark_settings import SPARK_SETTINGS, SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,6 @@ from mdt import late
 from mdt import table as tables
 from mdt.arguments import one_of
 from mdt.changes import ChangeStream
-from mdt.config import SparkSettings
 from mdt.errors import Invalid, MdtError
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
@@ -27,6 +26,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import SNAPSHOT, Scan
 from mdt.source import read_frame, write_frame
 from mdt.source.option_keywords import INCREMENTAL, SourceOptions
+from mdt.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

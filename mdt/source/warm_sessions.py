@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mdt import late
-from mdt.config import SparkSettings
 from mdt.progress import Progress
 from mdt.source import open_tables
+from mdt.spark_settings import SparkSettings
 from mdt.table.warming import warm as warm_here
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 from indexes import paths
 from indexes.predicate import And, Call, Predicate, leaves
 from mdt.commit import publish
-from mdt.config import SparkSettings
 from mdt.engines.index_tasks import IndexTasks
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
@@ -50,6 +49,7 @@ from mdt.schema.declared import with_local_timestamps
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import statistics
 from mdt.session import Recent
+from mdt.spark_settings import SparkSettings
 from mdt.stores.storage import Storage
 
 View = Callable[[Snapshot], Snapshot]
