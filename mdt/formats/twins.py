@@ -17,6 +17,8 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+import pyarrow as pa
+
 from mdt.errors import Corrupt, Missing
 from mdt.hudi.base_file import CALENDAR
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -25,7 +27,6 @@ from mdt.metadata.files.file_group import LOG
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.joined_files import footer_entries, join
-from mdt.parquet.thrift import Malformed
 from mdt.session import Recent
 from mdt.stores.storage import Storage
 
@@ -136,14 +137,14 @@ class Twins:
         if size is None:
             raise Missing("the twin of log files is missing", path=path)
         tail = self._storage.read(path, max(0, size - _TAIL_BYTES))
-        length = int.from_bytes(tail[:4], "little")
-        if not 0 < length <= size - _TAIL_BYTES:
+        length = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
+        if length > size:
             raise Corrupt("a twin has no Parquet footer", path=path)
-        footer = self._storage.read(path, size - _TAIL_BYTES - length, length)
+        footer = self._storage.read(path, size - length, length)
         try:
             segments = json.loads(footer_entries(footer)[_BLOCKS])
             blocks = _with_positions([(int(segment), int(rows)) for segment, rows in segments])
-        except (Malformed, IndexError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
             raise Corrupt(f"a twin has no list of blocks: {error!r}"[:300], path=path) from error
         return Twin(path, partition, size, blocks)
 

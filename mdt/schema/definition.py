@@ -25,11 +25,13 @@ from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Version of everything below ``.hoodie/.mdt/``. Readers refuse newer versions.
 
-Only tables with column names that Avro does not allow have this version.
+Only tables with other formats have this version, because every writer must keep them.
 """
+_NAMED_FORMAT = 5
+"""Format of tables with column names that Avro does not allow."""
 _KEYED_FORMAT = 4
 """Format of tables with Avro column names and a keyed key hash."""
 _MURMUR_FORMAT = 3
@@ -268,7 +270,7 @@ class TableDefinition:
             "ordering": self.ordering,
             "key_index": self.key_index,
             "scope": self.scope,
-            **_key_hash_json(self.key_hash, has_other_names=self.has_other_names),
+            **_format_json(self),
             "indexes": list(self.indexes),
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
@@ -388,13 +390,18 @@ def _require(holds: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _key_hash_json(key_hash: KeyHash, *, has_other_names: bool) -> dict[str, Any]:
+def _format_json(definition: TableDefinition) -> dict[str, Any]:
     """Return the header fields for the format version and the key hash."""
+    key_hash = definition.key_hash
     if isinstance(key_hash, MurmurHash):
         header: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
     else:
         header = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
-    return {**header, "format": FORMAT_VERSION} if has_other_names else header
+    if definition.other_formats:
+        header["format"] = FORMAT_VERSION
+    elif definition.has_other_names:
+        header["format"] = _NAMED_FORMAT
+    return header
 
 
 def _key_hash(value: Mapping[str, Any]) -> KeyHash:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
@@ -20,6 +21,7 @@ from indexes.column_stats import Stats
 from mdt.formats.data_files import DataFile
 from mdt.formats.delta.columns import is_local
 from mdt.schema.definition import TableDefinition
+from mdt.session import memo
 
 _MILLISECOND = timedelta(milliseconds=1)
 _EXACT_DIGITS_MAX = 15
@@ -30,14 +32,13 @@ def stats_json(file: DataFile, definition: TableDefinition) -> str:
     """Return the statistics of a file of a table as JSON."""
     bounds: dict[str, list[str]] = {"minValues": [], "maxValues": []}
     nulls = {}
-    for field, declared in zip(definition.schema, definition.declared, strict=True):
-        stats = file.stats.get(field.name)
+    for column in _columns(definition.schema, definition.declared) if file.stats else ():
+        stats = file.stats.get(column.name)
         if stats is None or stats.values != file.rows:
             continue
-        nulls[field.name] = stats.nulls
-        zone = "" if is_local(declared) else "Z"
-        for name, text in _bounds(stats, field.type, zone):
-            bounds[name].append(f"{json.dumps(field.name)}:{text}")
+        nulls[column.name] = stats.nulls
+        for name, text in _bounds(stats, column):
+            bounds[name].append(column.label + text)
     parts = [f'"numRecords":{file.rows}', '"tightBounds":false']
     if nulls:
         parts += [f'"{name}":{{{",".join(texts)}}}' for name, texts in bounds.items()]
@@ -45,30 +46,58 @@ def stats_json(file: DataFile, definition: TableDefinition) -> str:
     return f"{{{','.join(parts)}}}"
 
 
-def _bounds(stats: Stats, type: pa.DataType, zone: str) -> Iterator[tuple[str, str]]:
-    """Yield the bounds that Delta can express: name, and value as JSON.
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column with bounds.
 
-    Args:
-        zone: What follows a time.
+    Attributes:
+        type: Stored type.
+        label: Its name in JSON, with a colon.
+        zone: What follows its times.
     """
-    keys: Mapping[str, bytes | None] = {"minValues": stats.min, "maxValues": stats.max}
-    for name, key in keys.items():
-        if key is None or not order.supports(type) or (stats.nans and name == "maxValues"):
-            continue
-        text = _text(key, type, zone, is_upper=name == "maxValues")
-        if text is not None:
-            yield name, text
+
+    name: str
+    type: pa.DataType
+    label: str
+    zone: str
 
 
-def _text(key: bytes, type: pa.DataType, zone: str, *, is_upper: bool) -> str | None:
+@memo(64)
+def _columns(schema: pa.Schema, declared: pa.Schema) -> tuple[_Column, ...]:
+    return tuple(
+        _Column(
+            field.name,
+            field.type,
+            f"{json.dumps(field.name)}:",
+            "" if is_local(as_declared) else "Z",
+        )
+        for field, as_declared in zip(schema, declared, strict=True)
+        if order.supports(field.type)
+    )
+
+
+def _bounds(stats: Stats, column: _Column) -> Iterator[tuple[str, str]]:
+    """Yield the bounds that Delta can express: name, and value as JSON."""
+    if stats.min is not None:
+        low = _text(stats.min, column, is_upper=False)
+        if low is not None:
+            yield "minValues", low
+    if stats.max is not None and not stats.nans:
+        high = _text(stats.max, column, is_upper=True)
+        if high is not None:
+            yield "maxValues", high
+
+
+def _text(key: bytes, column: _Column, *, is_upper: bool) -> str | None:
     """Return a bound as JSON, or None if Delta has no form for it."""
+    type = column.type
     if pa.types.is_string(type):
         return _string(key, is_upper=is_upper)
     value = order.decode(key, type)
     if isinstance(value, bool | bytes):
         return None
     if isinstance(value, datetime):
-        return _time(value, zone, is_upper=is_upper)
+        return _time(value, column.zone, is_upper=is_upper)
     if isinstance(value, date):
         return json.dumps(value.isoformat())
     if pa.types.is_date(type) or pa.types.is_timestamp(type):
