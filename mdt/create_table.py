@@ -15,7 +15,7 @@ from mdt.commit import annotation, hudi_locks, leftovers, publish
 from mdt.config import HUDI_FORMAT, IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.formats import keeping as other_formats
-from mdt.formats.registry import refuse_columns
+from mdt.formats.registry import FOLDERS, refuse_columns
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
@@ -343,5 +343,7 @@ def discard(storage: Storage) -> None:
 
 
 def _is_of_table(path: str) -> bool:
-    is_marker = path == paths.partition_metadata(path.rpartition("/")[0])
-    return paths.is_hudis(path) or is_marker or leftovers.token_of(path) is not None
+    folder = path.rpartition("/")[0]
+    is_marker = path == paths.partition_metadata(folder)
+    is_own = paths.is_hudis(path) or folder in FOLDERS or is_marker
+    return is_own or leftovers.token_of(path) is not None

@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
@@ -238,10 +237,8 @@ def _stats_of_snapshot(
     """Return the statistics of each of the files ``numbers``, by column."""
     found: list[dict[str, Stats]] = [{} for _ in numbers]
     for name in definition.schema.names if numbers else ():
-        table = snapshot.column_stats(definition.statistics_name(name))
-        if table is None:
-            continue
-        for of_file, row in zip(found, table.take(pa.array(numbers)).to_pylist(), strict=True):
+        table = snapshot.column_stats_of(definition.statistics_name(name), numbers)
+        for of_file, row in zip(found, table.to_pylist(), strict=True):
             if row["values"] is not None:
                 of_file[name] = Stats(*row.values())
     return found

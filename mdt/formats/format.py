@@ -21,10 +21,12 @@ class Format(ABC):
     Attributes:
         name: Its name in the option ``mdt.formats``.
         title: Its name in messages.
+        folder: Its directory in a table.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    folder: ClassVar[str]
 
     @abstractmethod
     def refusals(self, definition: TableDefinition) -> Iterator[tuple[str, str]]:
@@ -53,10 +55,22 @@ class Format(ABC):
         """Return True if the stored object at ``path`` says what is expected of it."""
 
     @abstractmethod
+    def checkpoint_path(self, seq: int) -> str:
+        """Return the path of the checkpoint of a version."""
+
+    @abstractmethod
     def checkpoint(
         self, seq: int, files: Sequence[DataFile], definition: TableDefinition
     ) -> tuple[str, bytes]:
-        """Return path and content of an object with all ``files`` of version ``seq``."""
+        """Return path and content of the checkpoint of version ``seq`` with all its ``files``."""
+
+    @abstractmethod
+    def advanced_checkpoint(
+        self, storage: Storage, seq: int, definition: TableDefinition
+    ) -> bytes | None:
+        """Return the content of :meth:`checkpoint`, made of stored objects of earlier versions, or
+        None if that is not possible.
+        """
 
     @abstractmethod
     def newest_checkpoint(self, storage: Storage) -> int:

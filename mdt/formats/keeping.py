@@ -91,8 +91,11 @@ def checkpoint_of(
 
 def put_checkpoint(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
     """Put the checkpoint of the version ``seq``, and point to it."""
-    path, content = checkpoint_of(metadata, form, seq, newest)
-    metadata.storage.put_if_absent(path, content)
+    storage, definition = metadata.storage, newest.definition.at(seq)
+    content = form.advanced_checkpoint(storage, seq, definition)
+    if content is None:
+        content = checkpoint_of(metadata, form, seq, newest)[1]
+    storage.put_if_absent(form.checkpoint_path(seq), content)
     form.point_to(metadata.storage, seq, content)
 
 

@@ -13,6 +13,8 @@ from mdt.schema.versions import SchemaVersion
 
 FORMATS: Mapping[str, Format] = {form.name: form for form in (DeltaLog(),)}
 """Name in the option ``mdt.formats`` -> format."""
+FOLDERS = frozenset(form.folder for form in FORMATS.values())
+"""Directories of formats beside ``.hoodie``."""
 
 
 def formats_of(definition: TableDefinition) -> list[Format]:

@@ -15,6 +15,7 @@ from reader import bag
 from worlds import COW, MODES, MOR, SCHEMA, as_state, make, rows, survivors
 
 import mdt
+from mdt import create_table
 from mdt.errors import Unsupported
 from mdt.formats import keeping
 from mdt.formats.delta import vectors
@@ -359,6 +360,37 @@ def test_cleaning_keeps_files_for_a_day_after_the_commit_that_ended_them():
     storage.sleep(25 * 3600)
     table.upsert(rows([1], 6, 1.0))
     assert table.clean(retain_commits=1).files == 4
+    assert_same_rows(storage)
+
+
+@both_types
+def test_purging_leaves_no_byte_of_a_deleted_row(kind, monkeypatch):
+    monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+    storage, table = table_with_delta(kind, **{"mdt.compression": "uncompressed"})
+    for ts in range(1, 4):
+        table.upsert(rows([*range(100, 120), 777], ts, 1.0))
+    table.delete(rows([777], 5, 1.0))
+    table.purge()
+    objects = [info.path for info in storage.list("")]
+    assert not [path for path in objects if b"k777" in storage.read(path)]
+    assert_same_rows(storage)
+    assert table.check().ok
+
+
+def test_an_upgraded_table_keeps_its_log():
+    storage, table = table_with_delta(**{"mdt.table.version": 6})
+    table.upsert(rows(range(4), 1, 1.0))
+    table.upgrade(9)
+    table.upsert(rows([1, 8], 2, 1.0))
+    assert_same_rows(storage)
+    assert table.check().ok
+
+
+def test_a_table_whose_first_write_failed_can_be_made_again():
+    storage, _ = table_with_delta()
+    create_table.discard(storage)
+    assert storage.list("") == []
+    table_with_delta(storage=storage)[1].upsert(rows([1], 1, 1.0))
     assert_same_rows(storage)
 
 

@@ -7,10 +7,11 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mdt.formats.data_files import DataFile
@@ -63,10 +64,44 @@ _MAPS = ("partitionValues", "options", "configuration")
 
 def checkpoint_bytes(files: Sequence[DataFile], definition: TableDefinition) -> bytes:
     """Return the checkpoint of a state with these files, as Parquet."""
+    added = [add(file, definition, 0, False) for file in files]
+    return _encoded(definition, added, _SCHEMA.empty_table())
+
+
+def advanced_bytes(
+    before: bytes, versions: Iterable[bytes], definition: TableDefinition
+) -> bytes | None:
+    """Return the checkpoint after the ``versions`` that follow the checkpoint ``before``, or None
+    if that has another schema. O(files), without a Python object for each.
+    """
+    stored = pq.read_table(pa.BufferReader(before))
+    if not stored.schema.equals(_SCHEMA):
+        return None
+    changed: dict[str, dict[str, Any] | None] = {}
+    for content in versions:
+        for action in map(json.loads, content.splitlines()):
+            if "remove" in action:
+                changed[action["remove"]["path"]] = None
+            if "add" in action:
+                changed[action["add"]["path"]] = action["add"]
+    added = [file for file in changed.values() if file is not None]
+    for file in added:
+        file |= {"modificationTime": 0, "dataChange": False}
+    paths = pc.struct_field(stored["add"], "path")
+    is_new = pc.is_in(paths, pa.array(list(changed), pa.string()))
+    stays = pc.and_(paths.is_valid(), pc.invert(is_new))
+    return _encoded(definition, added, stored.filter(stays))
+
+
+def _encoded(
+    definition: TableDefinition, added: Iterable[dict[str, Any]], others: pa.Table
+) -> bytes:
+    """Return the checkpoint with the files ``added`` and those of ``others``, schema _SCHEMA."""
     rows = [_pairs(action) for action in table_actions(definition)]
-    rows += [_pairs({"add": add(file, definition, 0, False)}) for file in files]
+    rows += [_pairs({"add": file}) for file in added]
+    table = pa.concat_tables([pa.Table.from_pylist(rows, _SCHEMA), others])
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, store_schema=False)
+    pq.write_table(table, sink, store_schema=False)
     return bytes(sink.getvalue())
 
 

@@ -9,11 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
 
 from mdt.formats.data_files import DataFile
 from mdt.formats.delta import columns
 from mdt.formats.delta.actions import version_lines
-from mdt.formats.delta.checkpoint import checkpoint_bytes, is_same_checkpoint, pointer_bytes
+from mdt.formats.delta.checkpoint import (
+    advanced_bytes,
+    checkpoint_bytes,
+    is_same_checkpoint,
+    pointer_bytes,
+)
 from mdt.formats.delta.vectors import FOLDER as VECTORS_FOLDER
 from mdt.formats.delta.vectors import vector_of
 from mdt.formats.derivation import Derivation
@@ -35,6 +43,7 @@ class DeltaLog(Format):
 
     name = "delta"
     title = "Delta"
+    folder = FOLDER
 
     def refusals(self, definition: TableDefinition) -> Iterator[columns.Refusal]:
         """Yield the columns whose type Delta does not have."""
@@ -74,11 +83,39 @@ class DeltaLog(Format):
             return stored == expected
         return is_same_checkpoint(stored, expected)
 
+    def checkpoint_path(self, seq: int) -> str:
+        """Return the path of the checkpoint of a version."""
+        return f"{FOLDER}/{seq:020d}{_CHECKPOINT}"
+
     def checkpoint(
         self, seq: int, files: Sequence[DataFile], definition: TableDefinition
     ) -> tuple[str, bytes]:
         """Return path and content of the checkpoint of a version."""
-        return _checkpoint_path(seq), checkpoint_bytes(files, definition)
+        return self.checkpoint_path(seq), checkpoint_bytes(files, definition)
+
+    def advanced_checkpoint(
+        self, storage: Storage, seq: int, definition: TableDefinition
+    ) -> bytes | None:
+        """Return the checkpoint of a version, made of the one before it and of later versions, or
+        None if that is not possible.
+        """
+        listed = [info.path for info in storage.list_dir(FOLDER)]
+        matches = (_NUMBERED.fullmatch(path.rpartition("/")[2]) for path in listed)
+        numbers = (int(m[1]) for m in matches if m and m[0].endswith(_CHECKPOINT))
+        first = max((number for number in numbers if number < seq), default=-1)
+        if first < 0:
+            return None
+        later = range(first + 1, seq + 1)
+        before, *versions = storage.together(
+            partial(storage.read_if_exists, self.checkpoint_path(first)),
+            *(partial(storage.read_if_exists, self.path(number)) for number in later),
+        )
+        if before is None or None in versions:
+            return None
+        try:
+            return advanced_bytes(before, versions, definition)
+        except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
+            return None
 
     def newest_checkpoint(self, storage: Storage) -> int:
         """Return the version of the checkpoint with which readers begin, or -1."""
@@ -112,10 +149,6 @@ class DeltaLog(Format):
             match = _NUMBERED.fullmatch(info.path.rpartition("/")[2])
             if match is not None:
                 listed[info.path] = int(match[1])
-        checkpoints = [n for path, n in listed.items() if path == _checkpoint_path(n)]
+        checkpoints = [n for path, n in listed.items() if path == self.checkpoint_path(n)]
         first = max((n for n in checkpoints if n <= oldest), default=0)
         storage.delete_many(sorted(path for path, n in listed.items() if n < first))
-
-
-def _checkpoint_path(seq: int) -> str:
-    return f"{FOLDER}/{seq:020d}{_CHECKPOINT}"
