@@ -26,7 +26,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.parquet.joined_files import footer_entries, join
+from mdt.parquet.joined_files import footer_facts, join
 from mdt.session import Recent
 from mdt.stores.storage import Storage
 
@@ -129,10 +129,10 @@ class Twins:
         path = twin_path(seq, partition)
         twin = self._cached.get(path)
         if twin is None:
-            twin = self._cached.put(path, self._read(path, partition))
+            twin = self._cached.put(path, self._read(path, seq, partition))
         return twin
 
-    def _read(self, path: str, partition: str) -> Twin:
+    def _read(self, path: str, seq: int, partition: str) -> Twin:
         size = self._storage.size(path)
         if size is None:
             raise Missing("the twin of log files is missing", path=path)
@@ -142,11 +142,25 @@ class Twins:
             raise Corrupt("a twin has no Parquet footer", path=path)
         footer = self._storage.read(path, size - length, length)
         try:
-            segments = json.loads(footer_entries(footer)[_BLOCKS])
-            blocks = _with_positions([(int(segment), int(rows)) for segment, rows in segments])
+            rows, entries = footer_facts(footer)
+            segments = _segments(json.loads(entries[_BLOCKS]), seq, rows)
         except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
             raise Corrupt(f"a twin has no list of blocks: {error!r}"[:300], path=path) from error
-        return Twin(path, partition, size, blocks)
+        return Twin(path, partition, size, _with_positions(segments))
+
+
+def _segments(stored: Any, seq: int, rows: int) -> list[tuple[int, int]]:
+    """Return (segment, rows) of each block of a commit. Raises ValueError or TypeError for a list
+    that does not describe a file of ``rows`` rows.
+    """
+    segments = [(segment, of_block) for segment, of_block in stored]
+    for segment, of_block in segments:
+        is_number = type(segment) is int and type(of_block) is int
+        if not is_number or segment // SEGMENTS_PER_COMMIT_MAX != seq or of_block <= 0:
+            raise ValueError(f"a block [{segment!r}, {of_block!r}]")
+    if sum(of_block for _, of_block in segments) != rows:
+        raise ValueError("blocks with another number of rows")
+    return segments
 
 
 def _with_positions(segments: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:

@@ -74,13 +74,16 @@ def join(files: Sequence[bytes], entries: Mapping[str, str], path: str) -> list[
         raise Corrupt(f"Parquet files cannot be joined: {error!r}"[:300], path=path) from error
 
 
-def footer_entries(tail: bytes) -> dict[str, str]:
-    """Return the key-value metadata in the last bytes of a Parquet file, from the footer on.
+def footer_facts(tail: bytes) -> tuple[int, dict[str, str]]:
+    """Return the number of rows and the key-value metadata in the last bytes of a Parquet file,
+    from the footer on.
 
-    Raises OSError or an Arrow error for other bytes.
+    Raises OSError, UnicodeDecodeError or an Arrow error for other bytes.
     """
-    entries = pq.read_metadata(pa.BufferReader(tail)).metadata or {}
-    return {key.decode(): value.decode() for key, value in entries.items()}
+    metadata = pq.read_metadata(pa.BufferReader(tail))
+    entries = metadata.metadata or {}
+    texts = {key.decode(): value.decode() for key, value in entries.items()}
+    return metadata.num_rows, texts
 
 
 def _join(files: Sequence[bytes], entries: Mapping[str, str]) -> list[bytes]:

@@ -21,6 +21,7 @@ from mdt.formats import keeping
 from mdt.formats.delta import vectors
 from mdt.formats.delta.log import DeltaLog
 from mdt.formats.twins import FOLDER as TWINS
+from mdt.metadata.files.file_group import LOG as LOG_KIND
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -420,6 +421,33 @@ def test_formats_are_fixed_at_creation_and_include_hudi():
     table = mdt.create(MemoryStorage(), schema, ["id"], formats=["hudi"])
     with pytest.raises(mdt.Invalid, match="mdt.formats is fixed at creation"):
         table.alter(options={"mdt.formats": "hudi,delta"})
+    with pytest.raises(mdt.Invalid, match="mdt.formats is fixed at creation"):
+        table.alter(formats=["hudi", "delta"])
+
+
+LIES = ("[[2097152,1]]", "[[1048576,2]]", "[[2097152.,2]", "[[2097152,0]]", "[[2097152]]", "{}")
+
+
+@pytest.mark.parametrize("blocks", LIES)
+def test_a_twin_whose_footer_lies_is_refused(blocks):
+    storage, table = table_with_delta()
+    table.upsert(rows([2, 4, 6], 1, 1.0))
+    table.upsert(rows([2, 4], 2, 1.0))
+    [twin] = [info.path for info in storage.list(TWINS)]
+    data, stored, snapshot = storage.read(twin), b"[[2097152,2]]", table.snapshot()
+    assert data.count(stored) == 1 and len(blocks) <= len(stored)
+    storage.replace(twin, data.replace(stored, blocks.ljust(len(stored)).encode()))
+    logs = snapshot.live_numbers[snapshot.kind[snapshot.live_numbers] == LOG_KIND]
+    with pytest.raises(mdt.Corrupt, match="a twin has no list of blocks"):
+        keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
+
+
+def test_a_dry_run_puts_no_version():
+    storage, table = table_with_delta()
+    table.upsert(rows([2, 4, 6], 1, 1.0))
+    before = [info.path for info in storage.list("")]
+    assert table.upsert(rows([2, 8], 2, 1.0), dry_run=True).updated == 1
+    assert [info.path for info in storage.list("")] == before
 
 
 def test_alterations_that_its_readers_would_read_differently_are_refused():

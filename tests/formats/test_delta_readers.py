@@ -170,6 +170,26 @@ def test_predicates_prune_files_and_lose_no_rows(tmp_path):
     assert sum(low is None or low <= 3 <= high for low, high in ranges) < len(actions) / 2
 
 
+def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    table = _table(tmp_path, schema)
+    table.upsert(pa.table([range(100), range(100)], schema=schema))
+    table.delete(pa.table([[0, 99, 50]], names=["id"]))
+    table.upsert(pa.table([[1, 98], [7, 7]], schema=schema))
+    query = "select count(*) n, count(x) c, min(x) low, max(x) high, sum(x) s from t"
+    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
+    [row] = pa.table(found.execute(query)).to_pylist()
+    x = table.scan().to_arrow()["x"].to_pylist()
+    expected = {"n": 97, "c": 97, "low": min(x), "high": max(x), "s": sum(x)}
+    assert row == expected
+    scan, column = polars.scan_delta(str(tmp_path)), polars.col("x")
+    facts = [polars.len().alias("n"), column.count().alias("c"), column.min().alias("low")]
+    facts += [column.max().alias("high"), column.sum().alias("s")]
+    [row] = scan.select(facts).collect().to_dicts()
+    assert row == expected
+    assert scan.select(polars.len()).collect().item() == 97
+
+
 def test_every_retained_version_is_read_across_checkpoints_and_cleanings(tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 5)
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 64)

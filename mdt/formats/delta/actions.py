@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from mdt.formats.data_files import DataFile
-from mdt.formats.delta.columns import has_local_times, schema_json
+from mdt.formats.delta.columns import has_local_times, partition_columns, schema_json
 from mdt.formats.delta.statistics import stats_json
 from mdt.formats.delta.vectors import Vector, vector_of
 from mdt.formats.derivation import Derivation
@@ -93,16 +93,6 @@ def _configuration(definition: TableDefinition) -> dict[str, str]:
     if definition.is_mor:
         configuration["delta.enableDeletionVectors"] = "true"
     return configuration
-
-
-def partition_columns(definition: TableDefinition) -> tuple[str, ...]:
-    """Return the partition columns that Delta knows as such, if partition paths are
-    ``column=value``, because some readers take the values from the path. Others are columns like
-    all, whose values are in the files.
-    """
-    if not definition.hive_style or definition.time_path is not None:
-        return ()
-    return definition.partition_by
 
 
 def add(file: DataFile, definition: TableDefinition, at_ms: int, changes: bool) -> dict[str, Any]:

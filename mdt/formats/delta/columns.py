@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mdt.schema.definition import TableDefinition
 from mdt.schema.names import inside
 from mdt.schema.nested import fields_of
 
@@ -36,6 +37,16 @@ def schema_json(stored: pa.Schema, declared: pa.Schema) -> dict[str, Any]:
     would check that they are not.
     """
     return {"type": "struct", "fields": _fields(list(stored), list(declared))}
+
+
+def partition_columns(definition: TableDefinition) -> tuple[str, ...]:
+    """Return the partition columns that Delta knows as such, if partition paths are
+    ``column=value``, because some readers take the values from the path. Others are columns like
+    all, whose values are in the files.
+    """
+    if not definition.hive_style or definition.time_path is not None:
+        return ()
+    return definition.partition_by
 
 
 def has_local_times(declared: pa.Schema) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from indexes import values as order
 from indexes.column_stats import Stats
 from mdt.formats.data_files import DataFile
-from mdt.formats.delta.columns import is_local
+from mdt.formats.delta.columns import is_local, partition_columns
 from mdt.schema.definition import TableDefinition
 from mdt.session import memo
 
@@ -31,10 +31,10 @@ _EXACT_DIGITS_MAX = 15
 def stats_json(file: DataFile, definition: TableDefinition) -> str:
     """Return the statistics of a file of a table as JSON."""
     bounds: dict[str, list[str]] = {"minValues": [], "maxValues": []}
-    nulls = {}
+    nulls, partitions = {}, partition_columns(definition)
     for column in _columns(definition.schema, definition.declared) if file.stats else ():
         stats = file.stats.get(column.name)
-        if stats is None or stats.values != file.rows:
+        if stats is None or stats.values != file.rows or column.name in partitions:
             continue
         nulls[column.name] = stats.nulls
         for name, text in _bounds(stats, column):
