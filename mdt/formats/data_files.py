@@ -26,6 +26,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
 _NO_DEAD = BitMap()
+_VALUES = STATS_SCHEMA.names.index("values")
 _WHOLE = -1
 """The row group number of statistics for a whole file."""
 
@@ -234,11 +235,15 @@ def _new_base_files(record: CommitRecord, definition: TableDefinition) -> Iterat
 def _stats_of_snapshot(
     snapshot: Snapshot, numbers: Sequence[int], definition: TableDefinition
 ) -> list[dict[str, Stats]]:
-    """Return the statistics of each of the files ``numbers``, by column."""
+    """Return the statistics of each of the files ``numbers``, ascending, by column."""
     found: list[dict[str, Stats]] = [{} for _ in numbers]
-    for name in definition.schema.names if numbers else ():
-        table = snapshot.column_stats_of(definition.statistics_name(name), numbers)
-        for of_file, row in zip(found, table.to_pylist(), strict=True):
-            if row["values"] is not None:
-                of_file[name] = Stats(*row.values())
+    names = definition.schema.names if numbers else []
+    tables = snapshot.column_stats_of(
+        [definition.statistics_name(name) for name in names], np.array(numbers, np.int64)
+    )
+    for name, table in zip(names, tables, strict=True):
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        for of_file, row in zip(found, rows, strict=True):
+            if row[_VALUES] is not None:
+                of_file[name] = Stats(*row)
     return found
