@@ -213,7 +213,7 @@ def encode(
     compression: str = COMPRESSION,
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
-    field_ids: Sequence[int] = (),
+    field_ids: tuple[int, ...] = (),
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
     """Encode ``table`` as Parquet, with row groups from :func:`row_groups_of`. Return bytes and
     footer.
@@ -268,7 +268,7 @@ def encode_groups(
     compression: str,
     page_bytes: int,
     bloom_type: str,
-    field_ids: Sequence[int] = (),
+    field_ids: tuple[int, ...] = (),
 ) -> pq.FileMetaData:
     """Write row groups, at least one, as Parquet to the file object ``sink``. Return the footer.
 
@@ -312,7 +312,7 @@ def _writer(
     footers: list[pq.FileMetaData],
     *,
     rows: int,
-    field_ids: Sequence[int],
+    field_ids: tuple[int, ...],
 ) -> pq.ParquetWriter:
     """Return a Parquet writer for ``rows`` rows like those of ``table``.
 

@@ -7,18 +7,20 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from mdt.schema.nested import fields_of, with_fields
+from mdt.session import memo
 
 _KEY = b"PARQUET:field_id"
 """Key of the id in the metadata of an Arrow field."""
 
 
-def with_field_ids(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
+@memo(64)
+def with_field_ids(schema: pa.Schema, ids: tuple[int, ...]) -> pa.Schema:
     """Return ``schema`` with ids of all fields for a Parquet writer, or itself for no ids.
 
     Args:
         ids: Ids of the fields, those of lists and maps included, parents first.
 
-    >>> with_field_ids(pa.schema({"a": pa.int64()}), [7]).field("a").metadata
+    >>> with_field_ids(pa.schema({"a": pa.int64()}), (7,)).field("a").metadata
     {b'PARQUET:field_id': b'7'}
     """
     if not ids:

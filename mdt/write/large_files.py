@@ -155,7 +155,7 @@ def rewrite(
     *,
     options: Options,
     avro_schema: str,
-    field_ids: Sequence[int],
+    field_ids: tuple[int, ...],
     constants: Sequence[str],
 ) -> tuple[Encoded, BitMap]:
     """Return the new base file, and the positions of its new rows.

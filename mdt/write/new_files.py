@@ -136,7 +136,7 @@ class WriteJob:
     options: Options
     claim: Claim
     avro_meta: str
-    field_ids: Sequence[int]
+    field_ids: tuple[int, ...]
     marked: MarkedFiles
     _uploads: deque[Callable[[], object]] = field(default_factory=deque)
     _storing: Executor | None = None

@@ -85,7 +85,14 @@ def test_tables_without_other_formats_have_no_objects_of_them():
 
 
 @both_types
-def test_a_crash_at_any_change_of_a_commit_leaves_its_readers_behind_and_not_wrong(kind):
+@pytest.mark.parametrize("has_objects", [False, True])
+def test_a_crash_at_any_change_of_a_commit_leaves_its_readers_behind_and_not_wrong(
+    kind, has_objects, monkeypatch
+):
+    if has_objects:  # large vectors, and a checkpoint with the commit
+        monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
+        monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 2)
+
     def start():
         storage, table = table_with_delta(kind)
         for ts in range(1, 4):

@@ -48,7 +48,7 @@ def encoded(table, compression="zstd", row_group_rows=7):
         max_key=None,
         bloom=None,
         compression=compression,
-        field_ids=range(1, 14),
+        field_ids=tuple(range(1, 14)),
     )
     return bytes(data)
 
