@@ -23,9 +23,12 @@ def expire(metadata: Metadata) -> None:
 
     Raises Missing if records of readable states are gone, Corrupt and Unavailable.
     """
+    formats = formats_of(metadata.cached_snapshot().definition)
+    if not formats:
+        return
     newest = metadata.newest(watched=False)
-    formats, horizon = formats_of(newest.definition), newest.retention.horizon
-    if not formats or not horizon:
+    horizon = newest.retention.horizon
+    if not horizon:
         return
     for form in formats:
         put_checkpoint(metadata, form, horizon, newest)
