@@ -36,6 +36,7 @@ from mdt.option import (
     choice,
     option,
     real,
+    some_of,
     to_text,
     whole,
 )
@@ -63,6 +64,8 @@ _LOCK_PROVIDERS: Mapping[str, str] = {
 IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 """Options that replace ``key_index`` and ``scope``. A table stores the latter instead."""
 
+HUDI_FORMAT = "hudi"
+"""The format that every table has."""
 _MEBI = 1 << 20
 _TEBI = 1 << 40
 
@@ -88,6 +91,11 @@ class Options:
         "Hudi's table version, 6 or 9",
         whole(0, limits.COUNT_MAX),
         "hoodie.write.table.version",
+    )
+    formats: tuple[str, ...] = _fixed(
+        (HUDI_FORMAT,),
+        "table formats whose readers can read the table: hudi, or hudi,delta",
+        some_of(HUDI_FORMAT, "delta"),
     )
     hive_style: bool = _fixed(
         True,
@@ -407,6 +415,12 @@ class Options:
         whole(1, 10**6),
         "hoodie.clean.fileversions.retained hoodie.cleaner.fileversions.retained",
     )
+    formats_retain_hours: int = _table(
+        24,
+        "with more formats than hudi: hours that cleaning keeps a file after the commit that ended"
+        " it, since readers of other formats hold no lease",
+        whole(0, 10**7),
+    )
     spark_local_bytes_max: int = _machine(
         64 * _MEBI,
         "maximum size of Spark input that the driver writes itself; 0 for never",
@@ -566,6 +580,7 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
 
 def _options(values: Mapping[str, Any]) -> Options:
     options = Options(**values)
+    _check_formats(options)
     if "small_file_bytes" not in values:
         largest_small = options.max_file_bytes * 5 // 6
         if options.small_file_bytes > largest_small:
@@ -577,6 +592,20 @@ def _options(values: Mapping[str, Any]) -> Options:
             hint="lower mdt.small.file.bytes or raise mdt.max.file.bytes",
         )
     return options
+
+
+def _check_formats(options: Options) -> None:
+    if HUDI_FORMAT not in options.formats:
+        raise Invalid(
+            f"mdt.formats is {','.join(options.formats)}, but every table has the format hudi",
+            hint=f"write {','.join([HUDI_FORMAT, *options.formats])}",
+        )
+    if len(options.formats) > 1 and options.lock_provider:
+        raise Invalid(
+            "a table that Hudi's writers share (mdt.lock.provider) can have no other format"
+            f" (mdt.formats={','.join(options.formats)}), because they would not keep it",
+            hint="leave one of the options out",
+        )
 
 
 @memo(64)

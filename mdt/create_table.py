@@ -13,8 +13,10 @@ from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, nearest, one_of, own_spelling, texts
 from mdt.commit import annotation, hudi_locks, leftovers, publish
 from mdt.commit.hudi_record_index import require_unique_keys
-from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
+from mdt.config import HUDI_FORMAT, IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
+from mdt.formats import keeping as other_formats
+from mdt.formats.registry import FOLDERS, refuse_columns
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
@@ -24,6 +26,7 @@ from mdt.metadata.files.key_map import has_whole_words, orderable
 from mdt.metadata.history.other_tables import refuse_to_create
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import named_spec, packages_of
 from mdt.schema import declared
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
@@ -38,6 +41,7 @@ _TABLE_TYPES = {
     "cow": COPY_ON_WRITE,
 }
 _VERSION = "mdt.table.version"
+_FORMATS = "mdt.formats"
 _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
 
@@ -66,6 +70,7 @@ def define(
     scope: str | None,
     indexes: Sequence[str],
     version: int | None,
+    formats: Sequence[str] | None,
     options: Mapping[str, Any] | None,
 ) -> TableDefinition:
     """Return the definition of a new table. Raises Invalid or Unsupported for settings that do not
@@ -79,7 +84,7 @@ def define(
             hint="write ordering='ts'",
         )
     table_type = _table_type(table_type)
-    options = _with_version(options, version)
+    options = _with_formats(_with_version(options, version), formats)
     parsed = parse_options(options)
     hudi_locks.lock_of(storage, parsed)  # raises for a lock that this storage does not have
     index_name, scope_name = key_indexes.choose(key_index, scope, parsed)
@@ -133,6 +138,7 @@ def define(
     )
     layout_of(definition)
     require_unique_keys(definition)
+    refuse_columns(definition)
     return definition
 
 
@@ -147,6 +153,20 @@ def _with_version(options: Mapping[str, Any] | None, version: int | None) -> dic
             hint="set one of them",
         )
     return texts
+
+
+def _with_formats(options: dict[str, str], formats: Sequence[str] | None) -> dict[str, str]:
+    """Return the options with the formats. Raises Invalid if the option names others."""
+    if formats is None:
+        return options
+    named = ",".join(texts("formats", formats, "['hudi', 'delta']"))
+    given = canonical({**options, _FORMATS: named})
+    if options.get(_FORMATS, given[_FORMATS]) != given[_FORMATS]:
+        raise Invalid(
+            f"formats is {named}, but the option {_FORMATS} is {options[_FORMATS]}",
+            hint="set one of them",
+        )
+    return given
 
 
 def _table_type(value: object) -> str:
@@ -253,8 +273,9 @@ def _stored_options(
     list files by Hudi's metadata table.
     Tables with the Bloom key index write footer filters, the only place where Hudi's Bloom index
     reads them. Tables on object storage use zstd, because they pay for each byte stored and
-    transferred. Options that choose the key index are stored as ``key_index`` instead. Options of
-    the scopes session and machine are not stored.
+    transferred, and tables with other formats, because not every reader knows lz4. Options that
+    choose the key index are stored as ``key_index`` instead. Options of the scopes session and
+    machine are not stored.
     """
     defaults = (
         {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
@@ -262,9 +283,9 @@ def _stored_options(
     if version in LAYOUTS and LAYOUTS[version].has_positions:
         defaults["mdt.write.record.positions"] = "true"
         defaults |= {"mdt.hudi.metadata": "true", "mdt.hudi.column.stats": "true"}
-    if storage.is_remote:
-        defaults["mdt.compression"] = "zstd"
     chosen = of_table(canonical(options))
+    if storage.is_remote or parse_options(chosen).formats != (HUDI_FORMAT,):
+        defaults["mdt.compression"] = "zstd"
     return {
         **defaults,
         **{name: value for name, value in chosen.items() if name not in IN_KEY_INDEX},
@@ -305,6 +326,9 @@ def create(storage: Storage, definition: TableDefinition) -> None:
     avro_schema(definition)
     if not commit_log.append(storage, record):
         raise Invalid(f"{storage.url} is already a table", hint="mdt.open(path) opens it")
+    if definition.other_formats:
+        metadata = Metadata(storage)
+        other_formats.keep(metadata, record, metadata.newest(watched=False))
     publish.publish(storage, record, definition)
 
 
@@ -323,5 +347,7 @@ def discard(storage: Storage) -> None:
 
 
 def _is_of_table(path: str) -> bool:
-    is_marker = path == paths.partition_metadata(path.rpartition("/")[0])
-    return paths.is_hudis(path) or is_marker or leftovers.token_of(path) is not None
+    folder = path.rpartition("/")[0]
+    is_marker = path == paths.partition_metadata(folder)
+    is_own = paths.is_hudis(path) or folder in FOLDERS or is_marker
+    return is_own or leftovers.token_of(path) is not None

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from mdt.services.indexing import index_builder, index_report, rekeying, statistics
     from mdt.services.layout import cluster_table, compaction, rewriting
     from mdt.services.reclaiming import cleaning, purge
-    from mdt.services.reports import overview, summary, svg
+    from mdt.services.reports import format_table, overview, summary, svg
     from mdt.write import blending, blind_insert, by_name, normalize, overwriting
     from mdt.write import conditional as write_conditional
     from mdt.write import setting as write_setting
@@ -125,6 +125,7 @@ _MODULES = {
     "spark_source": "mdt.engines.spark.source",
     "spark_statement": "mdt.engines.spark.statement",
     "spilling": "mdt.engines.spilling",
+    "format_table": "mdt.services.reports.format_table",
     "statistics": "mdt.services.indexing.statistics",
     "summary": "mdt.services.reports.summary",
     "svg": "mdt.services.reports.svg",

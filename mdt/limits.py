@@ -407,6 +407,9 @@ KEY_MAP_CACHE_BYTES_MAX = 1 << 30
 dropped.
 """
 
+TWINS_CACHED_MAX = 4096
+"""Twins of log files whose blocks a process remembers, at about a kilobyte each."""
+
 PAST_SNAPSHOTS_CACHED_MAX = 8
 """Past snapshots that a process caches. They share their checkpoint and differ in the records after
 it.

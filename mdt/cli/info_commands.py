@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from mdt import table
@@ -58,6 +60,7 @@ def _tell_table(t: table.Table) -> None:
         "scope": definition.scope,
         "indexes": definition.indexes,
         "options": definition.options,
+        "formats": t.formats().to_pylist(),
         "seq": snapshot.seq,
         "instant": snapshot.last_instant,
         "rows": rows,
@@ -76,6 +79,7 @@ def _tell_table(t: table.Table) -> None:
         "key index": f"{definition.key_index}, unique per {definition.scope}",
         "indexes": ", ".join(definition.indexes) or "-",
         "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
+        "formats": ", ".join(map(_format_text, t.formats().to_pylist())),
         "commits": f"{snapshot.seq:,}, newest at {snapshot.last_instant}",
         "rows": f"{rows:,}",
         "files": f"{len(snapshot):,}, including {logs:,} log files",
@@ -83,6 +87,10 @@ def _tell_table(t: table.Table) -> None:
         "columns": ", ".join(f"{column['name']} {column['type']}" for column in columns),
     }
     tell(document, lambda: show(["", ""], facts.items(), header=False))
+
+
+def _format_text(row: dict[str, Any]) -> str:
+    return f"{row['format']} to commit {row['seq']:,}" if row["behind"] else str(row["format"])
 
 
 def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer passes a new list

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from mdt.commit import claims
+from mdt.formats.expiring import expire
 from mdt.metadata import references
 from mdt.metadata.log import trusted_names as names
 from mdt.metadata.log.commit_log import CommitRecord
@@ -15,12 +16,13 @@ from mdt.metadata.metadata import Metadata
 
 
 def delete_released(metadata: Metadata, record: CommitRecord) -> int:
-    """Delete the data files that the cleaning ``record`` has released. Return their number.
-    Idempotent.
+    """Delete the data files that the cleaning ``record`` has released, after what other formats
+    have of them. Return their number. Idempotent.
 
     The record is not trusted. A file is kept if a readable snapshot refers to it, or if its token
     is that of a running transaction.
     """
+    expire(metadata)
     released = record.table("cleaned")["path"]
     if not len(released):
         return 0

@@ -27,6 +27,7 @@ from mdt.commit.own_files import is_written_by, remove_files, remove_overtaken_b
 from mdt.commit.transaction import require_unharmed, run
 from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Corrupt, Unsupported
+from mdt.formats import keeping as other_formats
 from mdt.hudi.layout import layout_of
 from mdt.hudi.read.loading import load_commit, load_properties, load_timeline
 from mdt.metadata import references
@@ -245,7 +246,9 @@ def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     record = metadata.record(0)
     if record is None:
         return ()
-    publish.publish(metadata.storage, record, metadata.newest().definition)
+    newest = metadata.newest()
+    other_formats.keep(metadata, record, newest)
+    publish.publish(metadata.storage, record, newest.definition)
     return (record.instant,)
 
 
@@ -292,6 +295,7 @@ def _publish_claimed(
             finish_upgrade(metadata, record, snapshot)
             if is_new:
                 keep(metadata, record, snapshot)
+            other_formats.keep(metadata, record, snapshot)
             publish.publish(metadata.storage, record, snapshot.definition)
         if record.action == "clean" and record.txn in claimed:
             delete_released(metadata, record)

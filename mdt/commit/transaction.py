@@ -27,6 +27,7 @@ from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.commit.own_files import remove_files, remove_overtaken_bases
 from mdt.commit.upgrading import finish_upgrade
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
+from mdt.formats import keeping as other_formats
 from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import skipping_indexes
@@ -109,6 +110,7 @@ def steps(
     for attempt in range(1, attempts + 1):
         snapshot = begun or metadata.newest(watched=_is_watched(operation))
         _require_key_maps(snapshot, operation)
+        other_formats.refuse_foreign_writers(metadata, snapshot)
         begun = None
         yield "begun"
         txn = storage.random_hex(16)
@@ -535,6 +537,7 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
             remove_overtaken_bases(metadata, earlier, newest)
             finish_upgrade(metadata, earlier, newest)
             hudi_metadata.keep(metadata, earlier, newest)
+            other_formats.keep(metadata, earlier, newest)
             publish.publish(metadata.storage, earlier, newest.definition)
         elif seq >= metadata.newest(watched=False).retention.first:
             raise Internal(f"commit record {seq} is missing")

@@ -34,6 +34,7 @@ from mdt.hudi.avro_schema import (
 from mdt.hudi.file_names import BASE
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
+from mdt.parquet.field_ids import with_field_ids
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
 from mdt.schema.names import in_files, with_file_names
 from mdt.session import memo
@@ -212,6 +213,7 @@ def encode(
     compression: str = COMPRESSION,
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
+    field_ids: tuple[int, ...] = (),
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
     """Encode ``table`` as Parquet, with row groups from :func:`row_groups_of`. Return bytes and
     footer.
@@ -226,12 +228,21 @@ def encode(
         bloom: Returns Hudi's Bloom filter of the record keys in base64, of the kind ``bloom_type``.
             Called after the rows are encoded.
         page_bytes: Target page size, multiplied for zstd.
+        field_ids: Ids of all fields, parents first (:func:`mdt.parquet.field_ids.with_field_ids`).
+            Empty for none.
     """
     table = with_file_names(table)
     sink = pa.BufferOutputStream()
     footers: list[pq.FileMetaData] = []
     writer = _writer(
-        table, sink, without_bounds(table), compression, page_bytes, footers, rows=len(table)
+        table,
+        sink,
+        without_bounds(table),
+        compression,
+        page_bytes,
+        footers,
+        rows=len(table),
+        field_ids=field_ids,
     )
     row_groups = row_groups_of(len(table), row_group_rows)
     with writer:
@@ -257,6 +268,7 @@ def encode_groups(
     compression: str,
     page_bytes: int,
     bloom_type: str,
+    field_ids: tuple[int, ...] = (),
 ) -> pq.FileMetaData:
     """Write row groups, at least one, as Parquet to the file object ``sink``. Return the footer.
 
@@ -273,7 +285,16 @@ def encode_groups(
     remaining = map(with_file_names, groups)
     first = next(remaining)
     count = 0
-    with _writer(first, sink, unbounded, compression, page_bytes, footers, rows=rows) as writer:
+    with _writer(
+        first,
+        sink,
+        unbounded,
+        compression,
+        page_bytes,
+        footers,
+        rows=rows,
+        field_ids=field_ids,
+    ) as writer:
         for group in chain([first], remaining):
             writer.write_table(group, row_group_size=max(1, len(group)))
             count += 1
@@ -291,6 +312,7 @@ def _writer(
     footers: list[pq.FileMetaData],
     *,
     rows: int,
+    field_ids: tuple[int, ...],
 ) -> pq.ParquetWriter:
     """Return a Parquet writer for ``rows`` rows like those of ``table``.
 
@@ -303,7 +325,7 @@ def _writer(
     codecs = {path: _codec(compression, repetitive.get(path, 1.0)) for path in paths}
     return pq.ParquetWriter(
         sink,
-        table.schema.remove_metadata(),
+        with_field_ids(table.schema.remove_metadata(), field_ids),
         store_schema=False,
         compression=codecs,
         compression_level={path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS}

@@ -34,6 +34,7 @@ from mdt.limits import (
     RECORDS_CACHE_BYTES_MAX,
     REFERRED_CACHE_BYTES_MAX,
     SEGMENTS_CACHED_MAX,
+    TWINS_CACHED_MAX,
 )
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
@@ -97,6 +98,8 @@ class Metadata:
         self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
+        # used by mdt.formats.twins
+        self.twins: Recent[str, Any] = Recent(TWINS_CACHED_MAX, session().memory)
         self._begin()
 
     def _begin(self) -> None:
@@ -157,7 +160,9 @@ class Metadata:
         while (
             snapshot is not None and (following := self._records.get(snapshot.seq + 1)) is not None
         ):
-            snapshot = apply(snapshot, following)
+            before, snapshot = snapshot, apply(snapshot, following)
+            if snapshot.definition.other_formats:  # they derive the commit from the state before
+                self._past.put((snapshot.retention.first, before.seq), before)
         if snapshot is None or snapshot.seq < record.seq:
             return self.newest(watched=False)
         self._newest = snapshot

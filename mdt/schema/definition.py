@@ -18,24 +18,29 @@ import pyarrow as pa
 
 from indexes.key_hash import SECRET_BYTES, KeyHash, MultilinearHash, MurmurHash
 from indexes.registry import parse_spec
-from mdt.config import Options, of_table, options_of, parse_options
+from mdt.config import HUDI_FORMAT, Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import names, versions
 from mdt.schema.header_fields import present
 from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Version of everything below ``.hoodie/.mdt/``. Readers refuse newer versions.
 
-Only tables with column names that Avro does not allow have this version.
+Only tables with other formats have this version, because every writer must keep them.
 """
+_NAMED_FORMAT = 5
+"""Format of tables with column names that Avro does not allow."""
 _KEYED_FORMAT = 4
 """Format of tables with Avro column names and a keyed key hash."""
 _MURMUR_FORMAT = 3
 """Format of tables whose key hash is MurmurHash3."""
 
 _SECRET = re.compile(f"[0-9a-f]{{{2 * SECRET_BYTES}}}")
+
+_FIRST_FIELD_ID = 6
+"""Parquet field id of the column with id 0. The five meta columns have smaller ones."""
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -107,6 +112,21 @@ class TableDefinition:
     def parsed(self) -> Options:
         """The options of the table, without overrides from opening it."""
         return options_of(tuple(self.options.items()))
+
+    @property
+    def other_formats(self) -> tuple[str, ...]:
+        """The table formats besides Hudi whose readers can read the table."""
+        return tuple(name for name in self.parsed.formats if name != HUDI_FORMAT)
+
+    @property
+    def parquet_field_ids(self) -> tuple[int, ...]:
+        """Ids of all fields of a Parquet file, meta columns first, parents before their fields.
+
+        Readers of other formats know columns by them. Empty if the table has no other format.
+        """
+        if not self.other_formats:
+            return ()
+        return (*range(1, _FIRST_FIELD_ID), *(_FIRST_FIELD_ID + id for id in self.version.ids))
 
     @property
     def hive_style(self) -> bool:
@@ -250,7 +270,7 @@ class TableDefinition:
             "ordering": self.ordering,
             "key_index": self.key_index,
             "scope": self.scope,
-            **_key_hash_json(self.key_hash, has_other_names=self.has_other_names),
+            **_format_json(self),
             "indexes": list(self.indexes),
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
@@ -370,13 +390,18 @@ def _require(holds: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _key_hash_json(key_hash: KeyHash, *, has_other_names: bool) -> dict[str, Any]:
+def _format_json(definition: TableDefinition) -> dict[str, Any]:
     """Return the header fields for the format version and the key hash."""
+    key_hash = definition.key_hash
     if isinstance(key_hash, MurmurHash):
         header: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
     else:
         header = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
-    return {**header, "format": FORMAT_VERSION} if has_other_names else header
+    if definition.other_formats:
+        header["format"] = FORMAT_VERSION
+    elif definition.has_other_names:
+        header["format"] = _NAMED_FORMAT
+    return header
 
 
 def _key_hash(value: Mapping[str, Any]) -> KeyHash:

@@ -521,6 +521,17 @@ class Services(Handle):
         """
         return late.tagging.tags_table(self._metadata, self.snapshot())
 
+    def formats(self) -> pa.Table:
+        """Return a row per table format: the newest commit that its readers see, and how many
+        commits they are behind (``format_table.FORMATS``).
+
+        Readers of a format are behind after a crash, until the next write.
+
+        >>> t.formats().to_pylist()
+        [{'format': 'hudi', 'seq': ..., 'behind': 0}]
+        """
+        return late.format_table.format_table(self._metadata, self.snapshot())
+
     def _tag(self, name: str, at: Point | None, comment: str | None) -> int:
         text = one_text("name", name, "'before-migration'")
         self._prepare_write()

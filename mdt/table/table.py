@@ -80,6 +80,7 @@ def create(
     scope: str | None = None,
     indexes: Sequence[str] = (),
     version: int | None = None,
+    formats: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
     metadata: CommitMetadata = None,
@@ -100,6 +101,8 @@ def create(
         ``hoodie.index.type`` sets both ``key_index`` and ``scope``.
     indexes: Skipping indexes such as ``"bitmap(status)"``.
     version: Hudi's table version, 6 (default) or 9. The option ``mdt.table.version`` sets it, too.
+    formats: Formats whose readers can read the table: ``["hudi", "delta"]`` for Delta, too. The
+        option ``mdt.formats`` sets them, too.
     options: See :mod:`mdt.config`. Options of the scopes session and machine apply to the returned
         object and are not stored. Options of Hudi are accepted: :mod:`mdt.hudi_options`.
     metadata: As for :meth:`Table.upsert`.
@@ -124,6 +127,7 @@ def create(
         scope=scope,
         indexes=indexes,
         version=version,
+        formats=formats,
         options=given.own,
     )
     late.given_options.require(definition, given.described)

@@ -475,6 +475,7 @@ class Writing(Handle):
         reorder: Sequence[str] = (),
         nullable: Sequence[str] = (),
         defaults: Mapping[str, Any] | None = None,
+        formats: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
         beyond_hudi: bool = False,
         dry_run: bool = False,
@@ -493,6 +494,7 @@ class Writing(Handle):
         reorder: Columns that come first.
         nullable: Columns that may be null from now on.
         defaults: Values of new columns in older rows, by path.
+        formats: Refused, because files depend on the formats of a table.
         options: Maps option names to values for all writers, or to None for the default. See
             :mod:`mdt.config`. Other handles use them after their next refresh.
         beyond_hudi: True allows changes that Hudi's readers would not apply correctly.
@@ -511,6 +513,8 @@ class Writing(Handle):
         >>> t.alter(options={"mdt.clean.retain.commits": 20}).seq
         2
         """
+        if formats is not None:
+            options = {**mapping("options", options), "mdt.formats": ",".join(formats)}
         given = late.given_options.read(options)
         late.given_options.require(self.definition, given.described)
         changes = changed_options(given.own)

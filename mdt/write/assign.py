@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mdt.config import Options
+from mdt.formats.uris import takes_log_files
 from mdt.limits import REWRITTEN_BYTES_MIN
 from mdt.metadata.snapshot.snapshot import Snapshot
 
@@ -160,12 +161,16 @@ def assign(
         Assignment(
             snapshot.file_groups.partition(group),
             group,
-            is_mor and group not in rewrites,
+            is_mor and group not in rewrites and _takes_log_files(snapshot, group),
             inserts_of.get(group, range(0)),
             group if (snapshot.file_groups.partition(group), group) in inserts else NEW,
         )
         for group in sorted({*touched, *returns, *inserts_of})
     ]
+
+
+def _takes_log_files(snapshot: Snapshot, group: int) -> bool:
+    return takes_log_files(snapshot.definition, snapshot.file_groups.partition(group))
 
 
 def _even(rows: range, per_file: int) -> list[range]:

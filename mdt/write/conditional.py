@@ -25,6 +25,7 @@ from mdt.commit.conflicts import UPDATE_WHERE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Conflict
+from mdt.formats.uris import takes_log_files
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
 from mdt.metadata.metadata import Metadata
@@ -208,7 +209,8 @@ def _slice(
     if setting is not None:
         old = read(definition.schema.names)
         new = keyed_rows(setting.apply(old), definition)
-        is_log = assignment.is_log or (definition.is_mor and not any_decrease(old, new, definition))
+        may_log = definition.is_mor and takes_log_files(definition, assignment.partition)
+        is_log = assignment.is_log or (may_log and not any_decrease(old, new, definition))
         return Slice(
             assignment.partition,
             assignment.group,

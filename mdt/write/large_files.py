@@ -155,6 +155,7 @@ def rewrite(
     *,
     options: Options,
     avro_schema: str,
+    field_ids: tuple[int, ...],
     constants: Sequence[str],
 ) -> tuple[Encoded, BitMap]:
     """Return the new base file, and the positions of its new rows.
@@ -197,6 +198,7 @@ def rewrite(
             compression=options.compression,
             page_bytes=options.page_bytes,
             bloom_type=options.bloom_filter_type,
+            field_ids=field_ids,
         )
     data = scratch.mapped(to_change=True)
     digests.fill(data, digests_of_groups)

@@ -136,6 +136,7 @@ class WriteJob:
     options: Options
     claim: Claim
     avro_meta: str
+    field_ids: tuple[int, ...]
     marked: MarkedFiles
     _uploads: deque[Callable[[], object]] = field(default_factory=deque)
     _storing: Executor | None = None
@@ -153,6 +154,7 @@ class WriteJob:
             options,
             claim,
             avro_schema(snapshot.definition, meta_fields=True),
+            snapshot.definition.parquet_field_ids,
             marked,
         )
 
@@ -259,6 +261,7 @@ class WriteJob:
                 bloom_type=options.bloom_filter_type,
                 compression=options.compression,
                 page_bytes=options.page_bytes,
+                field_ids=self.field_ids,
             )
             pages = page_map.encode_file(data, digests) if len(table) else None
             return Encoded(
@@ -353,6 +356,7 @@ class WriteJob:
             old,
             options=self.options,
             avro_schema=self.avro_meta,
+            field_ids=self.field_ids,
             constants=(file_slice.partition, name),
         )
 

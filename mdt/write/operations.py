@@ -204,6 +204,8 @@ def planned(
     # Hudi's Bloom and simple indexes do not find keys in log files
     can_index_log_files = metadata.key_index(snapshot).can_index_log_files
     can_index_log_files &= not snapshot.is_shared
+    # readers of other formats see rows of log files only in copies
+    can_index_log_files &= not snapshot.definition.other_formats
     assignments = assign(
         snapshot,
         options,

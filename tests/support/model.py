@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from counting import count
+from delta_tables import delta_rows, newest_version, others_rows
 from hidden import HiddenMetadata
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -373,6 +374,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self.graves_then[self.table.snapshot().seq] = dict(self.graves)
         self.schemas[self.table.snapshot().seq] = self.schema
         self._remember(self.table.snapshot().seq)
+        self._compare_delta(expected)
         if not self._hudi_knows():
             return
         assert bag(hudi_table(self.path, self.schema)) == expected, "hudi-rs, by key"
@@ -383,6 +385,16 @@ class TableAgainstDictionary(MergeRules, PastRules):
             assert bag(hudi_table(self.path, self.schema, BY_POSITION)) == expected, (
                 "hudi-rs, by position"
             )
+
+    def _compare_delta(self, expected):
+        if not self.shape.delta:
+            return
+        storage, seq = self._storage(), self.table.snapshot().seq
+        assert newest_version(storage) == seq
+        assert bag(delta_rows(storage, self.schema)) == expected, "Delta, by its protocol"
+        for name, found in others_rows(self.path, self.schema):
+            assert bag(found) == expected, name
+            count(f"steps of the model, each compared with {name}")
 
     def _as_declared(self, other):
         """Return the rows of a table that is read without our metadata, in the declared types."""

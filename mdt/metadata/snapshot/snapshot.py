@@ -6,9 +6,10 @@ and include files removed since the checkpoint.  A mask marks the live files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -272,6 +273,26 @@ class Snapshot:
             for p, t in zip(self.additions, added_tables, strict=True)
         ]
         return one_chunk(pa.concat_tables([p for p in parts if len(p)] or parts[:1]))
+
+    def column_stats_of(self, columns: Sequence[str], numbers: Int64s) -> list[pa.Table]:
+        """Return the statistics of each of ``columns`` for the files ``numbers``, ascending, null
+        for files without, schema STATS_SCHEMA [numbers].  O(columns * numbers).
+        """
+        stored = self.checkpoint
+        parts: list[list[pa.Table]] = [[no_rows(STATS_SCHEMA)] for _ in columns]
+        starts = [0, *(addition.first for addition in self.additions), self.numbered]
+        ends = np.searchsorted(numbers, starts[1:])
+        for at, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
+            here = pa.array(numbers[begin:end] - starts[at])
+            for name, of_column in zip(columns, parts, strict=True) if begin < end else ():
+                table = None
+                if at:
+                    table = self.additions[at - 1].column_stats(name)
+                elif f"stats/{name}" in stored:
+                    table = stored.table(f"stats/{name}")
+                nulls = _nulls(STATS_SCHEMA, len(here))
+                of_column.append(nulls if table is None else table.take(here))
+        return [pa.concat_tables(of_column) for of_column in parts]
 
     @cached_property
     def _added_bounds(self) -> dict[str, Bounds]:

@@ -130,6 +130,7 @@ def plan_adoption(
         scope=scope,
         indexes=indexes,
         version=None,
+        formats=None,
         options={**_SHARED, **(options or {}), "mdt.hive.style": str(table.hive_style).lower()},
     )
     if has_buckets(definition.key_index) != bool(buckets) and state.slices:

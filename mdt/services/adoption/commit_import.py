@@ -53,6 +53,7 @@ from mdt.metadata.log.trusted_names import IMPORT
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
+from mdt.schema.definition import TableDefinition
 from mdt.schema.versions import SchemaVersion
 
 
@@ -79,6 +80,15 @@ class ImportPlan(WritePlan):
     version: SchemaVersion | None = field(kw_only=True)
 
 
+def _refuse_other_formats(definition: TableDefinition) -> None:
+    if definition.other_formats:
+        raise Unsupported(
+            "another Hudi writer has written to the table, whose other formats"
+            f" ({', '.join(definition.other_formats)}) would not show these rows",
+            hint="write to tables with other formats only with mdt",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CommitImport(Operation[ImportPlan]):
     """The operation that imports commits of other writers.
@@ -100,6 +110,7 @@ class CommitImport(Operation[ImportPlan]):
         way that the log cannot describe.
         """
         source = self.metadata.storage
+        _refuse_other_formats(snapshot.definition)
         stored = read_properties(source)
         if stored is not None:
             refuse_version(stored, layout_of(snapshot.definition))

@@ -24,6 +24,7 @@ from mdt.services.checking import (
     imported,
     keys,
     log,
+    other_formats,
     shared,
     summaries,
     timeline,
@@ -50,6 +51,8 @@ def walk(state: TableState, progress: Progress | None = None) -> Iterator[Proble
     yield from unfinished.check(state)
     yield from shared.check(state)
     yield from hudi_listing.check(state)
+    with suppress(Corrupt):  # unreadable objects are reported by other parts
+        yield from other_formats.check(state)
     live_keys = list[keys.LiveKeys]()
     records = {record.seq: record for record in state.records}
     with ThreadPoolExecutor(pa.cpu_count()) as pool:

@@ -24,6 +24,8 @@ class Kind(StrEnum):
     """Hudi's instants, properties and partition markers."""
     LISTING = "Hudi's metadata table"
     """Hudi's metadata table that our commits keep."""
+    FORMAT = "other format"
+    """Metadata of the table's other formats."""
     ROWS = "rows"
     """A damaged data file."""
     ATTACHMENT = "attachment"

@@ -26,6 +26,7 @@ from mdt.services.checking import (
     hudi_listing,
     keys,
     log,
+    other_formats,
     summaries,
     timeline,
     unfinished,
@@ -41,6 +42,7 @@ REMEDIES: Sequence[tuple[Sequence[Kind], Callable[[Repair, Sequence[Problem]], N
     ((Kind.CHECKPOINT, Kind.RECORD, Kind.ARCHIVE, Kind.TABLE), log.rebuild),
     ((Kind.TIMELINE,), timeline.rebuild),
     ((Kind.LISTING,), hudi_listing.rebuild),
+    ((Kind.FORMAT,), other_formats.rebuild),
     ((Kind.ROWS, Kind.DERIVED), data_files.rebuild),
     ((Kind.ATTACHMENT,), attachments.rebuild),
     ((Kind.ATTACHMENT, Kind.SUMMARY), summaries.rebuild),
@@ -65,6 +67,7 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     newest = job.begin_again().newest()
     job.metadata.watch.refuse_to_write(has_metadata_table=hudi_metadata.is_kept(newest))
     with suppress(Corrupt):  # needs the log, which may be damaged
+        other_formats.remove_foreign_versions(job)
         recover(job.metadata, after_seconds=job.state().options.rollback_after_seconds or 1)
     log.rebuild_checkpoints(job)
     problems = _check(job.begin_again(), progress)

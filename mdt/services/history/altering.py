@@ -19,6 +19,7 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.errors import Invalid
+from mdt.formats.registry import refuse_alteration
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.skipping_indexes import named_spec
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -62,6 +63,7 @@ class Alter(Operation[AlterPlan]):
         if not alteration:
             return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
         version = apply_alteration(definition, alteration, snapshot.seq + 1)
+        refuse_alteration(definition, version)
         if not self.beyond_hudi:
             _refuse("answer differently", list(hudi_differences(definition, version)), "")
             _refuse("fail", list(_log_file_problems(snapshot, version)), "compact() first; or ")

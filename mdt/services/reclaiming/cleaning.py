@@ -87,6 +87,8 @@ class Clean(Operation[CleanPlan]):
         target = self.horizon
         if target is None:
             target = horizon_of(self.metadata, snapshot, self.options)
+            if snapshot.definition.other_formats:
+                target = min(target, _horizon_of_formats(self.metadata, snapshot, self.options))
         needed, ended_leases = self._oldest_needed(snapshot)
         horizon = max(old.horizon, min(target, needed))
         files, size = list[str](), 0
@@ -214,6 +216,17 @@ def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
     if len(states) < options.clean_retain_commits:
         return 0
     return int(states[-options.clean_retain_commits])
+
+
+def _horizon_of_formats(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
+    """Return the newest horizon that lets readers of other formats finish: every commit up to it,
+    which may have ended files, is old enough.
+    """
+    history = snapshot.history
+    since = metadata.storage.now_us() - options.formats_retain_hours * _HOUR_US
+    is_young = np.asarray(pc.greater(history["instant"], timeline.instant_text(since)))
+    young = numbers(history["seq"])[is_young]
+    return int(young.min(initial=snapshot.seq + 1)) - 1
 
 
 def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:

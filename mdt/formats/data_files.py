@@ -1,0 +1,249 @@
+"""The Parquet files of a table as other formats see them, and how a commit changes them.
+
+Formats that record Parquet files and deleted positions see each base file as it is. The data blocks
+that a commit wrote into the log files of a partition are one file to them: its twin
+(:mod:`mdt.formats.twins`). :func:`change_of` depends only on the state before a commit and on its
+record, so that every publisher derives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.column_stats import STATS_SCHEMA, Stats, from_table
+from mdt.formats.twins import NewTwin, Twin, Twins
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import positions
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
+
+_NO_DEAD = BitMap()
+_VALUES = STATS_SCHEMA.names.index("values")
+_WHOLE = -1
+"""The row group number of statistics for a whole file."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file with its deleted rows.
+
+    Attributes:
+        path: Relative to the table.
+        partition: Partition path.
+        size: Bytes.
+        rows: Number of rows, deleted rows included.
+        dead: Positions of deleted rows.
+        stats: Column -> statistics, deleted rows included. Columns without are left out.
+    """
+
+    path: str
+    partition: str
+    size: int
+    rows: int
+    dead: BitMap = field(default_factory=BitMap)
+    stats: Mapping[str, Stats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The files that a commit removes and adds, sorted by path. A file with newly deleted rows is
+    in both. Files without live rows are in no state.
+
+    ``twins`` are the twins that the commit adds.
+    """
+
+    removed: Sequence[DataFile] = ()
+    added: Sequence[DataFile] = ()
+    twins: Sequence[NewTwin] = ()
+
+
+def change_of(
+    before: Snapshot, record: CommitRecord, definition: TableDefinition, twins: Twins
+) -> Change:
+    """Return the change of the commit ``record`` to the state ``before`` it.
+
+    Args:
+        definition: The definition after the commit.
+        twins: The twins of the table.
+    """
+    touched = _Touched.of(before, record)
+    removed = [_base_file(before, number) for number in touched.bases]
+    removed += [_twin_file(twin, before) for twin in twins.of_files(before, touched.logs)]
+    stats = _stats_of_snapshot(before, touched.changed_bases, definition)
+    added = _files_after(before, touched, twins, stats)
+    added += _new_base_files(record, definition)
+    new = twins.of_record(record)
+    for each in new:
+        twin = each.twin
+        added.append(DataFile(twin.path, twin.partition, twin.size, twin.rows))
+    return Change(_visible(removed), _visible(added), new)
+
+
+def changed_files(before: Snapshot, record: CommitRecord, twins: Twins) -> list[DataFile]:
+    """Return the older files in which ``record`` deletes rows, with all deleted rows and without
+    statistics.
+    """
+    touched = _Touched.of(before, record)
+    return _files_after(before, touched, twins, [{} for _ in touched.changed_bases])
+
+
+def files_of(snapshot: Snapshot, twins: Twins) -> list[DataFile]:
+    """Return all files of a state, sorted by path. O(files)."""
+    numbers = snapshot.live_numbers
+    is_log = snapshot.kind[numbers] == LOG
+    bases, logs = numbers[~is_log].tolist(), numbers[is_log].tolist()
+    stats = _stats_of_snapshot(snapshot, bases, snapshot.definition)
+    files = [_base_file(snapshot, number, stats=stats[at]) for at, number in enumerate(bases)]
+    files += [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
+    return _visible(files)
+
+
+def _visible(files: Iterable[DataFile]) -> list[DataFile]:
+    """Return the files with live rows, sorted by path. Other formats do not list the rest."""
+    return sorted((file for file in files if len(file.dead) < file.rows), key=_path_of)
+
+
+def _path_of(file: DataFile) -> str:
+    return file.path
+
+
+def _numbers_by_segment(snapshot: Snapshot, segments: Sequence[int]) -> dict[int, int]:
+    """Return segment -> number of the live files among ``segments``."""
+    ids, wanted = snapshot.segment_ids, np.array(segments, np.int64)
+    at = np.searchsorted(ids, wanted)
+    is_known = at < len(ids)
+    is_known[is_known] = ids[at[is_known]] == wanted[is_known]
+    is_known[is_known] = snapshot.live[at[is_known]]
+    return dict(zip(wanted[is_known].tolist(), at[is_known].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The files of a state that a commit changes, by number.
+
+    Attributes:
+        gone: Files that it removes.
+        died: Positions that it adds to the deletion vectors of other files.
+        bases, logs: All of these that are no log files, and that are.
+    """
+
+    gone: frozenset[int]
+    died: Mapping[int, BitMap]
+    bases: Sequence[int]
+    logs: Sequence[int]
+
+    @classmethod
+    def of(cls, before: Snapshot, record: CommitRecord) -> _Touched:
+        """Return the files of ``before`` that ``record`` changes."""
+        removed = record.table("removed")["segment"].to_pylist()
+        gone = frozenset(_numbers_by_segment(before, removed).values())
+        table, path = record.table("vectors"), paths.commit(record.seq)
+        segments, died = table["segment"].to_pylist(), dict[int, BitMap]()
+        numbers = _numbers_by_segment(before, segments)
+        for segment, data in zip(segments, table["positions"].to_pylist(), strict=True):
+            number = numbers.get(segment)
+            if number is not None and number not in gone:
+                died[number] = positions(data, int(before.rows[number]), path=path)
+        touched = sorted({*gone, *died})
+        is_log = before.kind == LOG
+        bases = [number for number in touched if not is_log[number]]
+        return cls(gone, died, bases, [number for number in touched if is_log[number]])
+
+    @property
+    def changed_bases(self) -> list[int]:
+        """The files that are no log files and stay."""
+        return [number for number in self.bases if number not in self.gone]
+
+
+def _files_after(
+    before: Snapshot, touched: _Touched, twins: Twins, stats: Sequence[Mapping[str, Stats]]
+) -> list[DataFile]:
+    """Return the touched files that stay, after the commit.
+
+    Args:
+        stats: Statistics of :attr:`_Touched.changed_bases`.
+    """
+    files = []
+    for number, of_file in zip(touched.changed_bases, stats, strict=True):
+        files.append(_base_file(before, number, touched.died[number], of_file))
+    for twin in twins.of_files(before, touched.logs):
+        files.append(_twin_file(twin, before, touched.gone, touched.died))
+    return files
+
+
+def _base_file(
+    snapshot: Snapshot,
+    number: int,
+    died: BitMap = _NO_DEAD,
+    stats: Mapping[str, Stats] | None = None,
+) -> DataFile:
+    segment = snapshot.segment(number)
+    dead = (snapshot.vector(number) or BitMap()) | died
+    return DataFile(segment.path, segment.partition, segment.size, segment.rows, dead, stats or {})
+
+
+def _twin_file(
+    twin: Twin,
+    snapshot: Snapshot,
+    gone: AbstractSet[int] = frozenset(),
+    died: Mapping[int, BitMap] | None = None,
+) -> DataFile:
+    """Return a twin with the rows that are deleted, or whose log files are gone."""
+    numbers = _numbers_by_segment(snapshot, [segment for segment, _, _ in twin.blocks])
+    dead = BitMap()
+    for segment, first, rows in twin.blocks:
+        number = numbers.get(segment)
+        if number is None or number in gone:
+            dead.add_range(first, first + rows)
+            continue
+        of_block = (snapshot.vector(number) or _NO_DEAD) | (died or {}).get(number, _NO_DEAD)
+        dead |= of_block.shift(first)
+    return DataFile(twin.path, twin.partition, twin.size, twin.rows, dead)
+
+
+def _new_base_files(record: CommitRecord, definition: TableDefinition) -> Iterator[DataFile]:
+    files, stats = record.table("files"), record.table("stats")
+    stats = stats.filter(pc.equal(stats["row_group"], _WHOLE))
+    of_file: dict[int, dict[str, Stats]] = {}
+    names = {definition.statistics_name(name): name for name in definition.schema.names}
+    rows = from_table(stats.select(STATS_SCHEMA.names))
+    ordinals, columns = stats["segment"].to_pylist(), stats["column"].to_pylist()
+    for ordinal, column, of_column in zip(ordinals, columns, rows, strict=True):
+        if column in names:
+            of_file.setdefault(ordinal, {})[names[column]] = of_column
+    values = files.select(["partition", "name", "size", "rows", "kind"]).to_pylist()
+    for ordinal, row in enumerate(values):
+        if row["kind"] != LOG:
+            path = paths.data_file(row["partition"], row["name"])
+            yield DataFile(
+                path,
+                row["partition"],
+                row["size"],
+                row["rows"],
+                stats=of_file.get(ordinal, {}),
+            )
+
+
+def _stats_of_snapshot(
+    snapshot: Snapshot, numbers: Sequence[int], definition: TableDefinition
+) -> list[dict[str, Stats]]:
+    """Return the statistics of each of the files ``numbers``, ascending, by column."""
+    found: list[dict[str, Stats]] = [{} for _ in numbers]
+    names = definition.schema.names if numbers else []
+    tables = snapshot.column_stats_of(
+        [definition.statistics_name(name) for name in names], np.array(numbers, np.int64)
+    )
+    for name, table in zip(names, tables, strict=True):
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        for of_file, row in zip(found, rows, strict=True):
+            if row[_VALUES] is not None:
+                of_file[name] = Stats(*row)
+    return found

@@ -1,0 +1,1 @@
+"""Delta Lake: the log ``_delta_log`` of a table, derived from our commit records."""

@@ -1,0 +1,28 @@
+"""Paths of data files as URIs, in which other formats name them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from mdt.schema.definition import TableDefinition
+
+_SAFE = "/=+&,;@!$'()*~"
+"""Characters that a URI may have in a path, besides letters, digits and ``_.-``."""
+
+
+def encoded(path: str) -> str:
+    """Return a path relative to the table as a URI.
+
+    >>> encoded("city=New York/a.parquet"), encoded("city=a%3Ab")
+    ('city=New%20York/a.parquet', 'city=a%253Ab')
+    """
+    return quote(path, safe=_SAFE)
+
+
+def takes_log_files(definition: TableDefinition, partition: str) -> bool:
+    """Return True if file groups of a partition may have log files.
+
+    Polars (2.1) compares the URIs of files that have deletion vectors with their paths, and returns
+    deleted rows where the two differ. There each change is a new base file.
+    """
+    return not definition.other_formats or encoded(partition) == partition

@@ -1,0 +1,192 @@
+"""Joins Parquet files of the same columns: their row groups follow each other, undecoded.
+
+The bytes between the magic and the footer of each file are copied. The new footer locates the same
+chunks, without their statistics and page indexes. Field numbers are those of
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mdt.errors import Corrupt
+from mdt.parquet.footer import CODECS, MAGIC, footer_length
+from mdt.parquet.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STOP,
+    STRUCT,
+    Malformed,
+    find,
+    integer,
+    list_head,
+    skip,
+    text,
+)
+
+_TAIL_BYTES = 8
+_SCHEMA = 2
+"""Field of ``FileMetaData``, after the version."""
+_TYPES = {
+    "BOOLEAN": 0,
+    "INT32": 1,
+    "INT64": 2,
+    "INT96": 3,
+    "FLOAT": 4,
+    "DOUBLE": 5,
+    "BYTE_ARRAY": 6,
+    "FIXED_LEN_BYTE_ARRAY": 7,
+}
+"""pyarrow's name of a physical type -> ``Type``."""
+_ENCODINGS = {
+    "PLAIN": 0,
+    "PLAIN_DICTIONARY": 2,
+    "RLE": 3,
+    "BIT_PACKED": 4,
+    "DELTA_BINARY_PACKED": 5,
+    "DELTA_LENGTH_BYTE_ARRAY": 6,
+    "DELTA_BYTE_ARRAY": 7,
+    "RLE_DICTIONARY": 8,
+    "BYTE_STREAM_SPLIT": 9,
+}
+"""pyarrow's name of an encoding -> ``Encoding``."""
+_STEP = 0x10
+
+
+def join(files: Sequence[bytes], entries: Mapping[str, str], path: str) -> list[bytes]:
+    """Return the bytes of a Parquet file with the rows of ``files``, in several parts.
+
+    Args:
+        files: Whole Parquet files with the same columns, at least one.
+        entries: Key-value metadata of the new footer. Those of the files are dropped.
+        path: Names the source in errors.
+
+    Raises Corrupt for bytes that are not Parquet files with the same columns.
+    """
+    try:
+        return _join(files, entries)
+    except (Malformed, IndexError, KeyError, OSError, pa.ArrowException) as error:
+        raise Corrupt(f"Parquet files cannot be joined: {error!r}"[:300], path=path) from error
+
+
+def footer_facts(tail: bytes) -> tuple[int, dict[str, str]]:
+    """Return the number of rows and the key-value metadata in the last bytes of a Parquet file,
+    from the footer on.
+
+    Raises OSError, UnicodeDecodeError or an Arrow error for other bytes.
+    """
+    metadata = pq.read_metadata(pa.BufferReader(tail))
+    entries = metadata.metadata or {}
+    texts = {key.decode(): value.decode() for key, value in entries.items()}
+    return metadata.num_rows, texts
+
+
+def _join(files: Sequence[bytes], entries: Mapping[str, str]) -> list[bytes]:
+    parts, groups, rows, at = [MAGIC], list[bytes](), 0, len(MAGIC)
+    first = _footer(files[0])
+    schema_at = find(first, 0, _SCHEMA)
+    lead = first[: skip(first, schema_at, LIST)]
+    heads = dict[tuple[int, tuple[str, ...]], bytes]()
+    for file in files:
+        footer = _footer(file)
+        if not footer.startswith(lead):
+            raise Malformed("their columns differ")
+        metadata = pq.read_metadata(pa.BufferReader(file))
+        groups += _groups(metadata, at - len(MAGIC), heads)
+        rows += metadata.num_rows
+        body = file[len(MAGIC) : len(file) - len(footer) - _TAIL_BYTES]
+        parts.append(body)
+        at += len(body)
+    footer = b"".join(
+        [
+            lead,
+            integer(1, I64, rows),
+            bytes((_STEP | LIST,)) + list_head(STRUCT, len(groups)),
+            *groups,
+            bytes((_STEP | LIST,)) + list_head(STRUCT, len(entries)),
+            *(_entry(*pair) for pair in entries.items()),
+            bytes((STOP,)),
+        ]
+    )
+    return [*parts, footer, len(footer).to_bytes(4, "little"), MAGIC]
+
+
+def _footer(file: bytes) -> bytes:
+    """Return the footer of a file, without its length and the magic."""
+    start = len(file) - footer_length(pa.py_buffer(file))
+    return file[start : len(file) - _TAIL_BYTES]
+
+
+def _groups(
+    metadata: pq.FileMetaData, by: int, heads: dict[tuple[int, tuple[str, ...]], bytes]
+) -> Iterator[bytes]:
+    """Yield the row groups of a file, with their offsets moved by a number of bytes.
+
+    Args:
+        heads: Column and encodings -> the same beginning of all their chunks, filled here.
+    """
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = []
+        for column in range(metadata.num_columns):
+            chunk = group.column(column)
+            encodings = chunk.encodings
+            head = heads.get((column, encodings))
+            if head is None:
+                head = heads[column, encodings] = _head(chunk)
+            chunks.append(_chunk(chunk, head, by))
+        yield b"".join(
+            [
+                bytes((_STEP | LIST,)) + list_head(STRUCT, len(chunks)),
+                *chunks,
+                integer(1, I64, group.total_byte_size),
+                integer(1, I64, group.num_rows),
+                bytes((STOP,)),
+            ]
+        )
+
+
+def _head(chunk: pq.ColumnChunkMetaData) -> bytes:
+    """Return the beginning of a ColumnMetaData: type, encodings, path and codec."""
+    encodings = [_ENCODINGS[name] for name in chunk.encodings]
+    names = chunk.path_in_schema.split(".")
+    codec = "LZ4" if chunk.compression == "LZ4_RAW" else chunk.compression
+    return b"".join(
+        [
+            integer(1, I32, _TYPES[chunk.physical_type]),
+            bytes((_STEP | LIST,)) + list_head(I32, len(encodings)),
+            bytes(number << 1 for number in encodings),
+            bytes((_STEP | LIST,)) + list_head(BINARY, len(names)),
+            *map(text, names),
+            integer(1, I32, CODECS[codec]),
+        ]
+    )
+
+
+def _chunk(chunk: pq.ColumnChunkMetaData, head: bytes, by: int) -> bytes:
+    pages = chunk.data_page_offset + by
+    dictionary = chunk.dictionary_page_offset
+    start = pages if dictionary is None else dictionary + by
+    parts = [
+        integer(2, I64, start),
+        bytes((_STEP | STRUCT,)),
+        head,
+        integer(1, I64, chunk.num_values),
+        integer(1, I64, chunk.total_uncompressed_size),
+        integer(1, I64, chunk.total_compressed_size),
+        integer(2, I64, pages),
+    ]
+    if dictionary is not None:
+        parts.append(integer(2, I64, start))
+    return b"".join([*parts, bytes((STOP, STOP))])
+
+
+def _entry(key: str, value: str) -> bytes:
+    return b"".join(
+        (bytes((_STEP | BINARY,)), text(key), bytes((_STEP | BINARY,)), text(value), bytes((STOP,)))
+    )

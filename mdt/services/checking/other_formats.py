@@ -1,0 +1,74 @@
+"""Check and repair of the table's other formats: versions are derived again and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mdt.commit.recovery import pending
+from mdt.formats.format import Format
+from mdt.formats.keeping import checkpoint_of, version_objects
+from mdt.formats.registry import formats_of
+from mdt.services.checking.problems import Kind, Problem
+from mdt.services.checking.state import Repair, TableState
+
+
+def check(state: TableState) -> Iterator[Problem]:
+    """Compare the versions after the horizon, what they name, and the checkpoint with which readers
+    begin. O(records + files).
+    """
+    for form in formats_of(state.definition):
+        for path, content in _expected(state, form):
+            stored = state.storage.read_if_exists(path)
+            if content is None or not form.is_same(path, stored, content):
+                yield Problem(path, -1, _difference(form, stored, content), Kind.FORMAT)
+
+
+def _difference(form: Format, stored: bytes | None, content: bytes | None) -> str:
+    if content is None:
+        return f"is a version of {form.title} that another writer has put"
+    if stored is None:
+        return f"is missing, so {form.title}'s readers do not see all commits"
+    return f"differs from the commit, so {form.title}'s readers see other rows"
+
+
+def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
+    """Write the objects with problems again, and delete versions of other writers."""
+    state, damaged = repair.state(), {problem.path for problem in problems}
+    for form in formats_of(state.definition):
+        for path, content in _expected(state, form):
+            if path not in damaged:
+                continue
+            if content is None:
+                repair.storage.delete(path)
+                repair.note(path, "deleted", Kind.FORMAT)
+            else:
+                repair.storage.replace(path, content)
+                repair.note(path, "derived from the log", Kind.FORMAT)
+
+
+def remove_foreign_versions(repair: Repair) -> None:
+    """Repair versions before anything else, because nothing commits beside those of others."""
+    problems = list(check(repair.state()))
+    repair.damaged += problems
+    rebuild(repair, problems)
+
+
+def _expected(state: TableState, form: Format) -> Iterator[tuple[str, bytes | None]]:
+    """Yield path and content of the objects of a format. None for versions that no commit has made.
+
+    Commits that their writer, or the next one, is about to publish may lack their version.
+    """
+    metadata, snapshot = state.metadata, state.snapshot
+    unpublished = {claim.instant for claim in pending(metadata)}
+    horizon = snapshot.retention.horizon
+    for record in metadata.records(horizon + 1 if horizon else 0, snapshot.seq):
+        is_waiting = record.instant in unpublished
+        if not is_waiting or state.storage.size(form.path(record.seq)) is not None:
+            yield from version_objects(metadata, form, record, snapshot)
+    newest = form.newest_checkpoint(state.storage)
+    if horizon <= newest <= snapshot.seq:
+        yield checkpoint_of(metadata, form, newest, snapshot)
+    seq = snapshot.seq + 1
+    while metadata.record(seq) is None and state.storage.size(form.path(seq)) is not None:
+        yield form.path(seq), None
+        seq += 1

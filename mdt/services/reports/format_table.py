@@ -1,0 +1,33 @@
+"""A table of the formats of a table, and how far the readers of each are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from mdt.commit import publish
+from mdt.config import HUDI_FORMAT
+from mdt.formats.registry import formats_of
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+FORMATS = pa.schema([("format", pa.string()), ("seq", pa.int64()), ("behind", pa.int64())])
+"""A row for each format: the newest commit that its readers see, -1 for none, and the number of
+later commits.
+"""
+
+
+def format_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
+    """Return how far each format of a table is, schema FORMATS. O(1), or O(commits behind)."""
+    definition, storage = snapshot.definition, metadata.storage
+    newest = {HUDI_FORMAT: snapshot.seq}
+    record = metadata.record(snapshot.seq)
+    while record is not None and not publish.is_published(storage, record, definition):
+        newest[HUDI_FORMAT] = record.seq - 1
+        record = metadata.record(record.seq - 1) if record.seq else None
+    for form in formats_of(definition):
+        seq = snapshot.seq
+        while seq >= snapshot.retention.first and storage.size(form.path(seq)) is None:
+            seq -= 1
+        newest[form.name] = seq
+    rows = [(name, seq, snapshot.seq - seq) for name, seq in newest.items()]
+    return pa.table(list(map(list, zip(*rows, strict=True))), schema=FORMATS)

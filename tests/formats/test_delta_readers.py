@@ -1,0 +1,255 @@
+"""Delta's readers that others wrote, delta-rs and polars, beside our scans."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from delta_tables import others_rows
+from reader import bag
+from worlds import COW, MOR
+
+import mdt
+from mdt.formats import keeping
+from mdt.formats.delta import vectors
+from mdt.stores.storage import LocalStorage
+
+deltalake = pytest.importorskip("deltalake")
+polars = pytest.importorskip("polars")
+
+BOTH = ["hudi", "delta"]
+_UTC = dt.UTC
+_TIMES = [dt.datetime(2024, 1, 1, 12, 0, 0, 123456), dt.datetime(1500, 1, 1), None]
+_WHOLE = [dt.datetime(2024, 1, 1, 12), dt.datetime(1969, 12, 31), None]
+COLUMNS = {
+    "instant in us": (pa.timestamp("us", "UTC"), [t and t.replace(tzinfo=_UTC) for t in _TIMES]),
+    "instant in ms": (pa.timestamp("ms", "UTC"), [t and t.replace(tzinfo=_UTC) for t in _WHOLE]),
+    "local instant": (
+        pa.timestamp("us", "Europe/Oslo"),
+        [t and t.replace(tzinfo=_UTC) for t in _WHOLE],
+    ),
+    "local time in us": (pa.timestamp("us"), _TIMES),
+    "local time in ms": (pa.timestamp("ms"), _WHOLE),
+    "local time in s": (pa.timestamp("s"), _WHOLE),
+    "uint64": (pa.uint64(), [2**64 - 1, 0, None]),
+    "uint32": (pa.uint32(), [2**32 - 1, 0, None]),
+    "int8": (pa.int8(), [-128, 127, None]),
+    "int64": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "bool": (pa.bool_(), [True, False, None]),
+    "float": (pa.float32(), [float("nan"), -0.0, 0.1, None]),
+    "double": (pa.float64(), [float("-inf"), float("nan"), -0.0, None]),
+    "decimal(9, 2)": (pa.decimal128(9, 2), [Decimal("-1.25"), Decimal("9999999.99"), None]),
+    "decimal(18, 18)": (pa.decimal128(18, 18), [Decimal("0.000000000000000001"), None]),
+    "decimal(38, 10)": (pa.decimal128(38, 10), [Decimal("-9999999999999999999.5"), None]),
+    "fixed binary": (pa.binary(3), [b"abc", b"\xff\x00\x01", None]),
+    "binary": (pa.binary(), [b"\xff", b"", None]),
+    "date": (pa.date32(), [dt.date(1500, 1, 1), dt.date(2024, 2, 3), None]),
+    "text": (pa.string(), ["é", "", "\U0010ffff" * 40, "a" * 63 + "é", None]),
+    "words": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None]),
+    "list": (pa.list_(pa.int32()), [[1, None], [], None]),
+    "struct": (pa.struct([("a", pa.int64()), ("b", pa.string())]), [{"a": 1, "b": None}, None]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("k", 1), ("l", None)], [], None]),
+    "list of local times": (pa.list_(pa.timestamp("us")), [[_TIMES[0]], None]),
+    "map of structs": (
+        pa.map_(pa.string(), pa.struct([("a", pa.list_(pa.float64()))])),
+        [[("k", {"a": [1.5]})], None],
+    ),
+}
+"""Kind of a column -> type and values."""
+
+
+def _table(path, schema, kind=MOR, **more):
+    options = {"mdt.services.auto": False, "mdt.formats.retain.hours": 0}
+    storage = LocalStorage(path, durable=False)
+    settings = {"key_index": "record", "formats": BOTH, "options": options, **more}
+    return mdt.create(storage, schema, ["id"], table_type=kind, **settings)
+
+
+def _assert_all_read(table, seq=None):
+    expected = bag(table.scan(as_of=seq).to_arrow())
+    readers = dict(others_rows(table.path.removeprefix("file://"), table.schema, seq))
+    assert readers.keys() == {"delta-rs", "polars"}
+    for name, rows in readers.items():
+        assert bag(rows) == expected, name
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_values_of_every_type_are_equal_in_base_files_and_in_log_files(tmp_path, name):
+    type, values = COLUMNS[name]
+    schema = pa.schema([("id", pa.int64()), ("v", type)])
+    table = _table(tmp_path, schema)
+    table.upsert(pa.table([range(len(values) + 1), [None, *values]], schema=schema))
+    _assert_all_read(table)
+    table.upsert(pa.table([range(len(values)), values], schema=schema))
+    _assert_all_read(table)
+
+
+VALUES = ("x", "Os lo", "a:b", "50%", "é", "a/b", "a+b=c&d", "#1", "[z]'\"", None)
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+@pytest.mark.parametrize("hive", [True, False])
+def test_partition_values_of_every_kind_are_read(tmp_path, kind, hive):
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64())])
+    more = {"partition_by": ["city"], "ordering": "ts"}
+    more["options"] = {"mdt.services.auto": False, "mdt.hive.style": hive}
+    table = _table(tmp_path, schema, kind, **more)
+
+    def rows(ids, ts):
+        return pa.table(
+            [ids, [VALUES[n % len(VALUES)] for n in ids], [ts] * len(ids)], schema=schema
+        )
+
+    table.upsert(rows(range(40), 1))
+    _assert_all_read(table)
+    table.upsert(rows(range(0, 40, 3), 2))
+    _assert_all_read(table)
+    table.delete(rows(range(0, 40, 4), 3))
+    table.update_where({"ts": "ts + 1"}, "id < 20")
+    _assert_all_read(table)
+    assert table.check().ok
+    found = polars.scan_delta(str(tmp_path)).filter(polars.col("city") == "x").collect()
+    assert sorted(found["id"]) == sorted(table.scan("city = 'x'").to_arrow()["id"].to_pylist())
+
+
+TYPED = {
+    "number": (pa.int32(), [1, -2, None]),
+    "day": (pa.date32(), [dt.date(2024, 2, 3), None]),
+    "flag": (pa.bool_(), [True, False, None]),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_partition_columns_of_every_type_are_read(tmp_path, name):
+    type, values = TYPED[name]
+    schema = pa.schema([("id", pa.int64()), ("p", type)])
+    table = _table(tmp_path, schema, partition_by=["p"])
+    numbers = list(range(12))
+    rows = pa.table([numbers, [values[n % len(values)] for n in numbers]], schema=schema)
+    table.upsert(rows)
+    table.upsert(rows.slice(0, 5))
+    _assert_all_read(table)
+
+
+def test_predicates_prune_files_and_lose_no_rows(tmp_path):
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("x", pa.float64()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("t", pa.string()),
+        ]
+    )
+    options = {"mdt.max.file.bytes": 1024, "mdt.small.file.bytes": 0, "mdt.services.auto": False}
+    table = _table(tmp_path, schema, options=options)
+    start = dt.datetime(2024, 1, 1, tzinfo=_UTC)
+
+    def rows(ids, step):
+        times = [start + dt.timedelta(microseconds=1001 * n + step) for n in ids]
+        x = [float("nan") if n % 50 == 7 else n / 7 for n in ids]
+        return pa.table([ids, x, times, [f"{'p' * 70}{n:05d}" for n in ids]], schema=schema)
+
+    table.bulk_insert(rows(range(400), 0))
+    table.upsert(rows(range(0, 400, 9), 1))
+    path = str(tmp_path)
+    assert len(deltalake.DeltaTable(path).file_uris()) > 5
+    for n in range(0, 400, 7):
+        row = table.scan(f"id = {n}").to_arrow().to_pylist()[0]
+        for column in ("id", "at", "t") if row["x"] != row["x"] else ("id", "x", "at", "t"):
+            scan = polars.scan_delta(path).filter(polars.col(column) == row[column])
+            assert scan.collect()["id"].to_list() == [n], column
+        at = row["at"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        query = f"select id from t where at = timestamp '{at}' and id >= {n}"
+        found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path)).execute(query)
+        assert pa.table(found)["id"].to_pylist() == [n]
+    actions = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True))
+    ranges = zip(actions["min.id"].to_pylist(), actions["max.id"].to_pylist(), strict=True)
+    assert sum(low is None or low <= 3 <= high for low, high in ranges) < len(actions) / 2
+
+
+def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    table = _table(tmp_path, schema)
+    table.upsert(pa.table([range(100), range(100)], schema=schema))
+    table.delete(pa.table([[0, 99, 50]], names=["id"]))
+    table.upsert(pa.table([[1, 98], [7, 7]], schema=schema))
+    query = "select count(*) n, count(x) c, min(x) low, max(x) high, sum(x) s from t"
+    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
+    [row] = pa.table(found.execute(query)).to_pylist()
+    x = table.scan().to_arrow()["x"].to_pylist()
+    expected = {"n": 97, "c": 97, "low": min(x), "high": max(x), "s": sum(x)}
+    assert row == expected
+    scan, column = polars.scan_delta(str(tmp_path)), polars.col("x")
+    facts = [polars.len().alias("n"), column.count().alias("c"), column.min().alias("low")]
+    facts += [column.max().alias("high"), column.sum().alias("s")]
+    [row] = scan.select(facts).collect().to_dicts()
+    assert row == expected
+    assert scan.select(polars.len()).collect().item() == 97
+
+
+def test_every_retained_version_is_read_across_checkpoints_and_cleanings(tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 5)
+    monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 64)
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
+    table, draw = _table(tmp_path, schema, ordering="ts"), np.random.default_rng(5)
+    table.upsert(pa.table([range(5000), [0] * 5000], schema=schema))
+    for ts in range(1, 14):
+        ids = draw.choice(5000, 200, replace=False)
+        table.upsert(pa.table([ids, [ts] * 200], schema=schema))
+    assert table.storage.list(vectors.FOLDER)
+    for seq in range(1, table.snapshot().seq + 1):
+        _assert_all_read(table, seq)
+    table.compact()
+    table.clean(retain_commits=4)
+    for seq in range(table.snapshot().retention.horizon, table.snapshot().seq + 1):
+        _assert_all_read(table, seq)
+    with pytest.raises(Exception, match="log segment|version"):
+        deltalake.DeltaTable(str(tmp_path), version=3)
+
+
+def test_new_columns_are_null_in_older_files(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
+    table = _table(tmp_path, schema)
+    table.upsert(pa.table([[1, 2, 3], [{"a": 1}, None, {"a": 3}]], schema=schema))
+    table.alter(add={"note": pa.string()})
+    table.upsert([{"id": 2, "s": {"a": 7}, "note": "new"}, {"id": 4, "s": None, "note": "x"}])
+    _assert_all_read(table)
+    table.alter(drop=["note"])
+    table.upsert([{"id": 3, "s": {"a": 9}}])
+    _assert_all_read(table)
+
+
+def test_a_new_field_of_a_struct_is_null_in_older_files(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
+    table = _table(tmp_path, schema)
+    table.upsert(pa.table([[1, 2, 3], [{"a": 1}, None, {"a": 3}]], schema=schema))
+    table.alter(add={"s.b": pa.string()})
+    table.upsert([{"id": 2, "s": {"a": 7, "b": "new"}}])
+    _assert_all_read(table)
+
+
+@pytest.mark.parametrize("work", ["append", "delete", "optimize", "vacuum", "restore"])
+def test_writes_and_maintenance_of_other_programs_are_refused(tmp_path, work):
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
+    table = _table(tmp_path, schema)
+    for ts in range(3):
+        table.upsert(pa.table([[1, 2, ts + 3], [ts] * 3], schema=schema))
+    before = {(info.path, info.size) for info in table.storage.list("")}
+    other = deltalake.DeltaTable(str(tmp_path))
+    with pytest.raises(Exception, match="mdt-derived|[Uu]nsupported"):
+        if work == "append":
+            deltalake.write_deltalake(other, pa.table([[9], [9]], schema=schema), mode="append")
+        elif work == "delete":
+            other.delete("id = 1")
+        elif work == "optimize":
+            other.optimize.compact()
+        elif work == "vacuum":
+            other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+        else:
+            other.restore(1)
+    assert {(info.path, info.size) for info in table.storage.list("")} == before
+    table.upsert(pa.table([[1], [9]], schema=schema))
+    _assert_all_read(table)
