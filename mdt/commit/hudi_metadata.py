@@ -392,7 +392,7 @@ class _Keeper:
             content = self._storage.read_if_exists(DEFINITIONS)
             self._storage.replace(DEFINITIONS, with_definitions(content, definitions))
             changed[_DEFINITIONS_PATH] = DEFINITIONS
-        replace_properties(self._storage, stored, changed)
+        replace_properties(self._storage, changed)
         if lost:
             folders = self._storage.together(
                 *(partial(self._storage.list, f"{FOLDER}/{name}") for name in sorted(lost))
@@ -597,11 +597,8 @@ def _changes(
 # -- removal
 
 
-def replace_properties(
-    storage: Storage, stored: Mapping[str, str], changed: Mapping[str, str]
-) -> None:
-    """Replace the properties of a table as Hudi replaces them, under a backup."""
-    storage.replace(BACKUP, properties.encode(stored))
+def replace_properties(storage: Storage, changed: Mapping[str, str]) -> None:
+    """Replace the properties of a table in one step, and remove a backup that Hudi has left."""
     storage.delete(paths.properties_checksum())
     storage.replace(paths.properties(), properties.encode(changed))
     storage.delete(BACKUP)
@@ -628,5 +625,5 @@ def _remove_from_properties(storage: Storage) -> bool:
     if stored is None or not stored.get(PARTITIONS):
         return False
     remaining = {name: value for name, value in stored.items() if name not in _PROPERTIES}
-    replace_properties(storage, stored, remaining)
+    replace_properties(storage, remaining)
     return True

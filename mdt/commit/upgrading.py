@@ -47,7 +47,7 @@ def finish_upgrade(metadata: Metadata, record: CommitRecord, newest: Snapshot) -
         remove_metadata_table(storage)  # the next commit makes one of the new version
         stored = read_properties(storage) or {}
         changed = layout.upgraded_properties(stored, newest.definition)
-        replace_properties(storage, stored, changed)
+        replace_properties(storage, changed)
     storage.delete_many([BACKUP, *(path for _, path in instants)])
     storage.delete_many([info.path for info in storage.list_dir(_OLD.archive)])
 
