@@ -362,9 +362,8 @@ def require_no_pending_writes(metadata: Metadata) -> None:
     """
     if not metadata.watch.pending:
         return
-    claimed = _claimed(metadata)  # before the timeline, because a claim outlives its instants
-    dead = metadata.newest().log.dead_instants
-    pending = sorted(set(metadata.watch.pending) - claimed - dead)
+    unclaimed = _pending_of_others(metadata)
+    pending = sorted(unclaimed - metadata.cached_snapshot().log.dead_instants)
     if pending:
         raise Unsupported(
             "another Hudi writer is running here, or has died: it has pending instants"
@@ -379,9 +378,7 @@ def require_no_writers(metadata: Metadata) -> None:
 
     Unlike the usual check, this sees writes whose pending instants have no content yet.
     """
-    claimed = _claimed(metadata)  # before the timeline, because a claim outlives its instants
-    metadata.newest()
-    pending = _living(metadata, set(metadata.watch.pending) - claimed)
+    pending = _living(metadata, _pending_of_others(metadata))
     if pending:
         raise Unsupported(
             f"another Hudi writer is running, or has died: it has the pending instant {pending[0]}",
@@ -412,6 +409,23 @@ def _claimed(metadata: Metadata) -> set[str]:
     """Return the instants of our own writers."""
     claims = metadata.storage.list_dir(paths.pending_dir())
     return {info.path.rpartition("/")[2] for info in claims}
+
+
+def _pending_of_others(metadata: Metadata) -> set[str]:
+    """Return the instants of pending writes that no writer of ours has claimed.
+
+    A claim outlives its instants, so claims are listed before the timeline. A writer of ours that
+    begins in between has a claim, or nothing pending, when both are listed again.
+    """
+    pending = _unclaimed(metadata)
+    return pending & _unclaimed(metadata) if pending else pending
+
+
+def _unclaimed(metadata: Metadata) -> set[str]:
+    """Return the instants of pending writes without the claims that were listed before."""
+    claimed = _claimed(metadata)
+    metadata.newest()
+    return set(metadata.watch.pending) - claimed
 
 
 def _living(metadata: Metadata, instants: AbstractSet[str], ours: str = "") -> list[str]:

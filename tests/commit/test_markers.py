@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import pytest
 from hidden import HiddenMetadata
@@ -18,6 +18,7 @@ from mdt.errors import Unavailable, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import UNPUBLISHED_SECONDS_MAX
 from mdt.metadata.files import paths
+from mdt.stores.contract import Listing
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.slow import FarStorage
@@ -230,6 +231,27 @@ def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers():
     dies_at_the_log(storage, "insert_overwrite", "before")
     assert ours(storage) == BASE_STATE == theirs(storage)
     mdt.open(storage).upsert(rows([1], 9, 9.0))
+
+
+class BusyStorage(FaultyStorage):
+    """A storage on which a writer of ours begins after each listing of the claims."""
+
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", skip: Container[str] = frozenset()
+    ) -> Listing:
+        listed = super().list_dir(prefix, after=after, before=before, skip=skip)
+        if prefix == paths.pending_dir():
+            dies_at_the_log(self.inner, "upsert", "before")
+        return listed
+
+
+@pytest.mark.parametrize("name", ["upsert", "compact"])
+def test_writers_of_ours_that_begin_meanwhile_are_not_taken_for_other_writers(name):
+    storage = filled(MOR, "record")
+    dies_at_the_log(storage, "upsert", "before")
+    before = mdt.open(storage).snapshot().seq
+    WRITES[name](mdt.open(BusyStorage(storage)))
+    assert mdt.open(storage).snapshot().seq == before + 1
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,14 @@ class HudiSession:
             self._columns.setdefault(str(path), []).append(arguments)
         return self._request(path=str(path), method=method, arguments=arguments, named=named)
 
-    def rows(self, path: Path) -> pa.Table:
-        """Return the rows that Hudi reads, with its five meta columns."""
+    def rows(self, path: Path, **options: str) -> pa.Table:
+        """Return the rows that Hudi reads, with its five meta columns.
+
+        Args:
+            options: Options of the read.
+        """
         file = self.folder / "rows.parquet"
-        self.call(path, "write_rows", str(file))
+        self.call(path, "write_rows", str(file), **options)
         rows = pq.read_table(file)
         file.unlink()
         return rows.drop_columns([name for name in rows.column_names if name == OPERATION])

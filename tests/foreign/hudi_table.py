@@ -270,7 +270,8 @@ class HudiTable:
         frame = frame.where(where).select("id")
         keys = sorted(row["id"] for row in frame.collect())
         scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
-        return json.dumps({"keys": keys, "files": scan.metrics().apply("numFiles").value()})
+        files = scan.metrics().get("numFiles")  # not there if Spark sees that no row can match
+        return json.dumps({"keys": keys, "files": files.get().value() if files.isDefined() else 0})
 
     def matches(self, filters):
         """Return as JSON the keys of the rows that match each filter, read without indexes."""

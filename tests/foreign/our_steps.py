@@ -17,9 +17,12 @@ from mdt.testing.faulty import Crash, FaultyStorage
 
 Key = tuple[Any, ...]
 Rows = dict[Key, dict[str, Any]]
+OurStep = Callable[[Rows], tuple[str, list[Rows]]]
 CRASHES_AT_MAX = 40
 """A writer dies at one of so many changes of storage, or not at all."""
 CITIES = ("paris", "rome", "oslo")
+MOVED = 0.3
+"""Part of the new versions of rows that may move to another partition."""
 
 
 class HudiIsAtWork(Exception):
@@ -41,9 +44,15 @@ class OurSteps:
         self._has_buckets = self._table.definition.key_index.startswith("bucket")
 
     def key_of(self, row: dict[str, Any]) -> Key:
-        """Return partition and record key of a row."""
+        """Return the record key of a row, after its partition unless the key is unique in the table."""
+        return tuple(row[name] for name in self._key_names())
+
+    def _key_names(self) -> tuple[str, ...]:
+        """Return the columns whose values no two rows share."""
         definition = self._table.definition
-        return tuple(row[name] for name in (*definition.partition_by, *definition.key))
+        if definition.is_global:
+            return definition.key
+        return (*definition.partition_by, *definition.key)
 
     def has_unpublished_commit(self) -> bool:
         """Return True if a dead writer of ours has committed, and its instant is not completed.
@@ -72,16 +81,7 @@ class OurSteps:
 
         Raises HudiIsAtWork if the step is refused because of Hudi.
         """
-        steps: dict[Callable[[Rows], tuple[str, list[Rows]]], float] = {
-            self._upsert: 6,
-            self._delete: 2,
-            self._crash: 3,
-            self._compact: 1.5,
-            self._cluster: 0 if self._has_buckets else 1.5,
-            self._clean: 1,
-            self._refresh: 1,
-            self._reopen: 1,
-        }
+        steps = self._weights()
         [step] = self._draw.choices(list(steps), list(steps.values()))
         try:
             return step(rows)
@@ -90,20 +90,42 @@ class OurSteps:
                 raise
             raise HudiIsAtWork(f"{step.__name__}: {error.message}") from error
 
+    def _weights(self) -> dict[OurStep, float]:
+        """Return the steps with their weights."""
+        return {
+            self._upsert: 6,
+            self._delete: 2,
+            self.crash: 3,
+            self._compact: 1.5,
+            self._cluster: 0 if self._has_buckets else 1.5,
+            self._clean: 1,
+            self._refresh: 1,
+            self._reopen: 1,
+        }
+
+    def _new_key(self) -> str:
+        """Return a record key that no row has had."""
+        self._new_keys += 1
+        return f"m{self._new_keys:03}"
+
     def _changed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Return new versions of some rows, some of them late, and new rows."""
+        """Return new versions of some rows, some of them late, and new rows. Rows move to other
+        partitions if keys are unique in the table.
+        """
         changed = []
         for key in self._draw.sample(sorted(rows), min(len(rows), self._draw.randrange(1, 9))):
             self._clock += 1
             ts = self._clock
             if self._draw.random() < 0.2:
                 ts = self._draw.randrange(self._clock)
-            changed.append({**rows[key], "ts": ts, "v": self._draw.randrange(1000, 9999)})
+            row = {**rows[key], "ts": ts, "v": self._draw.randrange(1000, 9999)}
+            if self._table.definition.is_global and self._draw.random() < MOVED:
+                row["city"] = self._draw.choice(CITIES)
+            changed.append(row)
         for _ in range(self._draw.randrange(4) if rows else 0):
             template = rows[self._draw.choice(sorted(rows))]
-            self._new_keys += 1
             self._clock += 1
-            new = {"id": f"m{self._new_keys:03}", "city": self._draw.choice(CITIES)}
+            new = {"id": self._new_key(), "city": self._draw.choice(CITIES)}
             changed.append({**template, **new, "ts": self._clock, "v": self._new_keys})
         return changed
 
@@ -127,12 +149,11 @@ class OurSteps:
 
     def _delete(self, rows: Rows) -> tuple[str, list[Rows]]:
         keys = self._draw.sample(sorted(rows), min(len(rows), 3))
-        definition = self._table.definition
-        names = (*definition.partition_by, *definition.key)
+        names = self._key_names()
         self._table.delete([dict(zip(names, key, strict=True)) for key in keys])
         return f"our delete of {keys}", [{k: row for k, row in rows.items() if k not in keys}]
 
-    def _crash(self, rows: Rows) -> tuple[str, list[Rows]]:
+    def crash(self, rows: Rows) -> tuple[str, list[Rows]]:
         """Upsert rows with a writer that dies at a change of storage."""
         changed = self._changed(rows)
         number, mode = self._draw.randrange(CRASHES_AT_MAX), self._draw.choice(MODES)

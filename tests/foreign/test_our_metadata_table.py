@@ -9,7 +9,6 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hudi_session import HudiSession
 
@@ -107,11 +106,7 @@ def carry_out(table: mdt.Table, draw: random.Random, steps: range) -> None:
 
 def ids(hudi: HudiSession, path: Path, **options: str) -> list[tuple[str, int]]:
     """Return the keys and values that Hudi reads."""
-    file = hudi.folder / "rows.parquet"
-    hudi.call(path, "write_rows", str(file), **options)
-
-    read = pq.read_table(file)
-    file.unlink()
+    read = hudi.rows(path, **options)
     return sorted(zip(read["id"].to_pylist(), read["v"].to_pylist(), strict=True))
 
 

@@ -97,10 +97,24 @@ def change(table: mdt.Table, step: int, numbers: Sequence[int]) -> None:
 
 def compare(hudi: HudiSession, path: Path, numbers: Sequence[int]) -> None:
     """Look keys up by the index, one by one and together, and compare them with the rows."""
+    alike = [key(n) for n in numbers if n % len(MARKS) < len(MARKS) - 1]
+    look_up(hudi, path, [*map(key, numbers[:4])], alike)
+    live = ids(hudi, path)
+    assert ids(hudi, path, **BY_INDEX) == live == our_ids(path)
+    assert len(live) == len({one for one, _ in live})
+
+
+def look_up(hudi: HudiSession, path: Path, single: Sequence[str], together: Sequence[str]) -> None:
+    """Compare the rows of keys that Hudi finds by the index with those that it finds without.
+
+    Args:
+        single: Keys that are looked up one by one.
+        together: Keys that are looked up in one query.
+    """
     has_index = RECORD_INDEX in (read_properties(LocalStorage(path)) or {}).get(PARTITIONS, "")
-    wheres = [f"id = '{key(n)}'" for n in numbers[:4]]
-    texts = ", ".join(f"'{key(n)}'" for n in numbers if n % len(MARKS) < len(MARKS) - 1)
-    wheres += [f"id in ({texts})", f"_hoodie_record_key = '{key(numbers[0])}'"]
+    wheres = [f"id = '{text}'" for text in single]
+    texts = ", ".join(f"'{text}'" for text in together)
+    wheres += [f"id in ({texts})", f"_hoodie_record_key = '{single[0]}'"]
     expected = json.loads(hudi.call(path, "matches", wheres))
     for where, keys in zip(wheres, expected, strict=True):
         answer = json.loads(hudi.call(path, "query", where, **BY_INDEX))
@@ -108,9 +122,6 @@ def compare(hudi: HudiSession, path: Path, numbers: Sequence[int]) -> None:
         if "=" in where and keys and has_index:
             assert answer["files"] == len(keys) == 1, "only the file slice of the key is read"
         count("look-ups of keys by Hudi", len(keys))
-    live = ids(hudi, path)
-    assert ids(hudi, path, **BY_INDEX) == live == our_ids(path)
-    assert len(live) == len({one for one, _ in live})
 
 
 @pytest.mark.nightly
