@@ -17,7 +17,7 @@ too, if a commit alters the schema or if other columns get statistics. ``record_
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.commit import hudi_column_stats, hudi_record_index, publish
-from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.index_definitions import with_definitions
@@ -46,6 +46,7 @@ from mdt.hudi.metadata_table_files import (
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.limits import HEADER_JSON_BYTES_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import BACKUP, read_properties
@@ -68,8 +69,10 @@ small log files are compacted after 40.
 _INSTANTS_MAX = 30
 """Completed instants of the metadata table after which older ones are archived."""
 _COMMITS = ("commit", "deltacommit")
-_DAMAGE = (Corrupt, Missing, Unsupported)
+_DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
+"""Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
 _BASE = re.compile(r"(?P<id>.+)_[0-9]+-(?P<seq>[0-9]{1,18})-[0-9]+_(?P<base>[0-9]{17,20})\.hfile")
+_PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}")
 _LOG = re.compile(
     r"\.(?P<id>.+)_(?P<base>[0-9]{17,20})\.log\.(?P<version>[0-9]{1,9})"
     r"_[0-9]+-(?P<seq>[0-9]{1,18})-[0-9]+"
@@ -112,7 +115,8 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     if newest.is_shared or newest.definition.adopted:
         return
     if not is_kept(newest):
-        if (metadata.watch.properties or {}).get(PARTITIONS):
+        # A record that turns it off reads again: a publisher that paused may have set it since.
+        if record.alters or (metadata.watch.properties or {}).get(PARTITIONS):
             remove_metadata_table(metadata.storage)
         return
     if record.seq and publish.has_instant(record):
@@ -145,10 +149,12 @@ class _State:
     Attributes:
         instants: Its active instants.
         files: Partition -> its files.
+        has_strays: True if there are instants or files that no commit can have made.
     """
 
     instants: frozenset[Instant]
     files: Mapping[str, _Files]
+    has_strays: bool = False
 
     def has(self, time: str, state: str = COMPLETED) -> bool:
         """Return True if the deltacommit at ``time`` is in ``state``."""
@@ -210,16 +216,15 @@ class _Keeper:
         if found == set(self._partitions) and state.is_beyond(self._record):
             return
         try:
-            if not found >= set(self._partitions) or not self._is_in_step(state):
-                state = self._build()
-            elif found != set(self._partitions):
-                self._set_partitions()
-            self._append(self._compacted(state))
+            if found >= set(self._partitions) and self._is_in_step(state):
+                if found != set(self._partitions):
+                    self._set_partitions()
+                return self._append(self._compacted(state))
         except _DAMAGE as error:
             logs.METADATA.warning(
                 "%s: built Hudi's metadata table again: %s", self._storage.url, error
             )
-            self._keep_again()
+        self._keep_again()
 
     def _have_all_files(self, found: AbstractSet[str]) -> bool:
         """Return True if ``column_stats`` can have all files, or need not. If it is ``found``, it
@@ -258,15 +263,33 @@ class _Keeper:
         listed, *files = self._storage.together(
             *(partial(self._storage.list_dir, path) for path in (self._layout.timeline, *folders))
         )
-        instants = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
+        found = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
+        names = [info.path.rpartition("/")[2] for infos in files for info in infos]
+        last_seq, last_time = self._last(found, names)
+        instants = frozenset(i for i in found if not _is_after(i, last_time))
         ends = {i.time: _end(i) for i in instants if i.state == COMPLETED and i.action in _COMMITS}
         pending = _pending(instants)
-        of_partitions = {}
+        of_partitions, has_strays = {}, len(instants) < len(found)
         for partition, infos in zip(self._partitions, files, strict=True):
             sizes = {info.path.rpartition("/")[2]: info.size for info in infos}
-            sizes = {name: size for name, size in sizes.items() if not _is_of(name, pending)}
+            strays = {name for name in sizes if _is_file(name) and _seq_of(name) > last_seq}
+            has_strays = has_strays or bool(strays)
+            left_out = {name for name in sizes if _is_of(name, pending)} | strays
+            sizes = {name: size for name, size in sizes.items() if name not in left_out}
             of_partitions[partition] = _files_of(self._layout, GROUPS[partition], ends, sizes)
-        return _State(instants, of_partitions)
+        return _State(instants, of_partitions, has_strays)
+
+    def _last(self, instants: Iterable[Instant], names: Iterable[str]) -> tuple[int, str]:
+        """Return the largest seq and the latest time that a commit can have given to what was
+        listed before. What is beyond, nobody would ever replace.
+        """
+        record = self._record
+        seq, time = record.seq, _next_ms(max(record.instant, record.completion))
+        is_later = any(_seq_of(name) > seq for name in names if _is_file(name))
+        if is_later or any(_is_after(instant, time) for instant in instants):
+            newest = self._metadata.newest(watched=False)
+            seq, time = newest.seq, _next_ms(newest.last_time)
+        return seq, time
 
     def _is_in_step(self, state: _State) -> bool:
         """Return True if the metadata table has the commit before, and nothing is left half done
@@ -275,14 +298,17 @@ class _Keeper:
         expected, newest = {self._record.instant}, state.newest_delta()
         if newest is not None:
             expected.add(self._layout.compaction(newest).time)
-        if not state.is_complete() or not state.pending() <= expected:
+        if state.has_strays or not state.is_complete() or not state.pending() <= expected:
             return False
         if COLUMN_STATS in self._partitions and self._record.alters:
             return False
         if not self._has_definitions():
             return False
-        if self._record.instant < min(i.time for i in state.instants):
+        first = min(i.time for i in state.instants)
+        if self._record.instant < first:
             return False  # readers expect all instants since the first one
+        if not {i.time for i in state.instants if self._layout.is_initial(i)} <= {first}:
+            return False  # a publisher that paused has made it too, or added to an older one
         if Instant(self._record.instant, "commit", COMPLETED) in state.instants:
             return False  # a compaction has the same time
         for seq in range(self._record.seq - 1, max(self._newest.retention.first, 1) - 1, -1):
@@ -298,8 +324,15 @@ class _Keeper:
         definitions = self._definitions()
         if not definitions:
             return True
-        stored = self._storage.read_if_exists(DEFINITIONS)
+        stored = self._stored_definitions()
         return stored == with_definitions(stored, definitions)
+
+    def _stored_definitions(self) -> bytes | None:
+        """Return the file of Hudi's definitions, or None if there is none of a usable size."""
+        try:
+            return self._storage.read_if_exists(DEFINITIONS, HEADER_JSON_BYTES_MAX)
+        except Corrupt:
+            return None
 
     def _definitions(self) -> dict[str, dict[str, Any]]:
         """Return Hudi's definitions of the partitions that have one."""
@@ -362,40 +395,58 @@ class _Keeper:
         """Return the paths of what an initialization replaces."""
         markers = [paths.properties(), *map(paths.partition_metadata, self._partitions)]
         kept = {f"{FOLDER}/{path}" for path in markers}
-        replaced = []
-        for info in self._storage.list(FOLDER):
+        replaced, listed = [], self._storage.list(FOLDER)
+        instants = filter(None, (self._layout.instant_at(info.path) for info in listed))
+        names = (info.path.rpartition("/")[2] for info in listed)
+        last_seq, last_time = self._last(instants, names)
+        for info in listed:
             folder, _, name = info.path.rpartition("/")
             instant = self._layout.instant_at(info.path)
             if folder == self._layout.timeline and instant is not None:
-                is_later = _end(instant) >= _end(initial)
+                is_later = _end(instant) >= _end(initial) and not _is_after(instant, last_time)
             else:
                 is_ours = folder.rpartition("/")[2] in self._partitions and _is_file(name)
-                is_later = is_ours and _seq_of(name) >= self._record.seq
+                is_later = is_ours and self._record.seq <= _seq_of(name) <= last_seq
             if not is_later and info.path not in kept:
                 replaced.append(info.path)
         return replaced
 
     def _set_partitions(self) -> None:
-        """Set the property with the partitions. The others are not kept, and no longer valid."""
-        # Later commits do not keep what an option has turned off while this publisher waited.
+        """Set the property with the partitions. The others are not kept, and no longer valid.
+
+        Later commits do not keep what an option has turned off while this publisher waited.
+        """
         newest = self._metadata.newest(watched=False)
-        wanted = kept_partitions(newest)
-        self._partitions = tuple(name for name in self._partitions if name in wanted)
+        while is_kept(newest):
+            wanted = kept_partitions(newest)
+            self._partitions = tuple(name for name in self._partitions if name in wanted)
+            if not self._replace_partitions():
+                return
+            newest = self._metadata.newest(watched=False)
+            if is_kept(newest) and {*self._partitions} <= {*kept_partitions(newest)}:
+                return
+        remove_metadata_table(self._storage)
+
+    def _replace_partitions(self) -> bool:
+        """Set the property, and delete the other partitions. Return False if another process has
+        upgraded the table.
+        """
         stored = read_properties(self._storage) or {}
-        if not self._is_of_version(stored) or not is_kept(newest):
-            return  # another process has upgraded the table, or removed the metadata table
+        if not self._is_of_version(stored):
+            return False
         lost = _partitions_in(stored) - {*self._partitions}
         changed = {name: value for name, value in stored.items() if name not in _PROPERTIES}
         changed[PARTITIONS] = ",".join(sorted(self._partitions))
         definitions = self._definitions()
         if definitions:
-            content = self._storage.read_if_exists(DEFINITIONS)
-            self._storage.replace(DEFINITIONS, with_definitions(content, definitions))
+            content = with_definitions(self._stored_definitions(), definitions)
+            self._storage.replace(DEFINITIONS, content)
             changed[_DEFINITIONS_PATH] = DEFINITIONS
         replace_properties(self._storage, changed)
         if lost:
+            names = sorted(filter(_PARTITION_NAME.fullmatch, lost))
             folders = self._storage.together(
-                *(partial(self._storage.list, f"{FOLDER}/{name}") for name in sorted(lost))
+                *(partial(self._storage.list, f"{FOLDER}/{name}") for name in names)
             )
             self._storage.delete_many([info.path for infos in folders for info in infos])
             logs.METADATA.warning(
@@ -403,6 +454,7 @@ class _Keeper:
                 self._storage.url,
                 ", ".join(sorted(lost)),
             )
+        return True
 
     def _is_of_version(self, stored: Mapping[str, str]) -> bool:
         """Return True if properties have the table version of the metadata table. While a table is
@@ -414,7 +466,8 @@ class _Keeper:
         """Put the log files and the instants of the record."""
         if state.is_beyond(self._record):
             return
-        assert state.is_complete(), "the metadata table was built"
+        if not state.is_complete():  # another publisher has removed it, or part of it
+            return remove_metadata_table(self._storage)
         record, table, files = self._record, self._layout.table, []
         for base in state.slices():
             entries = self._changed_entries(base.group.partition)
@@ -425,6 +478,8 @@ class _Keeper:
             version = table.log_version(max(map(_version_of, names), default=0))
             instant = table.log_instant(base.base_instant, record.instant)
             name = base.group.log_name(instant, version, record.seq)
+            if not _is_file(name):
+                raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
             data = base.group.log_file(entries, record.instant)
             self._storage.put_if_absent(base.group.path(name), data)
             files.append((base, NewFile(name, len(data), len(entries))))
@@ -523,11 +578,14 @@ def _files_of(
     for time, found in logs_of.items():
         if time < newest:
             old += found
+    seqs = frozenset(map(_seq_of, log_names))
+    if min(seqs, default=newest_seq) < _seq_of(bases[newest]):
+        # a publisher that paused has put a log file of a record that the base file has
+        return _Files(None, (), frozenset(), newest_seq)
     slice_ = Slice(group, newest, bases[newest], log_names)
     log_bytes = sum(sizes[name] for name in log_names)
     is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
     is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
-    seqs = frozenset(map(_seq_of, log_names))
     return _Files(slice_, tuple(map(group.path, old)), seqs, newest_seq, is_due)
 
 
@@ -544,6 +602,15 @@ def _pending(instants: AbstractSet[Instant]) -> set[str]:
 def _end(completed: Instant) -> str:
     """Return the time by which completed instants are ordered."""
     return completed.completion or completed.time
+
+
+def _next_ms(time: str) -> str:
+    """Return the time of a compaction after ``time``."""
+    return table_files.shifted(time, 1)
+
+
+def _is_after(instant: Instant, time: str) -> bool:
+    return _end(instant)[: len(time)] > time
 
 
 def _order(name: str) -> tuple[str, int]:

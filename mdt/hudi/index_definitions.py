@@ -18,6 +18,10 @@ def with_definitions(data: bytes | None, definitions: Mapping[str, Mapping[str, 
     """
     try:
         others = dict(json.loads(data or b"{}")["indexDefinitions"])
-    except (ValueError, KeyError, TypeError):
-        others = {}
-    return json.dumps({"indexDefinitions": {**others, **definitions}}, indent=2).encode()
+        return _encoded({**others, **definitions})
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _encoded(definitions)
+
+
+def _encoded(definitions: Mapping[str, Any]) -> bytes:
+    return json.dumps({"indexDefinitions": definitions}, indent=2).encode()

@@ -130,6 +130,12 @@ class Layout1:
         time = f"{newest[: timeline.INSTANT_DIGITS] or _INITIAL}{number:03}"
         return Instant(time, "deltacommit", COMPLETED)
 
+    def is_initial(self, instant: Instant) -> bool:
+        """Return True for the completed instant of an initialization."""
+        if instant.state != COMPLETED or instant.action != "deltacommit":
+            return False
+        return len(instant.time) > timeline.INSTANT_DIGITS or instant.time.startswith(_INITIAL)
+
     def compaction(self, newest: Instant) -> Instant:
         """Return the completed instant of the compaction after the newest deltacommit."""
         return Instant(f"{newest.time[: timeline.INSTANT_DIGITS]}001", "commit", COMPLETED)
@@ -187,11 +193,11 @@ class Layout2(Layout1):
     def initialization(self, newest: str, seq: int, completion: str) -> Instant:
         """Return the completed instant, which is not older than earlier commits of the table."""
         time = f"{_INITIAL}{seq % _INITIALIZED_END:03}"
-        return Instant(time, "deltacommit", COMPLETED, _shifted(completion, -1))
+        return Instant(time, "deltacommit", COMPLETED, shifted(completion, -1))
 
     def compaction(self, newest: Instant) -> Instant:
         """Return the completed instant. It may have the time of a later deltacommit."""
-        time = _shifted(newest.completion, 1)
+        time = shifted(newest.completion, 1)
         return Instant(time, "commit", COMPLETED, time)
 
     def base_of(self, log_instant: str, completion: str | None, bases: Iterable[str]) -> str:
@@ -210,7 +216,7 @@ class Layout2(Layout1):
         }
 
 
-def _shifted(time: str, ms: int) -> str:
+def shifted(time: str, ms: int) -> str:
     """Return an instant some milliseconds later."""
     return timeline.instant_text(timeline.instant_us(time) + 1000 * ms)
 

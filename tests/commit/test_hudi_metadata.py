@@ -17,7 +17,7 @@ import mdt
 from mdt.commit import hudi_metadata
 from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.errors import Missing
-from mdt.hudi import metadata_table_files
+from mdt.hudi import metadata_table_files, properties
 from mdt.hudi.file_names import BASE, LOG
 from mdt.hudi.metadata_table_files import FILES, GROUPS, LAYOUTS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
@@ -326,6 +326,51 @@ def committed_files(storage):
     return files
 
 
+def spoil(storage, version, what):
+    """Put something into the metadata table that no writer puts there."""
+    group, folder = GROUPS[FILES], TIMELINES[version]
+    match what:
+        case "a later file":
+            storage.replace(group.path(group.log_name("00000000000000010", 1, 10**17)), b"")
+        case "a later instant":
+            storage.replace(f"{folder}/{completed_name(version, '29991231235959999')}", b"")
+        case "an instant without a time":
+            storage.replace(f"{folder}/{completed_name(version, '9' * 17)}", b"")
+        case "a folder above":
+            changed = {**read_properties(storage), PARTITIONS: "files,../.mdt,.hoodie"}
+            storage.replace(".hoodie/hoodie.properties", properties.encode(changed))
+        case "deep definitions":
+            storage.replace(hudi_metadata.DEFINITIONS, b'{"indexDefinitions":' + b"[" * 100_000)
+
+
+def completed_name(version, time):
+    return f"{time}_{time}.deltacommit" if version == 9 else f"{time}.deltacommit"
+
+
+@both_versions
+@pytest.mark.parametrize(
+    "what",
+    [
+        "a later file",
+        "a later instant",
+        "an instant without a time",
+        "a folder above",
+        "deep definitions",
+    ],
+)
+def test_commits_go_on_over_what_no_commit_has_put_there(what, version):
+    options = {"mdt.hudi.record.index": True}
+    storage, table = table_with_option(version, scope="table", **options)
+    for ts in range(2):
+        table.upsert(rows([ts], ts, 1.0))
+    spoil(storage, version, what)
+    for ts in range(2, 5):
+        assert mdt.open(storage).upsert(rows([ts], ts, 1.0)).warnings == ()
+        assert listed(storage) == stored(storage)
+    assert read_properties(storage)[PARTITIONS] == "files,record_index"
+    assert mdt.open(storage).check().ok
+
+
 def test_an_upgrade_removes_it_and_the_next_commit_makes_one_of_the_new_version():
     storage, table = table_with_option(6)
     for ts in range(12):
@@ -462,3 +507,84 @@ def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, 
 def test_a_publisher_whose_listings_are_of_different_times_does_not_build_anew(k):
     """It missed files that others had merged, and the instants of their merge."""
     assert pause_at(k, 10, 6)
+
+
+class PausedBefore(FaultyStorage):
+    """Carries something out before the first operation of a publisher that begins with ``at``."""
+
+    def __init__(self, inner, at, meanwhile):
+        super().__init__(inner, count_reads=True)
+        self.at, self.waiting = at, [meanwhile]
+
+    def _is_next_to_fail(self, operation):
+        if self.waiting and operation.startswith(self.at):
+            self.waiting.pop()()
+        return False
+
+
+def publish_with_a_pause(storage, at, meanwhile):
+    """Publish the newest record, and let ``meanwhile`` happen before the operation ``at``."""
+    slow = PausedBefore(storage, at, meanwhile)
+    metadata = Metadata(slow)
+    newest = metadata.newest()
+    hudi_metadata.keep(metadata, metadata.record(newest.seq), newest)
+    assert not slow.waiting, at
+
+
+def table_with_an_unpublished_commit(version, *, is_made):
+    storage, table = table_with_option(version, scope="table", **{"mdt.hudi.record.index": True})
+    table.upsert(rows(range(3), 1, 1.0))
+    if not is_made:
+        hudi_metadata.remove_metadata_table(storage)
+    with patch.object(hudi_metadata, "keep", side_effect=Crash), pytest.raises(Crash):
+        mdt.open(storage).upsert(rows([0, 5], 50, 2.0))
+    return storage
+
+
+@both_versions
+@pytest.mark.parametrize(
+    ("at", "is_made"),
+    [
+        ("put_if_absent .hoodie/metadata/record_index/", True),
+        ("put_if_absent .hoodie/metadata/.hoodie/", True),
+        ("replace .hoodie/metadata/record_index/record-index", False),
+        ("replace .hoodie/metadata/.hoodie/", False),
+    ],
+)
+def test_what_a_paused_publisher_adds_to_one_made_anew_is_removed(at, is_made, version):
+    storage = table_with_an_unpublished_commit(version, is_made=is_made)
+
+    def others():
+        mdt.open(storage).abort()
+        for number, value in enumerate((False, True)):
+            mdt.open(storage).alter(options={"mdt.hudi.metadata": value})
+            mdt.open(storage).delete(rows([0, 5], 50, 2.0))
+            mdt.open(storage).bulk_insert(rows([0, 5], 60 + number, 2.0))
+
+    publish_with_a_pause(storage, at, others)
+    mdt.open(storage).upsert(rows([2], 200, 4.0))
+    assert listed(storage) == stored(storage)
+    assert mdt.open(storage).check().ok
+
+
+@pytest.mark.parametrize("option", ["mdt.hudi.metadata", "mdt.hudi.record.index"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "replace .hoodie/metadata/files/",
+        "replace .hoodie/hoodie.properties",
+        "delete .hoodie/hoodie.properties.backup",
+    ],
+)
+def test_a_paused_publisher_does_not_turn_on_again_what_was_turned_off(at, option):
+    storage = table_with_an_unpublished_commit(9, is_made=False)
+
+    def others():
+        mdt.open(storage).abort()
+        mdt.open(storage).alter(options={option: False})
+
+    publish_with_a_pause(storage, at, others)
+    partitions = read_properties(storage).get(PARTITIONS, "")
+    assert partitions == ("" if option == "mdt.hudi.metadata" else "files")
+    assert mdt.open(storage).upsert(rows([2], 200, 4.0)).warnings == ()
+    assert mdt.open(storage).check().ok

@@ -14,6 +14,7 @@ from mdt.commit import hudi_column_stats, hudi_metadata, hudi_record_index
 from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
 from mdt.commit.key_changes import key_changes, live_locations
 from mdt.errors import Corrupt, Invalid
+from mdt.hudi import hfile_writing
 from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.key_indexes import load_key_indexes
@@ -226,6 +227,21 @@ def test_keys_that_the_index_cannot_have_leave_it_out(partition):
     assert partitions(storage) == sorted({partition, "files"}) and table.check().ok
     table.delete(long)
     table.upsert(rows(random.Random(2), 9))
+    assert by_hudi(storage) == by_us(table)
+
+
+def test_a_stored_key_that_cannot_be_written_again_does_not_stop_commits(monkeypatch):
+    storage, table = new_table(MOR, "record", [], **ON)
+    table.upsert(rows(random.Random(0), 9))
+    [base] = [info.path for info in storage.list(FOLDER) if info.path.endswith(".hfile")]
+    columns = [pa.array([text], pa.large_binary()) for text in ("", "value")]
+    with monkeypatch.context() as patch:
+        patch.setattr(hfile_writing, "_require_order", lambda keys: None)
+        empty = pa.record_batch(columns, ["key", "value"])
+        storage.replace(base, GROUPS[RECORD_INDEX].base_file(empty, "20240229120000123"))
+    for number in range(1, 12):
+        assert table.upsert(rows(random.Random(number), 9)).warnings == ()
+    assert storage.size(base) is None, "it was merged or made anew"
     assert by_hudi(storage) == by_us(table)
 
 
