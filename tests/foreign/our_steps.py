@@ -83,6 +83,10 @@ class OurSteps:
         """
         steps = self._weights()
         [step] = self._draw.choices(list(steps), list(steps.values()))
+        return self.carry_out(step, rows)
+
+    def carry_out(self, step: OurStep, rows: Rows) -> tuple[str, list[Rows]]:
+        """Carry out a step like :meth:`next`."""
         try:
             return step(rows)
         except Unsupported as error:
