@@ -13,12 +13,13 @@ import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata, hudi_record_index
 from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
 from mdt.commit.key_changes import key_changes, live_locations
-from mdt.errors import Corrupt, Invalid
+from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import hfile_writing
 from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
-from mdt.hudi.read import hfile_entries
+from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.services.checking import hudi_listing
 from mdt.stores.storage import MemoryStorage
 
 FOLDER = ".hoodie/metadata/record_index"
@@ -243,6 +244,38 @@ def test_a_stored_key_that_cannot_be_written_again_does_not_stop_commits(monkeyp
         assert table.upsert(rows(random.Random(number), 9)).warnings == ()
     assert storage.size(base) is None, "it was merged or made anew"
     assert by_hudi(storage) == by_us(table)
+
+
+def test_a_slice_that_takes_too_much_memory_is_made_anew(monkeypatch):
+    storage, table = new_table(MOR, "record", [], **ON)
+    for number in range(10):
+        table.upsert(rows(random.Random(number), 9))
+    names = [info.path for info in storage.list(FOLDER) if ".log." in info.path]
+    [base] = [info.path for info in storage.list(FOLDER) if info.path.endswith(".hfile")]
+    schema = GROUPS[RECORD_INDEX].schema
+    parts = metadata_table.load_entries(storage, base, names, schema)
+    sizes = [part.nbytes for part in parts]
+    monkeypatch.setattr(metadata_table, "HFILE_ENTRIES_BYTES_MAX", sum(sizes) - 1)
+    assert max(sizes) < sum(sizes) - 1, "each part is small enough"
+    given = storage, base, names, schema
+    refused("has more than", metadata_table.load_entries, *given, kind=Unsupported)
+    assert table.upsert(rows(random.Random(10), 9)).warnings == ()
+    assert by_hudi(storage) == by_us(table)
+
+
+def test_check_reports_nothing_while_another_writer_commits(monkeypatch):
+    storage, table = new_table(MOR, "record", ["city"], **ON)
+    table.upsert(rows(random.Random(1), 9))
+    load, waiting = hudi_listing.load_timeline, [mdt.open(storage)]
+
+    def load_late(*given):
+        for other in waiting:
+            other.upsert(rows(random.Random(2), 40))
+            waiting.clear()
+        return load(*given)
+
+    monkeypatch.setattr(hudi_listing, "load_timeline", load_late)
+    assert table.check().ok and not waiting
 
 
 def test_publishing_again_puts_the_same_bytes():

@@ -81,13 +81,13 @@ def load_slice(objects: TableObjects, base_path: str, log_paths: Sequence[str]) 
     Args:
         log_paths: Log files in order. All their blocks count.
 
-    Raises Corrupt, Missing, and Unsupported.
+    Raises Corrupt, Missing, and Unsupported, also for more than HFILE_ENTRIES_BYTES_MAX.
     """
     listing: Listing = {}
     for part, schema in _parts_of(objects, base_path, log_paths):
         if isinstance(part, pa.Array):
             raise Unsupported(f"a log file of {base_path} deletes keys")
-        _add_entries(listing, part.all(), schema, part.path)
+        _add_entries(listing, part, schema, base_path)
     return _of_data_table(listing)
 
 
@@ -101,7 +101,8 @@ def load_entries(
         log_paths: Log files in order. All their blocks count.
         schema: Avro schema of the values.
 
-    Raises Corrupt, Missing, and Unsupported, also for another schema.
+    Raises Corrupt, Missing, and Unsupported, also for another schema and for more than
+    HFILE_ENTRIES_BYTES_MAX.
     """
     parts = []
     for part, stored in _parts_of(objects, base_path, log_paths):
@@ -109,23 +110,38 @@ def load_entries(
             parts.append(hfile_entries.deletions(part.cast(pa.large_binary())))
             continue
         if stored != schema:
-            raise Unsupported(f"{part.path} has records with another schema")
-        parts.append(part.all())
+            raise Unsupported(f"a file of {base_path} has records with another schema")
+        parts.append(part)
     return parts
 
 
 def _parts_of(
     objects: TableObjects, base_path: str, log_paths: Sequence[str]
-) -> Iterator[tuple[HFile | pa.Array, str]]:
-    """Yield the HFiles of a slice with the Avro schemas of their values, and deleted keys, in
+) -> Iterator[tuple[pa.RecordBatch | pa.Array, str]]:
+    """Yield the entries in a slice with the Avro schemas of their values, and deleted keys, in
     order.
     """
+    total = 0
+    for part in _files_of(objects, base_path, log_paths):
+        if isinstance(part, pa.Array):
+            content, schema = part, ""
+        else:
+            content, schema = part[0].all(), part[1]
+        total += content.nbytes
+        if total > HFILE_ENTRIES_BYTES_MAX:
+            raise Unsupported(f"the slice of {base_path} has more than {HFILE_ENTRIES_BYTES_MAX} B")
+        yield content, schema
+
+
+def _files_of(
+    objects: TableObjects, base_path: str, log_paths: Sequence[str]
+) -> Iterator[tuple[HFile, str] | pa.Array]:
+    """Yield the HFiles in a slice with the Avro schemas of their values, and deleted keys."""
     file = hfile.open_bytes(objects.read_whole(base_path, _FILE_BYTES_MAX), base_path)
     yield file, schema_of(file)
     for path in log_paths:
         for block in log_file.parse(objects.read_whole(path, _FILE_BYTES_MAX), path=path):
-            opened = open_block(block, path)
-            yield (opened, "") if isinstance(opened, pa.Array) else opened
+            yield open_block(block, path)
 
 
 def _add_slice(

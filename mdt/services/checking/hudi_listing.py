@@ -30,9 +30,16 @@ def check(state: TableState) -> Iterator[Problem]:
     if not is_kept(state.snapshot):
         return
     try:
-        yield from _compare(state)
+        problems = list(_compare(state))
     except MdtError as error:
-        yield Problem.from_error(error)
+        problems = [Problem.from_error(error)]
+    if problems and _is_newest(state):
+        yield from problems
+
+
+def _is_newest(state: TableState) -> bool:
+    """Return True if there is no later commit, which may already be in the metadata table."""
+    return state.metadata.newest(watched=False).seq == state.snapshot.seq
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
@@ -43,13 +50,13 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 def _compare(state: TableState) -> Iterator[Problem]:
     metadata, snapshot, storage = state.metadata, state.snapshot, state.storage
+    if not _is_newest(state):
+        return
     partitions = (read_properties(storage) or {}).get(PARTITIONS)
     if not partitions:
         return  # the next commit makes it
-    newest = metadata.newest(watched=False)
-    record = metadata.record(newest.seq)
-    is_published = record is None or publish.is_published(storage, record, snapshot.definition)
-    if newest.seq != snapshot.seq or not is_published:
+    record = metadata.record(snapshot.seq)
+    if record is not None and not publish.is_published(storage, record, snapshot.definition):
         return
     timeline = load_timeline(storage, load_properties(storage))
     listing = load_files_from_metadata(storage, timeline)
