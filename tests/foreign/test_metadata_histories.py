@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from compare_states import EQUAL, difference, filters
@@ -294,8 +295,18 @@ class History:
         wheres = self._draw.sample(wheres, 4) + [*self._narrow(rows)]
         for where, slices in compare_filters(self._hudi, self._path, wheres).items():
             if not self._is_shared and "id " not in where and "city " not in where:
-                assert slices <= our_slices(self._path, where), where
+                most = our_slices(self._path, where) + self._outdated_slices()
+                assert slices <= most, where
             count("filters by Hudi's column statistics")
+
+    def _outdated_slices(self) -> int:
+        """Return the number of file slices with a file without live rows. Only mdt skips such a
+        file, whose statistics are those of its deleted rows.
+        """
+        snapshot = mdt.open(self._path).snapshot()
+        is_dead = (snapshot.rows > 0) & (snapshot.rows == snapshot.dead_rows)
+        outdated = np.flatnonzero(snapshot.live & is_dead)
+        return len(snapshot.files.take(["file_id"], outdated)["file_id"].unique())
 
     def _narrow(self, rows: pa.Table) -> Iterator[str]:
         """Yield filters that few files have rows for."""
