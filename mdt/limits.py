@@ -232,9 +232,10 @@ for each file of a partition.
 HFILE_ENTRIES_BYTES_MAX = 1 << 30
 """Blocks of an HFile in memory at once. Arrow arrays take as much again."""
 
-HUDI_RECORD_INDEX_ROWS_MAX = 20_000_000
+HUDI_RECORD_INDEX_ROWS_MAX = 5_000_000
 """Rows of a table with a record index of Hudi that our commits keep. It is made in memory, with
-about 150 bytes for each row.
+about 150 bytes for each row, and read when it is merged, with about 90 and the key. The index of
+rows with keys of 100 bytes has less than HFILE_ENTRIES_BYTES_MAX.
 """
 
 INDEX_CHANGES_MAX = 100_000

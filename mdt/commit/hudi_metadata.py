@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -31,7 +31,7 @@ from mdt.commit import hudi_column_stats, hudi_record_index, publish
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi import column_stats_records, properties, record_index_records
 from mdt.hudi import metadata_table_files as table_files
-from mdt.hudi.index_definitions import with_definitions
+from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY, with_definitions
 from mdt.hudi.metadata_table_files import (
     COLUMN_STATS,
     FILES,
@@ -42,6 +42,17 @@ from mdt.hudi.metadata_table_files import (
     Layout1,
     NewFile,
     Slice,
+)
+from mdt.hudi.metadata_table_state import (
+    TableState,
+    end_of,
+    has_later,
+    is_after,
+    is_file,
+    next_ms,
+    seq_of,
+    state_of,
+    version_of,
 )
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.metadata_state import FOLDER
@@ -57,26 +68,9 @@ from mdt.stores.storage import Storage
 
 PARTITIONS = properties.METADATA_PARTITIONS
 _PROPERTIES = (PARTITIONS, properties.PENDING_METADATA_PARTITIONS)
-DEFINITIONS = f"{paths.HUDI}/.index_defs/index.json"
-"""Hudi's definitions of the indexes in the metadata table."""
-_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-_LOGS_MIN, _LOGS_MAX = 10, 40
-"""A slice is compacted after 10 log files, as in Hudi, unless they are small."""
-_LOG_SHARE_MIN = 0.5
-"""Log files are small if they have less than this share of the bytes of the base file. Slices with
-small log files are compacted after 40.
-"""
-_INSTANTS_MAX = 30
-"""Completed instants of the metadata table after which older ones are archived."""
-_COMMITS = ("commit", "deltacommit")
 _DAMAGE = (Corrupt, Missing, Unsupported, Invalid)
 """Errors of a damaged metadata table. Invalid ones are of entries that cannot be written again."""
-_BASE = re.compile(r"(?P<id>.+)_[0-9]+-(?P<seq>[0-9]{1,18})-[0-9]+_(?P<base>[0-9]{17,20})\.hfile")
 _PARTITION_NAME = re.compile(r"\w[\w.-]{0,99}")
-_LOG = re.compile(
-    r"\.(?P<id>.+)_(?P<base>[0-9]{17,20})\.log\.(?P<version>[0-9]{1,9})"
-    r"_[0-9]+-(?P<seq>[0-9]{1,18})-[0-9]+"
-)
 
 
 # -- keeping
@@ -123,72 +117,6 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
         _Keeper(metadata, record, newest, LAYOUTS[newest.definition.hudi_version]).keep()
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of a partition of the metadata table.
-
-    Attributes:
-        slice: The newest complete slice, or None.
-        old: Paths of the files of older slices.
-        seqs: Seqs of the records that have a log file in the slice.
-        newest_seq: The largest seq in a name of a file, -1 if there are none.
-        is_due: True if the slice has so many log files that it is to be compacted.
-    """
-
-    slice: Slice | None
-    old: tuple[str, ...]
-    seqs: frozenset[int]
-    newest_seq: int
-    is_due: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The state of the metadata table.
-
-    Attributes:
-        instants: Its active instants.
-        files: Partition -> its files.
-        has_strays: True if there are instants or files that no commit can have made.
-    """
-
-    instants: frozenset[Instant]
-    files: Mapping[str, _Files]
-    has_strays: bool = False
-
-    def has(self, time: str, state: str = COMPLETED) -> bool:
-        """Return True if the deltacommit at ``time`` is in ``state``."""
-        return Instant(time, "deltacommit", state) in self.instants
-
-    def seqs(self) -> frozenset[int]:
-        """Return the seqs of the records that have a log file in a slice."""
-        return frozenset(chain.from_iterable(files.seqs for files in self.files.values()))
-
-    def is_beyond(self, record: CommitRecord) -> bool:
-        """Return True if the metadata table has ``record``. Another publisher may have gone on to
-        later ones while this one waited, also between the listings of the state.
-        """
-        newest = max(files.newest_seq for files in self.files.values())
-        return newest > record.seq or self.has(record.instant)
-
-    def newest_delta(self) -> Instant | None:
-        """Return the newest completed deltacommit, or None."""
-        deltas = (i for i in self.instants if (i.state, i.action) == (COMPLETED, "deltacommit"))
-        return max(deltas, key=_end, default=None)
-
-    def pending(self) -> set[str]:
-        """Return the times of instants that are not completed."""
-        return _pending(self.instants)
-
-    def slices(self) -> list[Slice]:
-        """Return the slice of each partition. All are complete."""
-        return [files.slice for files in self.files.values() if files.slice is not None]
-
-    def is_complete(self) -> bool:
-        """Return True if each partition has a slice."""
-        return len(self.slices()) == len(self.files)
-
-
 class _Keeper:
     """Adds a record to the metadata table."""
 
@@ -197,11 +125,11 @@ class _Keeper:
     ) -> None:
         self._metadata, self._storage = metadata, metadata.storage
         self._record, self._newest, self._layout = record, newest, layout
-        after, self._definition = newest, newest.definition
+        self._after, self._definition = newest, newest.definition
         if newest.seq != record.seq:
-            after = metadata.state(record.seq)
-            self._definition = replace(after.definition, hudi_version=layout.table.version)
-        self._partitions = kept_partitions(after)
+            self._after = metadata.state(record.seq)
+            self._definition = replace(self._after.definition, hudi_version=layout.table.version)
+        self._partitions = kept_partitions(self._after)
         self._current = FILES
         """The partition whose entries are made."""
 
@@ -209,15 +137,17 @@ class _Keeper:
         stored = read_properties(self._storage)
         if stored is None or not self._is_of_version(stored):
             return
-        found = _partitions_in(stored)
-        if COLUMN_STATS in self._partitions and not self._have_all_files(found):
+        named = _partitions_in(stored)
+        if COLUMN_STATS in self._partitions and not self._can_have_column_stats(named):
             self._leave_out(COLUMN_STATS)
         state = self._load()
-        if found == set(self._partitions) and state.is_beyond(self._record):
+        if named == set(self._partitions) and state.is_beyond(
+            self._record.seq, self._record.instant
+        ):
             return
         try:
-            if found >= set(self._partitions) and self._is_in_step(state):
-                if found != set(self._partitions):
+            if named >= set(self._partitions) and self._is_in_step(state):
+                if named != set(self._partitions):
                     self._set_partitions()
                 return self._append(self._compacted(state))
         except _DAMAGE as error:
@@ -226,14 +156,22 @@ class _Keeper:
             )
         self._keep_again()
 
-    def _have_all_files(self, found: AbstractSet[str]) -> bool:
-        """Return True if ``column_stats`` can have all files, or need not. If it is ``found``, it
-        has those before the record.
+    def _is_beyond(self, state: TableState, named: AbstractSet[str]) -> bool:
+        """Return True if the metadata table has the record, and names its partitions."""
+        record = self._record
+        return named == {*self._partitions} and state.is_beyond(record.seq, record.instant)
+
+    def _can_have_column_stats(self, named: AbstractSet[str]) -> bool:
+        """Return True if ``column_stats`` can have all files, or need not.
+
+        Args:
+            named: Partitions that the metadata table has. If ``column_stats`` is one of them, it
+                has the files before the record.
         """
         record, before = self._record, None
         if not hudi_column_stats.needs_all_files(self._definition):
             return True
-        if COLUMN_STATS not in found:
+        if COLUMN_STATS not in named:
             before = self._metadata.state(record.seq - 1)
         return hudi_column_stats.has_all_files(record, before, self._definition)
 
@@ -257,41 +195,30 @@ class _Keeper:
     def _leave_out(self, partition: str) -> None:
         self._partitions = tuple(name for name in self._partitions if name != partition)
 
-    def _load(self) -> _State:
+    def _load(self) -> TableState:
         """List the instants and the files of the metadata table."""
-        folders = [f"{FOLDER}/{partition}" for partition in self._partitions]
+        folders = (f"{FOLDER}/{partition}" for partition in self._partitions)
         listed, *files = self._storage.together(
             *(partial(self._storage.list_dir, path) for path in (self._layout.timeline, *folders))
         )
-        found = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
-        names = [info.path.rpartition("/")[2] for infos in files for info in infos]
-        last_seq, last_time = self._last(found, names)
-        instants = frozenset(i for i in found if not _is_after(i, last_time))
-        ends = {i.time: _end(i) for i in instants if i.state == COMPLETED and i.action in _COMMITS}
-        pending = _pending(instants)
-        of_partitions, has_strays = {}, len(instants) < len(found)
-        for partition, infos in zip(self._partitions, files, strict=True):
-            sizes = {info.path.rpartition("/")[2]: info.size for info in infos}
-            strays = {name for name in sizes if _is_file(name) and _seq_of(name) > last_seq}
-            has_strays = has_strays or bool(strays)
-            left_out = {name for name in sizes if _is_of(name, pending)} | strays
-            sizes = {name: size for name, size in sizes.items() if name not in left_out}
-            of_partitions[partition] = _files_of(self._layout, GROUPS[partition], ends, sizes)
-        return _State(instants, of_partitions, has_strays)
+        instants = frozenset(filter(None, (self._layout.instant_at(i.path) for i in listed)))
+        sizes = ({info.path.rpartition("/")[2]: info.size for info in infos} for infos in files)
+        listings = dict(zip(self._partitions, sizes, strict=True))
+        last = self._last(instants, chain.from_iterable(listings.values()))
+        return state_of(self._layout, instants, listings, last)
 
     def _last(self, instants: Iterable[Instant], names: Iterable[str]) -> tuple[int, str]:
         """Return the largest seq and the latest time that a commit can have given to what was
         listed before. What is beyond, nobody would ever replace.
         """
         record = self._record
-        seq, time = record.seq, _next_ms(max(record.instant, record.completion))
-        is_later = any(_seq_of(name) > seq for name in names if _is_file(name))
-        if is_later or any(_is_after(instant, time) for instant in instants):
+        seq, time = record.seq, next_ms(max(record.instant, record.completion))
+        if has_later(instants, names, seq, time):
             newest = self._metadata.newest(watched=False)
-            seq, time = newest.seq, _next_ms(newest.last_time)
+            seq, time = newest.seq, next_ms(newest.last_time)
         return seq, time
 
-    def _is_in_step(self, state: _State) -> bool:
+    def _is_in_step(self, state: TableState) -> bool:
         """Return True if the metadata table has the commit before, and nothing is left half done
         by anyone but a publisher of this record.
         """
@@ -343,7 +270,7 @@ class _Keeper:
             definitions[RECORD_INDEX] = record_index_records.DEFINITION
         return definitions
 
-    def _build(self) -> _State:
+    def _build(self) -> TableState:
         """Make the metadata table from the snapshot before the record. Return its state.
 
         A publisher of a later record may have made it meanwhile. Only what belongs to earlier
@@ -353,7 +280,9 @@ class _Keeper:
         before = self._metadata.state(seq - 1)
         entries = {partition: self._entries_of(before, partition) for partition in self._partitions}
         state, stored = self._load(), read_properties(self._storage) or {}
-        if _partitions_in(stored) == set(self._partitions) and state.is_beyond(self._record):
+        if _partitions_in(stored) == set(self._partitions) and state.is_beyond(
+            self._record.seq, self._record.instant
+        ):
             return state  # another publisher went on, and removed what this one missed
         newest = publish.newest_instant(before)
         initial = self._layout.initialization(newest, seq, self._record.completion)
@@ -374,7 +303,7 @@ class _Keeper:
         """Return the entries of all files of a snapshot."""
         self._current = partition
         if partition == COLUMN_STATS:
-            if not self._have_all_files(frozenset()):
+            if not self._can_have_column_stats(frozenset()):
                 raise Unsupported("there are files without statistics")
             return hudi_column_stats.snapshot_entries(self._metadata, before, self._definition)
         if partition == RECORD_INDEX:
@@ -403,10 +332,10 @@ class _Keeper:
             folder, _, name = info.path.rpartition("/")
             instant = self._layout.instant_at(info.path)
             if folder == self._layout.timeline and instant is not None:
-                is_later = _end(instant) >= _end(initial) and not _is_after(instant, last_time)
+                is_later = end_of(instant) >= end_of(initial) and not is_after(instant, last_time)
             else:
-                is_ours = folder.rpartition("/")[2] in self._partitions and _is_file(name)
-                is_later = is_ours and self._record.seq <= _seq_of(name) <= last_seq
+                is_ours = folder.rpartition("/")[2] in self._partitions and is_file(name)
+                is_later = is_ours and self._record.seq <= seq_of(name) <= last_seq
             if not is_later and info.path not in kept:
                 replaced.append(info.path)
         return replaced
@@ -441,7 +370,7 @@ class _Keeper:
         if definitions:
             content = with_definitions(self._stored_definitions(), definitions)
             self._storage.replace(DEFINITIONS, content)
-            changed[_DEFINITIONS_PATH] = DEFINITIONS
+            changed[DEFINITIONS_PROPERTY] = DEFINITIONS
         replace_properties(self._storage, changed)
         if lost:
             names = sorted(filter(_PARTITION_NAME.fullmatch, lost))
@@ -462,9 +391,9 @@ class _Keeper:
         """
         return stored.get(properties.VERSION) == str(self._layout.table.version)
 
-    def _append(self, state: _State) -> None:
+    def _append(self, state: TableState) -> None:
         """Put the log files and the instants of the record."""
-        if state.is_beyond(self._record):
+        if state.is_beyond(self._record.seq, self._record.instant):
             return
         if not state.is_complete():  # another publisher has removed it, or part of it
             return remove_metadata_table(self._storage)
@@ -473,12 +402,12 @@ class _Keeper:
             entries = self._changed_entries(base.group.partition)
             if not len(entries) and base.group.partition != FILES:
                 continue
-            names = tuple(name for name in base.log_names if _seq_of(name) != record.seq)
+            names = tuple(name for name in base.log_names if seq_of(name) != record.seq)
             base = Slice(base.group, base.base_instant, base.base_name, names)
-            version = table.log_version(max(map(_version_of, names), default=0))
+            version = table.log_version(max(map(version_of, names), default=0))
             instant = table.log_instant(base.base_instant, record.instant)
             name = base.group.log_name(instant, version, record.seq)
-            if not _is_file(name):
+            if not is_file(name):
                 raise Corrupt(f"the log file {name} has too large a number", path=FOLDER)
             data = base.group.log_file(entries, record.instant)
             self._storage.put_if_absent(base.group.path(name), data)
@@ -493,10 +422,10 @@ class _Keeper:
         if partition == COLUMN_STATS:
             return hudi_column_stats.record_entries(self._record, self._definition)
         if partition == RECORD_INDEX:
-            return hudi_record_index.record_entries(self._metadata, self._record)
+            return hudi_record_index.record_entries(self._metadata, self._record, self._after)
         return table_files.records(*_changes(self._record))
 
-    def _compacted(self, state: _State) -> _State:
+    def _compacted(self, state: TableState) -> TableState:
         """Merge slices with many log files into new base files. Return the new state.
 
         Removes what is older than the slices. The record itself is not in the new base files, so
@@ -525,7 +454,7 @@ class _Keeper:
 
     def _merged_entries(self, base: Slice) -> pa.RecordBatch:
         base_path = base.group.path(base.base_name)
-        log_paths = [base.group.path(name) for name in base.log_names]
+        log_paths = base.log_paths()
         if base.group.partition == FILES:
             listing = metadata_table.load_slice(self._storage, base_path, log_paths)
             return table_files.records(listing, listing)
@@ -534,111 +463,20 @@ class _Keeper:
             return column_stats_records.merge(parts)
         return hfile_entries.merge(parts)
 
-    def _archive(self, state: _State, first: str) -> None:
+    def _archive(self, state: TableState, first: str) -> None:
         """Remove the instants before those completed since ``first``, if there are many. Readers
         take what is older than the timeline for complete, so the oldest ones go first.
         """
-        done = [i for i in state.instants if i.state == COMPLETED]
-        if len(done) < _INSTANTS_MAX:
-            return
-        start = min((i.time for i in done if _end(i) >= first), default=first)
-        old = sorted(i for i in state.instants if i.time < start)
+        old = state.outdated(first)
         completed = [self._layout.path_of(i) for i in old if i.state == COMPLETED]
         self._storage.delete_many([self._layout.path_of(i) for i in old if i.state != COMPLETED])
         for path in completed:
             self._storage.delete(path)
 
 
-def _files_of(
-    layout: Layout1, group: Group, ends: Mapping[str, str], sizes: Mapping[str, int]
-) -> _Files:
-    """Return the files of a partition.
-
-    Args:
-        ends: Completed instants of the metadata table that write -> when they were completed.
-        sizes: Names of the files in its folder -> bytes.
-    """
-    bases = {
-        match["base"]: match[0]
-        for match in map(_BASE.fullmatch, sizes)
-        if match and match["id"] == group.file_id
-    }
-    newest_seq = max(map(_seq_of, filter(_is_file, sizes)), default=-1)
-    complete = sorted(ends.keys() & bases.keys())
-    if not complete:
-        return _Files(None, (), frozenset(), newest_seq)
-    newest = complete[-1]
-    logs_of: dict[str, list[str]] = {}
-    for match in map(_LOG.fullmatch, sizes):
-        if match and match["id"] == group.file_id:
-            base = layout.base_of(match["base"], ends.get(match["base"]), complete)
-            logs_of.setdefault(base, []).append(match[0])
-    log_names = tuple(sorted(logs_of.get(newest, []), key=_order))
-    old = [name for time, name in bases.items() if time < newest]
-    for time, found in logs_of.items():
-        if time < newest:
-            old += found
-    seqs = frozenset(map(_seq_of, log_names))
-    if min(seqs, default=newest_seq) < _seq_of(bases[newest]):
-        # a publisher that paused has put a log file of a record that the base file has
-        return _Files(None, (), frozenset(), newest_seq)
-    slice_ = Slice(group, newest, bases[newest], log_names)
-    log_bytes = sum(sizes[name] for name in log_names)
-    is_small = log_bytes < _LOG_SHARE_MIN * sizes[bases[newest]]
-    is_due = len(log_names) >= (_LOGS_MAX if is_small else _LOGS_MIN)
-    return _Files(slice_, tuple(map(group.path, old)), seqs, newest_seq, is_due)
-
-
 def _partitions_in(stored: Mapping[str, str]) -> set[str]:
     """Return the partitions of the metadata table that properties of a table name."""
     return set(filter(None, (stored.get(PARTITIONS) or "").split(",")))
-
-
-def _pending(instants: AbstractSet[Instant]) -> set[str]:
-    """Return the times of instants that are not completed."""
-    return {i.time for i in instants} - {i.time for i in instants if i.state == COMPLETED}
-
-
-def _end(completed: Instant) -> str:
-    """Return the time by which completed instants are ordered."""
-    return completed.completion or completed.time
-
-
-def _next_ms(time: str) -> str:
-    """Return the time of a compaction after ``time``."""
-    return table_files.shifted(time, 1)
-
-
-def _is_after(instant: Instant, time: str) -> bool:
-    return _end(instant)[: len(time)] > time
-
-
-def _order(name: str) -> tuple[str, int]:
-    """Return the key by which readers order the log files of a slice."""
-    match = _LOG.fullmatch(name)
-    assert match is not None, name
-    return match["base"], int(match["version"])
-
-
-def _version_of(name: str) -> int:
-    return _order(name)[1]
-
-
-def _is_file(name: str) -> bool:
-    return _BASE.fullmatch(name) is not None or _LOG.fullmatch(name) is not None
-
-
-def _is_of(name: str, times: AbstractSet[str]) -> bool:
-    """Return True if one of ``times`` is the instant in the name of a log file."""
-    match = _LOG.fullmatch(name)
-    return match is not None and match["base"] in times
-
-
-def _seq_of(name: str) -> int:
-    """Return the seq in the name of a file."""
-    match = _LOG.fullmatch(name) or _BASE.fullmatch(name)
-    assert match is not None, name
-    return int(match["seq"])
 
 
 def _changes(

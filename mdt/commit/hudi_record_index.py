@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from mdt.commit.key_changes import key_changes, live_locations
 from mdt.errors import Invalid
 from mdt.hudi import record_index_records
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.record_index_records import LOCATIONS
 from mdt.limits import HUDI_RECORD_INDEX_ROWS_MAX
+from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -56,11 +56,14 @@ def snapshot_entries(metadata: Metadata, snapshot: Snapshot) -> pa.RecordBatch:
     return hfile_entries.sort([record_index_records.entries(pa.concat_tables(tables))])
 
 
-def record_entries(metadata: Metadata, record: CommitRecord) -> pa.RecordBatch:
+def record_entries(metadata: Metadata, record: CommitRecord, after: Snapshot) -> pa.RecordBatch:
     """Return the entries of the keys that a record adds, moves and removes, sorted by key.
+
+    Args:
+        after: The snapshot at the record.
 
     Raises the errors of :func:`snapshot_entries`.
     """
-    changes = key_changes(metadata, record)
+    changes = key_changes(metadata, record, after)
     deleted = hfile_entries.deletions(record_index_records.encoded(changes.deleted))
     return hfile_entries.sort([record_index_records.entries(changes.located), deleted])

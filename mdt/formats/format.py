@@ -52,7 +52,7 @@ class Format(ABC):
 
     @abstractmethod
     def is_same(self, path: str, stored: bytes | None, expected: bytes) -> bool:
-        """Return True if the stored object at ``path`` says what is expected of it."""
+        """Return True if the stored object at ``path`` has the expected bytes or facts."""
 
     @abstractmethod
     def checkpoint_path(self, seq: int) -> str:

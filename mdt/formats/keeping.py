@@ -20,9 +20,12 @@ from mdt.formats.twins import Twins
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.storage import Storage
 
 CHECKPOINT_COMMITS = 100
 """Commits after which there is another checkpoint. Readers replay at most so many versions."""
+_SHOWN_BYTES_MAX = 1 << 16
+"""Bytes of another writer's version in which its name is looked for."""
 
 
 def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
@@ -48,7 +51,7 @@ def refuse_foreign_writers(metadata: Metadata, newest: Snapshot) -> None:
 
 
 def derive(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> Derivation:
-    """Return what other formats derive from a commit.
+    """Return the derivation of other formats from a commit.
 
     Args:
         newest: A snapshot with the record, or a later one.
@@ -108,6 +111,10 @@ def _first_missing(metadata: Metadata, form: Format, seq: int) -> int:
     if not first or storage.size(form.path(first - 1)) is not None:
         return first
     oldest = form.newest_checkpoint(storage) + 1
+    if oldest > first:  # others have gone on, or another program has forged the pointer
+        newest = metadata.newest(watched=False)
+        if oldest > newest.seq + 1:
+            oldest = newest.retention.horizon
     while first > oldest and storage.size(form.path(first - 1)) is None:
         first -= 1
     return max(first, oldest)
@@ -120,14 +127,20 @@ def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
     storage = metadata.storage
     *objects, (path, content) = version_objects(metadata, form, record, newest)
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
-    if not storage.put_if_absent(path, content) and storage.read(path) != content:
+    if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
         raise _foreign(metadata, form, path)
     if seq and not seq % CHECKPOINT_COMMITS:
         put_checkpoint(metadata, form, seq, newest)
 
 
+def _has_content(storage: Storage, path: str, content: bytes) -> bool:
+    """Return True if an object has this content. Reads no more of it."""
+    return storage.size(path) == len(content) and storage.read(path, 0, len(content)) == content
+
+
 def _foreign(metadata: Metadata, form: Format, path: str) -> Unsupported:
-    writer = form.foreign_writer(metadata.storage.read(path))
+    size = metadata.storage.size(path) or 0
+    writer = form.foreign_writer(metadata.storage.read(path, 0, min(size, _SHOWN_BYTES_MAX)))
     by = f" ({writer})" if writer else ""
     return Unsupported(
         f"another writer{by} has written {path} into the {form.title} log of the table, which only"

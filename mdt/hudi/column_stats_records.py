@@ -31,51 +31,33 @@ import pyarrow.compute as pc
 from indexes import values as order
 from mdt.hudi import avro_values
 from mdt.hudi.avro import field, optional, record
+from mdt.hudi.metadata_record_schema import TEXT, VALUE_TYPE, VALUES
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read import hfile_entries
 from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.xxhash64 import xxhash64
 
-_TEXT = {"type": "string", "avro.java.string": "String"}
 _SCALE, _PRECISION = 15, 30
 """Hudi stores bounds of decimals as decimal(30, 15)."""
-_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": _PRECISION, "scale": _SCALE}
-_WRAPPERS = {
-    "BooleanWrapper": "boolean",
-    "IntWrapper": "int",
-    "LongWrapper": "long",
-    "FloatWrapper": "float",
-    "DoubleWrapper": "double",
-    "BytesWrapper": "bytes",
-    "StringWrapper": _TEXT,
-    "DateWrapper": "int",
-    "DecimalWrapper": _DECIMAL,
-    "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
-    "TimestampMicrosWrapper": "long",
-    "LocalDateWrapper": "int",
-}
-_BRANCHES = {name: bytes([2 * (place + 1)]) for place, name in enumerate(_WRAPPERS)}
+_BRANCHES = {name: bytes([2 * (place + 1)]) for place, name in enumerate(VALUES)}
 """Record of a bound -> its number in the union, encoded."""
 _NULL, _NOT_NULL = b"\0", b"\2"
 _TRUE, _FALSE = b"\1", b"\0"
-_VALUE_TYPE = record(
-    "HoodieValueTypeInfo", field("typeOrdinal", "int"), optional("additionalInfo", _TEXT)
-)
 _STATS = record(
     "HoodieMetadataColumnStats",
-    optional("fileName", _TEXT),
-    optional("columnName", _TEXT),
+    optional("fileName", TEXT),
+    optional("columnName", TEXT),
     {
         "name": "minValue",
-        "type": ["null", *(record(name, field("value", t)) for name, t in _WRAPPERS.items())],
+        "type": ["null", *(record(name, field("value", t)) for name, t in VALUES.items())],
         "default": None,
     },
-    {"name": "maxValue", "type": ["null", *_WRAPPERS], "default": None},
+    {"name": "maxValue", "type": ["null", *VALUES], "default": None},
     optional("valueCount", "long"),
     optional("nullCount", "long"),
     optional("totalSize", "long"),
     optional("totalUncompressedSize", "long"),
-    optional("valueType", _VALUE_TYPE),
+    optional("valueType", VALUE_TYPE),
     field("isDeleted", "boolean"),
     {**field("isTightBound", "boolean"), "default": False},
 )

@@ -6,6 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+DEFINITIONS = ".hoodie/.index_defs/index.json"
+"""Path of the file, unless a property of the table names another."""
+DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
+"""The property of a table with the path of the file."""
+
 
 def with_definitions(data: bytes | None, definitions: Mapping[str, Mapping[str, Any]]) -> bytes:
     """Return the file with ``definitions`` of indexes, by name, beside others that it has.

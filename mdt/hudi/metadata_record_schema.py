@@ -10,60 +10,61 @@ import json
 
 from mdt.hudi.avro import NAMESPACE, array, field, mapping, optional, record
 
-_TEXT = {"type": "string", "avro.java.string": "String"}
-_VALUES = {
+TEXT = {"type": "string", "avro.java.string": "String"}
+"""A text that Java reads as its String."""
+VALUES = {
     "BooleanWrapper": "boolean",
     "IntWrapper": "int",
     "LongWrapper": "long",
     "FloatWrapper": "float",
     "DoubleWrapper": "double",
     "BytesWrapper": "bytes",
-    "StringWrapper": _TEXT,
+    "StringWrapper": TEXT,
     "DateWrapper": "int",
     "DecimalWrapper": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
     "TimeMicrosWrapper": {"type": "long", "logicalType": "time-micros"},
     "TimestampMicrosWrapper": "long",
     "LocalDateWrapper": "int",
 }
-"""Records of bounds -> type of their value."""
-_ARRAY = record("ArrayWrapper", optional("wrappedValues", array(["null", *_VALUES])))
-_WRAPPERS = [*(record(name, field("value", type)) for name, type in _VALUES.items()), _ARRAY]
-_FILE = record("HoodieMetadataFileInfo", field("size", "long"), field("isDeleted", "boolean"))
+"""Records of bounds -> type of their value, in the order of Hudi's union."""
+_ARRAY = record("ArrayWrapper", optional("wrappedValues", array(["null", *VALUES])))
+_WRAPPERS = [*(record(name, field("value", type)) for name, type in VALUES.items()), _ARRAY]
+FILE = record("HoodieMetadataFileInfo", field("size", "long"), field("isDeleted", "boolean"))
+"""Size of a file, or that it is deleted."""
+VALUE_TYPE = record(
+    "HoodieValueTypeInfo", field("typeOrdinal", "int"), optional("additionalInfo", TEXT)
+)
+"""Type of bounds since table version 9."""
 _BLOOM = record(
     "HoodieMetadataBloomFilter",
-    field("type", _TEXT),
-    field("timestamp", _TEXT),
+    field("type", TEXT),
+    field("timestamp", TEXT),
     field("bloomFilter", "bytes"),
     field("isDeleted", "boolean"),
 )
 _STATISTICS = record(
     "HoodieMetadataColumnStats",
-    optional("fileName", _TEXT),
-    optional("columnName", _TEXT),
+    optional("fileName", TEXT),
+    optional("columnName", TEXT),
     {"name": "minValue", "type": ["null", *_WRAPPERS], "default": None},
-    {"name": "maxValue", "type": ["null", *_VALUES, "ArrayWrapper"], "default": None},
+    {"name": "maxValue", "type": ["null", *VALUES, "ArrayWrapper"], "default": None},
     *(
         optional(name, "long")
         for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
     ),
     field("isDeleted", "boolean"),
     {**field("isTightBound", "boolean"), "default": False},
-    optional(
-        "valueType",
-        record(
-            "HoodieValueTypeInfo", field("typeOrdinal", "int"), optional("additionalInfo", _TEXT)
-        ),
-    ),
+    optional("valueType", VALUE_TYPE),
 )
 LOCATION = optional(
     "recordIndexMetadata",
     record(
         "HoodieRecordIndexInfo",
-        optional("partitionName", _TEXT),
+        optional("partitionName", TEXT),
         optional("fileIdHighBits", "long"),
         optional("fileIdLowBits", "long"),
         optional("fileIndex", "int"),
-        optional("fileId", _TEXT),
+        optional("fileId", TEXT),
         optional("instantTime", "long"),
         {**field("fileIdEncoding", "int"), "default": 0},
         optional("position", "long"),
@@ -74,11 +75,11 @@ LOCATION = optional(
 TABLE_SCHEMA = json.dumps(
     record(
         "HoodieMetadataRecord",
-        field("key", _TEXT),
+        field("key", TEXT),
         field("type", "int"),
         {
             "name": "filesystemMetadata",
-            "type": ["null", {**mapping(_FILE), "avro.java.string": "String"}],
+            "type": ["null", {**mapping(FILE), "avro.java.string": "String"}],
         },
         optional("BloomFilterMetadata", _BLOOM),
         optional("ColumnStatsMetadata", _STATISTICS),

@@ -35,7 +35,7 @@ from mdt.hudi import (
 from mdt.hudi.avro import NAMESPACE, field, mapping, optional, record
 from mdt.hudi.commit_metadata import NO_PREVIOUS, CommitMetadata
 from mdt.hudi.layout import LAYOUTS as TABLE_LAYOUTS
-from mdt.hudi.metadata_record_schema import LOCATION, TABLE_SCHEMA
+from mdt.hudi.metadata_record_schema import FILE, LOCATION, TABLE_SCHEMA, TEXT
 from mdt.hudi.read.hfile_format import ENTRIES
 from mdt.hudi.read.metadata_state import FOLDER
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
@@ -54,14 +54,12 @@ _NO_PARTITION = "."
 _TYPE_PARTITIONS, _TYPE_FILES = 1, 2
 _INITIAL_CREATED_MS = 0
 
-_TEXT = {"type": "string", "avro.java.string": "String"}
-_FILE = record("HoodieMetadataFileInfo", field("size", "long"), field("isDeleted", "boolean"))
-_NAMES = {**mapping(_FILE), "avro.java.string": "String"}
+_NAMES = {**mapping(FILE), "avro.java.string": "String"}
 
 
 def _schema(*fields: Mapping[str, Any]) -> str:
     """Return an Avro schema of records. Hudi fills in the fields of other partitions."""
-    head = field("key", _TEXT), field("type", "int"), optional("filesystemMetadata", _NAMES)
+    head = field("key", TEXT), field("type", "int"), optional("filesystemMetadata", _NAMES)
     schema = record("HoodieMetadataRecord", *head, *fields, namespace=NAMESPACE)
     return json.dumps(schema, separators=(",", ":"))
 
@@ -319,6 +317,10 @@ class Slice:
     base_instant: str
     base_name: str
     log_names: tuple[str, ...]
+
+    def log_paths(self) -> list[str]:
+        """Return the paths of its log files, oldest first."""
+        return [self.group.path(name) for name in self.log_names]
 
 
 @dataclass(frozen=True, slots=True)

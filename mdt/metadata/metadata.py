@@ -161,7 +161,7 @@ class Metadata:
             snapshot is not None and (following := self._records.get(snapshot.seq + 1)) is not None
         ):
             before, snapshot = snapshot, apply(snapshot, following)
-            if snapshot.definition.other_formats:  # they derive the commit from the state before
+            if snapshot.definition.derives_from_state:
                 self._past.put((snapshot.retention.first, before.seq), before)
         if snapshot is None or snapshot.seq < record.seq:
             return self.newest(watched=False)

@@ -119,6 +119,12 @@ class TableDefinition:
         return tuple(name for name in self.parsed.formats if name != HUDI_FORMAT)
 
     @property
+    def derives_from_state(self) -> bool:
+        """True if each commit derives metadata for other readers from the state before it."""
+        options = self.parsed
+        return bool(self.other_formats) or (options.hudi_metadata and options.hudi_record_index)
+
+    @property
     def parquet_field_ids(self) -> tuple[int, ...]:
         """Ids of all fields of a Parquet file, meta columns first, parents before their fields.
 

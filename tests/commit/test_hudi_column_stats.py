@@ -13,11 +13,12 @@ from worlds import COW, MOR, SCHEMA, VERSION, make, rows
 
 import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata
-from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
+from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.errors import Corrupt
 from mdt.hudi import column_stats_records
 from mdt.hudi.column_stats_records import FORMS, FileKeys
 from mdt.hudi.file_names import BASE, LOG
+from mdt.hudi.index_definitions import DEFINITIONS
 from mdt.hudi.metadata_table_files import COLUMN_STATS, GROUPS
 from mdt.hudi.read import hfile_entries, metadata_state
 from mdt.hudi.read.column_statistics import column_statistics, comparable

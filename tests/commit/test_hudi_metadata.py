@@ -11,6 +11,7 @@ from itertools import takewhile
 from unittest.mock import patch
 
 import pytest
+from pausing import Paused, PausedBefore
 from worlds import MODES, MOR, as_state, make, meanwhile, rows, survivors
 
 import mdt
@@ -27,7 +28,7 @@ from mdt.metadata import references
 from mdt.metadata.history.foreign_writers import read_properties
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
-from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.faulty import Crash
 from mdt.write.operations import RowOperation
 
 FOLDER = ".hoodie/metadata"
@@ -70,8 +71,9 @@ def listed_by_hudi(storage, version):
     if PARTITIONS not in (read_properties(storage) or {}):
         return None
     newest = slice_of(storage, version, FILES)
-    logs = [newest.group.path(name) for name in newest.log_names]
-    listing = metadata_table.load_slice(storage, newest.group.path(newest.base_name), logs)
+    listing = metadata_table.load_slice(
+        storage, newest.group.path(newest.base_name), newest.log_paths()
+    )
     return {f"{place}/{name}": size for place, of in listing.items() for name, size in of.items()}
 
 
@@ -80,9 +82,8 @@ def keys_by_hudi(storage, version):
     if "record_index" not in (read_properties(storage) or {}).get(PARTITIONS, ""):
         return None
     newest = slice_of(storage, version, RECORD_INDEX)
-    logs = [newest.group.path(name) for name in newest.log_names]
     base = newest.group.path(newest.base_name)
-    parts = metadata_table.load_entries(storage, base, logs, newest.group.schema)
+    parts = metadata_table.load_entries(storage, base, newest.log_paths(), newest.group.schema)
     return {key.decode() for key in hfile_entries.merge(parts)["key"].to_pylist()}
 
 
@@ -444,20 +445,6 @@ def test_a_log_file_belongs_to_the_newest_base_file_before_its_completion():
     assert layout.base_of(begun, "20240229120000150", bases[2:]) == ""
 
 
-class Paused(FaultyStorage):
-    """Carries something out before the k-th operation of a publisher, reads included."""
-
-    def __init__(self, inner, meanwhile):
-        super().__init__(inner, count_reads=True)
-        self.k, self.meanwhile = 0, meanwhile
-
-    def _is_next_to_fail(self, operation):
-        self.operations.append(operation)
-        if len(self.operations) == self.k:
-            self.meanwhile()
-        return False
-
-
 def pause_at(k, commits, version):
     """Let a publisher pause before its k-th operation, while others go on. Return False if it has
     fewer.
@@ -507,19 +494,6 @@ def test_a_publisher_that_pauses_anywhere_spoils_nothing_of_later_ones(commits, 
 def test_a_publisher_whose_listings_are_of_different_times_does_not_build_anew(k):
     """It missed files that others had merged, and the instants of their merge."""
     assert pause_at(k, 10, 6)
-
-
-class PausedBefore(FaultyStorage):
-    """Carries something out before the first operation of a publisher that begins with ``at``."""
-
-    def __init__(self, inner, at, meanwhile):
-        super().__init__(inner, count_reads=True)
-        self.at, self.waiting = at, [meanwhile]
-
-    def _is_next_to_fail(self, operation):
-        if self.waiting and operation.startswith(self.at):
-            self.waiting.pop()()
-        return False
 
 
 def publish_with_a_pause(storage, at, meanwhile):

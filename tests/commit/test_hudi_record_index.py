@@ -11,14 +11,15 @@ from worlds import MOR, survivors
 
 import mdt
 from mdt.commit import hudi_column_stats, hudi_metadata, hudi_record_index
-from mdt.commit.hudi_metadata import DEFINITIONS, PARTITIONS
-from mdt.commit.key_changes import key_changes, live_locations
+from mdt.commit.hudi_metadata import PARTITIONS
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import hfile_writing
+from mdt.hudi.index_definitions import DEFINITIONS
 from mdt.hudi.metadata_table_files import GROUPS, RECORD_INDEX
 from mdt.hudi.read import hfile_entries, metadata_table
 from mdt.hudi.read.key_indexes import load_key_indexes
 from mdt.metadata.history.foreign_writers import read_properties
+from mdt.metadata.keys.key_changes import key_changes, live_locations
 from mdt.services.checking import hudi_listing
 from mdt.stores.storage import MemoryStorage
 
@@ -142,7 +143,7 @@ def test_changes_add_up_to_the_location_of_each_key(kind, index, by, seed):
         newest = table.snapshot().seq
         for seq in range(seen + 1, newest + 1):
             record = table.metadata.record(seq)
-            changes = key_changes(table.metadata, record)
+            changes = key_changes(table.metadata, record, table.metadata.state(seq))
             deleted = changes.deleted.to_pylist()
             assert not set(deleted) - known.keys(), steps
             known = {key: place for key, place in known.items() if key not in deleted}

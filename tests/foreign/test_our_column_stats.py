@@ -14,9 +14,9 @@ import pytest
 from hudi_session import HudiSession, Refused
 
 import mdt
-from mdt.commit.hudi_metadata import DEFINITIONS
 from mdt.hudi import metadata_table_files as table_files
 from mdt.hudi.column_stats_records import FORMS, RANGES, FileKeys, entries
+from mdt.hudi.index_definitions import DEFINITIONS
 from mdt.hudi.read import hfile_entries
 
 FOLDER = ".hoodie/metadata/column_stats"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta_tables import LOG, delta_rows, newest_version, state, versions
+from pausing import Paused
 from reader import bag
 from worlds import COW, MODES, MOR, SCHEMA, as_state, make, rows, survivors
 
@@ -24,7 +25,7 @@ from mdt.formats.twins import FOLDER as TWINS
 from mdt.metadata.files.file_group import LOG as LOG_KIND
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
-from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.faulty import Crash
 
 ON = {"mdt.formats": "hudi,delta", "mdt.services.auto": "false", "mdt.formats.retain.hours": 0}
 DELTA = DeltaLog()
@@ -149,20 +150,6 @@ def test_a_crash_while_a_table_is_made_leaves_no_table_or_one_that_is_mended():
         mdt.open(survivor).upsert(rows([2], 60, 3.0))
         assert_same_rows(survivor)
         assert mdt.open(survivor).check().ok, where
-
-
-class Paused(FaultyStorage):
-    """Carries something out before the k-th operation of a publisher, reads included."""
-
-    def __init__(self, inner, meanwhile):
-        super().__init__(inner, count_reads=True)
-        self.k, self.meanwhile = 0, meanwhile
-
-    def _is_next_to_fail(self, operation):
-        self.operations.append(operation)
-        if len(self.operations) == self.k:
-            self.meanwhile()
-        return False
 
 
 @pytest.mark.parametrize("cleans", [False, True])
@@ -478,3 +465,14 @@ def test_alterations_that_its_readers_would_read_differently_are_refused():
     with pytest.raises(mdt.Invalid, match="column 'tip' would have the values of the dropped"):
         table.alter(add={"tip": pa.int32()}, beyond_hudi=True)
     assert table.check().ok
+
+
+def test_a_forged_pointer_does_not_stop_versions():
+    storage, table = table_with_delta()
+    table.upsert(rows(range(3), 1, 1.0))
+    storage.replace("_delta_log/_last_checkpoint", b'{"version": 999999999}')
+    newest = DELTA.path(table.snapshot().seq)
+    storage.delete(newest)
+    table.upsert(rows(range(3), 2, 2.0))
+    assert storage.size(newest) is not None
+    assert [row["behind"] for row in table.formats().to_pylist()] == [0, 0]

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi.index_definitions import DEFINITIONS, DEFINITIONS_PROPERTY
 from mdt.hudi.read.fields import parse_json
 from mdt.hudi.read.hfile import HFile
 from mdt.hudi.read.index_partition import Decode, IndexGroup, IndexPartition, newest_rows
@@ -33,8 +34,6 @@ from mdt.stores.storage import Storage
 
 RECORD_INDEX = "record_index"
 _SECONDARY_INDEX = "secondary_index_"
-_DEFINITIONS_PATH = "hoodie.table.index.defs.path"
-_DEFINITIONS = ".hoodie/.index_defs/index.json"
 _HASHES_VALUE = "V2"
 """Version of secondary indexes that are distributed by the value. In V1, it is the whole key."""
 _RECORD_INDEX_PREFIX = "record-index"
@@ -79,9 +78,9 @@ def load_secondary_indexes(objects: Storage, table: TableProperties) -> dict[str
 
     An index without a definition, or of several columns, is left out.
     """
-    path = table.stored.get(_DEFINITIONS_PATH) or _DEFINITIONS
+    path = table.stored.get(DEFINITIONS_PROPERTY) or DEFINITIONS
     if not is_path(path):
-        raise Corrupt(f"{_DEFINITIONS_PATH}={path[:200]!r} is not a path in the table")
+        raise Corrupt(f"{DEFINITIONS_PROPERTY}={path[:200]!r} is not a path in the table")
     if not any(name.startswith(_SECONDARY_INDEX) for name in table.metadata_partitions):
         return {}
     try:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.commit.key_changes import live_locations
 from mdt.hudi.metadata_table_files import RECORD_INDEX
 from mdt.hudi.plain_arrays import plain
 from mdt.hudi.read.instants import Timeline
 from mdt.hudi.read.key_indexes import KeyIndexes
 from mdt.hudi.read.metadata_state import FOLDER, load_metadata_table
 from mdt.hudi.record_index_records import LOCATIONS
+from mdt.metadata.keys.key_changes import live_locations
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.checking.problems import Kind, Problem

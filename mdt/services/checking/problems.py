@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from mdt.display import html_facts, html_table
 from mdt.errors import MdtError
+from mdt.hudi.read.metadata_state import FOLDER as METADATA_TABLE
 from mdt.metadata.files import paths
 
 
@@ -48,7 +49,7 @@ _KINDS = {
     paths.archive_dir(): Kind.ARCHIVE,
     paths.attachments_dir(): Kind.ATTACHMENT,
     paths.pending_dir(): Kind.CLAIM,
-    f"{paths.HUDI}/metadata": Kind.LISTING,
+    METADATA_TABLE: Kind.LISTING,
     paths.HUDI: Kind.TIMELINE,
     "": Kind.TABLE,
 }

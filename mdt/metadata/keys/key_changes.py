@@ -62,12 +62,15 @@ class _Rows:
         return _Rows(self.segment, self.position[chosen], self.hi[chosen], self.lo[chosen])
 
 
-def key_changes(metadata: Metadata, record: CommitRecord) -> KeyChanges:
+def key_changes(metadata: Metadata, record: CommitRecord, after: Snapshot) -> KeyChanges:
     """Return the changes of keys by ``record``. O(rows of the files that it adds and removes).
+
+    Args:
+        after: The snapshot at the record.
 
     Raises Corrupt, and Missing if a file was cleaned since.
     """
-    before, after = metadata.state(record.seq - 1), metadata.state(record.seq)
+    before = metadata.state(record.seq - 1)
     old: dict[str, list[_Rows]] = {}
     new: dict[str, list[_Rows]] = {}
     for rows in filter(len, _ended_rows(metadata, record, before)):
