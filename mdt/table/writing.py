@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt import late, logs
-from mdt.arguments import flag, mapping
+from mdt.arguments import flag, mapping, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import changed_options, parse_options
 from mdt.errors import Invalid
@@ -514,7 +514,8 @@ class Writing(Handle):
         2
         """
         if formats is not None:
-            options = {**mapping("options", options), "mdt.formats": ",".join(formats)}
+            named = ",".join(texts("formats", formats, "['hudi', 'delta']"))
+            options = {**mapping("options", options), "mdt.formats": named}
         given = late.given_options.read(options)
         late.given_options.require(self.definition, given.described)
         changes = changed_options(given.own)

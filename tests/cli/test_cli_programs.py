@@ -45,6 +45,7 @@ def test_info_as_json_has_stable_keys_and_types(path):
         "scope": "partition",
         "indexes": list(table.definition.indexes),
         "options": dict(table.definition.options),
+        "formats": [{"format": "hudi", "seq": 1, "behind": 0}],
         "seq": 1,
         "instant": table.snapshot().last_instant,
         "rows": 3,

@@ -21,11 +21,11 @@ from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.files.key_map import build
 from mdt.metadata.files.paths import commit as record_path
+from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import read_rows
 
 _KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
@@ -208,7 +208,12 @@ def _read_keys(metadata: Metadata, segment: Segment, chosen: Bools) -> pa.Array:
         if chosen[starts[number] : starts[number + 1]].any()
     ]
     parts = [chosen[starts[number] : starts[number + 1]] for number in with_rows]
-    table = read_rows(
-        metadata.storage, segment, _KEYS, row_groups=with_rows, mask=np.concatenate(parts)
+    table = read_columns(
+        metadata.storage,
+        metadata.cached_snapshot().definition,
+        segment,
+        _KEYS,
+        row_groups=with_rows,
+        mask=np.concatenate(parts),
     )
     return table[RECORD_KEY].combine_chunks().cast(pa.string())
