@@ -1,4 +1,4 @@
-"""The commands for tables that other Hudi writers write, too."""
+"""The commands for tables that other Hudi writers write, too, and for catalogs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from mdt import table
+from mdt.catalogs import HiveMetastore, Polaris
+from mdt.catalogs.entry import Catalog
 from mdt.cli.commands import command, open_table, storage_options, tell
 from mdt.cli.terminal import DryRun, Settings, TablePath, settings
+from mdt.errors import Invalid
 from mdt.progress import bar
 
 
@@ -18,6 +21,7 @@ def register(app: typer.Typer) -> None:
     command(app)(adopt)
     command(app)(refresh)
     command(app)(release)
+    command(app, "register")(register_table)
 
 
 def adopt(
@@ -72,3 +76,32 @@ def release(path: TablePath) -> None:
     """End the adoption of a table: remove the log and the indexes of mdt."""
     table.release(path, storage_options=storage_options())
     tell({"path": path}, f"released {path}")
+
+
+def register_table(
+    path: TablePath,
+    name: Annotated[str, typer.Argument(help="Namespace and name, such as lake.trips.")],
+    hive: Annotated[str | None, typer.Option(help="A Hive metastore: thrift://HOST:9083.")] = None,
+    polaris: Annotated[
+        str | None, typer.Option(help="The catalog API of Polaris: https://HOST/api/catalog.")
+    ] = None,
+    catalog: Annotated[str, typer.Option(help="The catalog in Polaris.")] = "",
+    token: Annotated[
+        str | None, typer.Option(envvar="POLARIS_TOKEN", help="A bearer token for Polaris.")
+    ] = None,
+    credential: Annotated[
+        str | None, typer.Option(envvar="POLARIS_CREDENTIAL", help="ID:SECRET for Polaris.")
+    ] = None,
+    location: Annotated[
+        str | None, typer.Option(help="URL under which engines find the table: s3a://lake/trips.")
+    ] = None,
+) -> None:
+    """Enter a table in a catalog, so that engines with a Hudi reader find it by name."""
+    if (hive is None) == (polaris is None):
+        raise Invalid("a table is registered in one catalog", hint="give --hive or --polaris")
+    if hive is not None:
+        found: Catalog = HiveMetastore(hive)
+    else:
+        found = Polaris(str(polaris), catalog, token=token, credential=credential)
+    table.register(open_table(path), found, name, location=location)
+    tell({"path": path, "name": name}, f"registered {path} as {name}")

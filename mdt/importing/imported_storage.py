@@ -467,7 +467,7 @@ def read_only(url: str) -> Unsupported:
     """Return the error for a write to a table of other writers."""
     return Unsupported(
         f"another Hudi writer has written {url}; mdt reads such tables and does not write to them",
-        hint="mdt.adopt(path) lets mdt write to it, if it has version 6",
+        hint="mdt.adopt(path) lets mdt write to it",
     )
 
 

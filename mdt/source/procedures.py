@@ -26,7 +26,7 @@ from mdt.services.layout.cluster_table import ClusterResult
 from mdt.services.reclaiming.cleaning import CleanReport
 from mdt.source import write_frame
 from mdt.source.option_keywords import SourceOptions
-from mdt.table import Table, adopt
+from mdt.table import Table, adopt, release
 from mdt.write.result import WriteResult
 
 _Parser = Callable[[str], Any]
@@ -49,6 +49,7 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "untag": {"name": str, **_DRY},
     "adopt": {"key_index": str, "scope": str, "indexes": _specs, "compact": _flag, **_DRY},
     "refresh": {},
+    "release": {},
     "upgrade": {"version": int, **_DRY},
     "check": {},
     "delete_partition": {
@@ -74,6 +75,7 @@ _RESULTS: Mapping[str, type | pa.Schema] = {
     "check": CheckReport,
     "adopt": AdoptionPlan,
     "refresh": pa.schema([("imports", pa.int64())]),
+    "release": pa.schema([]),
     "tag": _SEQ,
     "savepoint": _SEQ,
     "untag": pa.schema([]),
@@ -116,6 +118,9 @@ def call(
         arguments["spark"] = spark if arguments.get("spark") else None
     if name == "adopt":
         return _adopt(options, arguments)
+    if name == "release":
+        release(options.path, storage_options=options.storage or None)
+        return write_frame.open_for_writing(options), columns(name).empty_table()
     table = write_frame.open_for_writing(options)
     method = getattr(table, name)
     _require_all(name, method, arguments)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, unquote
 
 import pyarrow as pa
 import pytest
+from command_line import error_of, shown
 
 import mdt
 from mdt.catalogs import Polaris
@@ -110,6 +111,18 @@ def test_a_table_is_a_generic_table(server, table):
             "properties": {"hoodie.table.type": table.definition.table_type},
         }
     }
+
+
+def test_the_command_line_registers_a_table(server, table, monkeypatch):
+    monkeypatch.setenv("POLARIS_CREDENTIAL", "me:s:1")
+    command = ["register", table.path, "eu.raw.t", "--location", "s3a://lake/t"]
+    there = ["--polaris", server.url, "--catalog", "lake"]
+    assert shown(*command, *there) == f"registered {table.path} as eu.raw.t\n"
+    assert server.tables["t"]["base-location"] == "s3a://lake/t"
+    assert "thrift://127.0.0.1:9 failed" in error_of(*command, "--hive", "thrift://127.0.0.1:9")
+    for catalogs in ([], [*there, "--hive", "thrift://127.0.0.1:9"]):
+        assert "give --hive or --polaris" in error_of(*command, *catalogs)
+    assert "the name of the catalog is missing" in error_of(*command, *there[:2])
 
 
 def test_a_name_of_another_table_is_not_taken(server, table):

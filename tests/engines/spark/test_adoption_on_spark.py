@@ -3,6 +3,7 @@
 import pytest
 from hudi_tables import bag
 from other_writer import OtherWriter
+from pyspark.errors import IllegalArgumentException
 from texts import columns
 
 import mdt.spark
@@ -32,3 +33,8 @@ def test_spark_adopts_a_table_and_sees_what_another_writer_commits(spark, tmp_pa
     more.write.format("mdt").mode("append").save(str(path))
     assert bag(mdt.read(spark, str(path)).toArrow()) == bag(theirs.scan().to_arrow())
     assert mdt.open(path).check().ok
+    assert not spark.sql(f"call mdt.release('{path}')").collect()
+    assert not list(path.glob(".hoodie/.mdt/log/*"))
+    assert bag(mdt.read(spark, str(path)).toArrow()) == bag(theirs.scan().to_arrow())
+    with pytest.raises(IllegalArgumentException, match="is not adopted"):
+        spark.sql(f"call mdt.release('{path}')")
