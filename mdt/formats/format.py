@@ -92,5 +92,11 @@ class Format(ABC):
         """Return the path of the object with the deletion vector of a file, "" for none."""
 
     @abstractmethod
+    def remove(self, storage: Storage, end: int) -> None:
+        """Delete all versions before ``end``, the commit that removed the format from the table,
+        the newest first. Versions of a later begin stay.
+        """
+
+    @abstractmethod
     def expire(self, storage: Storage, oldest: int) -> None:
         """Delete the versions that no reader of version ``oldest`` or a later one needs."""

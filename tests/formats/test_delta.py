@@ -404,7 +404,7 @@ def test_only_names_and_types_that_its_readers_read_alike_are_accepted():
     assert "column 's.a b'" in refusal(s=pa.struct([("a b", pa.int64())]))
 
 
-def test_formats_are_fixed_at_creation_and_include_hudi():
+def test_formats_include_hudi_and_are_not_shared_with_its_writers():
     schema = pa.schema({"id": pa.string()})
     for formats, text in ((["delta"], "every table has the format hudi"), (["orc"], "mdt.formats")):
         with pytest.raises(mdt.Invalid, match=text):
@@ -413,10 +413,8 @@ def test_formats_are_fixed_at_creation_and_include_hudi():
         options = {"mdt.lock.provider": "storage", "mdt.formats": "hudi,delta"}
         mdt.create(MemoryStorage(), schema, ["id"], options=options)
     table = mdt.create(MemoryStorage(), schema, ["id"], formats=["hudi"])
-    with pytest.raises(mdt.Invalid, match="mdt.formats is fixed at creation"):
-        table.alter(options={"mdt.formats": "hudi,delta"})
-    with pytest.raises(mdt.Invalid, match="mdt.formats is fixed at creation"):
-        table.alter(formats=["hudi", "delta"])
+    with pytest.raises(mdt.Invalid, match="every table has the format hudi"):
+        table.alter(formats=["delta"])
 
 
 LIES = ("[[2097152,1]]", "[[1048576,2]]", "[[2097152.,2]", "[[2097152,0]]", "[[2097152]]", "{}")

@@ -99,10 +99,9 @@ class DeltaLog(Format):
         """Return the checkpoint of a version, made of the one before it and of later versions, or
         None if that is not possible.
         """
-        listed = [info.path for info in storage.list_dir(FOLDER)]
-        matches = (_NUMBERED.fullmatch(path.rpartition("/")[2]) for path in listed)
-        numbers = (int(m[1]) for m in matches if m and m[0].endswith(_CHECKPOINT))
-        first = max((number for number in numbers if number < seq), default=-1)
+        listed = _listed(storage).items()
+        older = (n for path, n in listed if path.endswith(_CHECKPOINT) and n < seq)
+        first = max(older, default=-1)
         if first < 0:
             return None
         later = range(first + 1, seq + 1)
@@ -142,13 +141,26 @@ class DeltaLog(Format):
         vector = vector_of(file, table_id)
         return "" if vector is None else vector.path
 
+    def remove(self, storage: Storage, end: int) -> None:
+        """Delete all versions before ``end``, the newest first. Versions of a later begin stay."""
+        if self.newest_checkpoint(storage) < end:
+            storage.delete(POINTER)
+        ended = [path for path, number in _listed(storage).items() if number < end]
+        storage.delete_many(sorted(ended, reverse=True))
+
     def expire(self, storage: Storage, oldest: int) -> None:
         """Delete the versions that no reader of version ``oldest`` or a later one needs."""
-        listed = {}
-        for info in storage.list_dir(FOLDER):
-            match = _NUMBERED.fullmatch(info.path.rpartition("/")[2])
-            if match is not None:
-                listed[info.path] = int(match[1])
+        listed = _listed(storage)
         checkpoints = [n for path, n in listed.items() if path == self.checkpoint_path(n)]
         first = max((n for n in checkpoints if n <= oldest), default=0)
         storage.delete_many(sorted(path for path, n in listed.items() if n < first))
+
+
+def _listed(storage: Storage) -> dict[str, int]:
+    """Return path -> number of the versions and checkpoints in the log."""
+    listed = {}
+    for info in storage.list_dir(FOLDER):
+        match = _NUMBERED.fullmatch(info.path.rpartition("/")[2])
+        if match is not None:
+            listed[info.path] = int(match[1])
+    return listed

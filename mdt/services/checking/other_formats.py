@@ -61,12 +61,13 @@ def _expected(state: TableState, form: Format) -> Iterator[tuple[str, bytes | No
     metadata, snapshot = state.metadata, state.snapshot
     unpublished = {claim.instant for claim in pending(metadata)}
     horizon = snapshot.retention.horizon
-    for record in metadata.records(horizon + 1 if horizon else 0, snapshot.seq):
+    begin = snapshot.definition.begin_of_format(form.name)
+    for record in metadata.records(max(horizon + 1 if horizon else 0, begin), snapshot.seq):
         is_waiting = record.instant in unpublished
         if not is_waiting or state.storage.size(form.path(record.seq)) is not None:
             yield from version_objects(metadata, form, record, snapshot)
     newest = form.newest_checkpoint(state.storage)
-    if horizon <= newest <= snapshot.seq:
+    if max(horizon, begin) <= newest <= snapshot.seq:
         yield checkpoint_of(metadata, form, newest, snapshot)
     seq = snapshot.seq + 1
     while metadata.record(seq) is None and state.storage.size(form.path(seq)) is not None:
