@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from mdt.formats.data_files import DataFile
@@ -75,6 +75,18 @@ class Format(ABC):
     @abstractmethod
     def newest_checkpoint(self, storage: Storage) -> int:
         """Return the version of the checkpoint with which readers begin, or -1."""
+
+    @abstractmethod
+    def checkpoints(self, storage: Storage) -> Sequence[int]:
+        """Return the versions that have checkpoints, ascending."""
+
+    def foreign_objects(self, storage: Storage, newest: Callable[[], int]) -> list[str]:
+        """Return the paths of objects that readers follow and that no commit of ours has put.
+
+        Args:
+            newest: Returns the seq of the newest commit.
+        """
+        return []
 
     @abstractmethod
     def point_to(self, storage: Storage, seq: int, content: bytes) -> None:

@@ -474,3 +474,23 @@ def test_a_forged_pointer_does_not_stop_versions():
     table.upsert(rows(range(3), 2, 2.0))
     assert storage.size(newest) is not None
     assert [row["behind"] for row in table.formats().to_pylist()] == [0, 0]
+    [problem] = table.check().problems
+    assert problem.path == "_delta_log/_last_checkpoint"
+    assert "another program has put" in problem.text
+    assert table.repair().ok
+    assert_same_rows(storage)
+
+
+@pytest.mark.parametrize("part", ["", ".0000000001.0000000001", "." + "a" * 8])
+def test_check_finds_checkpoints_of_other_programs(part):
+    storage, table = table_with_delta()
+    for ts in range(1, 4):
+        table.upsert(rows(range(3), ts, 1.0))
+    _, forged = DELTA.checkpoint(2, [], table.definition)
+    paths = [f"{LOG}/{seq:020d}.checkpoint{part}.parquet" for seq in (2, 90)]
+    for path in paths:
+        storage.replace(path, forged)
+    assert sorted(problem.path for problem in table.check().problems) == paths
+    assert table.repair().ok
+    assert table.check().ok
+    assert_same_rows(storage)
