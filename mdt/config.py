@@ -66,6 +66,8 @@ IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 
 HUDI_FORMAT = "hudi"
 """The format that every table has."""
+ALTERABLE = frozenset({"mdt.formats"})
+"""Fixed options that only :meth:`mdt.Table.alter` changes."""
 _MEBI = 1 << 20
 _TEBI = 1 << 40
 
@@ -94,7 +96,8 @@ class Options:
     )
     formats: tuple[str, ...] = _fixed(
         (HUDI_FORMAT,),
-        "table formats whose readers can read the table: hudi, or hudi,delta",
+        "table formats whose readers can read the table: hudi, or hudi,delta; t.alter(formats=…)"
+        " changes them",
         some_of(HUDI_FORMAT, "delta"),
     )
     hive_style: bool = _fixed(
@@ -659,7 +662,7 @@ def _changed(declared: Option, value: object, given_as: str) -> str | None:
             f"{declared.name} has the scope {declared.scope} and is not stored with a table",
             hint=f"pass it when opening the table: mdt.open(path, {{{declared.name!r}: …}})",
         )
-    if declared.fixed:
+    if declared.fixed and declared.name not in ALTERABLE:
         raise Invalid(
             f"{declared.name} is fixed at creation, because files depend on it",
             hint="create a new table with another value and copy the rows",

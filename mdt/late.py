@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mdt.engines.spark import statement as spark_statement
     from mdt.filters import order as order_filter
     from mdt.filters import where as where_filter
+    from mdt.formats import registry as formats
     from mdt.importing import imported_storage
     from mdt.metadata import metadata as metadata_table
     from mdt.metadata.log import leases
@@ -69,6 +70,7 @@ _MODULES = {
     "hudi_locks": "mdt.commit.hudi_locks",
     "hudi_metadata": "mdt.commit.hudi_metadata",
     "altering": "mdt.services.history.altering",
+    "formats": "mdt.formats.registry",
     "as_of": "mdt.metadata.snapshot.as_of",
     "auto_maintenance": "mdt.services.auto_maintenance",
     "blending": "mdt.write.blending",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mdt.config import CALL_OPTIONS, OPTIONS
+from mdt.config import ALTERABLE, CALL_OPTIONS, OPTIONS
 from mdt.hudi_options import TABLE, HudiOption
 from mdt.option import Option, OptionTable
 from mdt.spark_settings import SPARK_SETTINGS
@@ -22,7 +22,7 @@ def options_list(table: OptionTable = OPTIONS) -> list[dict[str, Any]]:
             "default": declared.default_text(),
             "allowed": declared.kind.allowed,
             "scope": declared.scope,
-            "fixed": declared.fixed,
+            "fixed": declared.fixed and declared.name not in ALTERABLE,
             "meaning": declared.doc,
         }
         for declared in table.options.values()

@@ -7,6 +7,7 @@ Two transactions conflict in these cases:
 - The first declares the second dead.
 - The first alters the schema. Files of the second, which began before, would get the wrong schema
   version.
+- The first changes the formats of the table, which decide what the second writes.
 
 All other transactions commit concurrently. Upserts, deletes and merges by key that only add log
 files to the same file group conflict only if either ends a row that the other has read.
@@ -120,6 +121,8 @@ def check(
         return f"commit {theirs.seq} imported the commits of another Hudi writer"
     if theirs.alters:
         return f"commit {theirs.seq} altered the schema"
+    if theirs.changes_formats:
+        return f"commit {theirs.seq} changed the table's formats"
     if "hudi_version" in theirs.header:
         return f"commit {theirs.seq} upgraded the table"
     if theirs.rekeys:

@@ -19,16 +19,13 @@ class Derivation:
 
     Attributes:
         definition: The definition after the commit.
+        is_first: True for the commit with which the format begins.
     """
 
     record: CommitRecord
     definition: TableDefinition
     change: Change
-
-    @property
-    def is_first(self) -> bool:
-        """True for the commit with which the format begins."""
-        return self.record.seq == 0
+    is_first: bool
 
     @property
     def at_ms(self) -> int:

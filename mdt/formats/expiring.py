@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from mdt.formats.data_files import DataFile, changed_files, files_of
 from mdt.formats.format import Format
 from mdt.formats.keeping import put_checkpoint, twins_of
-from mdt.formats.registry import formats_of
+from mdt.formats.registry import ended_formats, formats_of
 from mdt.formats.twins import FOLDER, twin_path
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.metadata import Metadata
@@ -23,29 +23,33 @@ def expire(metadata: Metadata) -> None:
 
     Raises Missing if records of readable states are gone, Corrupt and Unavailable.
     """
-    formats = formats_of(metadata.cached_snapshot().definition)
-    if not formats:
+    definition = metadata.cached_snapshot().definition
+    if not definition.other_formats and not definition.formats_since:
         return
     newest = metadata.newest(watched=False)
-    horizon = newest.retention.horizon
+    formats, horizon = formats_of(newest.definition), newest.retention.horizon
     if not horizon:
         return
     for form in formats:
-        put_checkpoint(metadata, form, horizon, newest)
-        form.expire(metadata.storage, horizon)
-    _delete_twins(metadata, horizon)
-    for form in formats:
+        if horizon > newest.definition.begin_of_format(form.name):
+            put_checkpoint(metadata, form, horizon, newest)
+            form.expire(metadata.storage, horizon)
+    _delete_twins(metadata, horizon, is_needed=bool(formats))
+    for form in [*formats, *ended_formats(newest.definition)]:
         _delete_vectors(metadata, form)
 
 
-def _delete_twins(metadata: Metadata, horizon: int) -> None:
+def _delete_twins(metadata: Metadata, horizon: int, *, is_needed: bool) -> None:
     """Delete the twins of commits before the horizon whose log files are all gone there.
 
     Removed files never return.
+
+    Args:
+        is_needed: False if the table has no other format any more.
     """
     state = metadata.state(horizon)
     numbers = state.live_numbers
-    logs = numbers[state.kind[numbers] == LOG].tolist()
+    logs = numbers[state.kind[numbers] == LOG].tolist() if is_needed else []
     needed = {twin_path(segment.seq, segment.partition) for segment in map(state.segment, logs)}
     names = [(info.path, info.path.rpartition("/")[2]) for info in metadata.storage.list(FOLDER)]
     first = twin_path(horizon, "").rpartition("/")[2]
@@ -63,13 +67,20 @@ def _delete_vectors(metadata: Metadata, form: Format) -> None:
         return
     newest = metadata.newest(watched=False)
     table_id = newest.definition.table_id
-    needed = {form.vector_path(file, table_id) for file in _readable_files(metadata, newest)}
+    files = _readable_files(metadata, form, newest)
+    needed = {form.vector_path(file, table_id) for file in files}
     metadata.storage.delete_many([path for path in listed if path not in needed])
 
 
-def _readable_files(metadata: Metadata, newest: Snapshot) -> Iterator[DataFile]:
-    """Yield the files of all readable states with their deleted rows, without statistics."""
-    horizon, twins = newest.retention.horizon, twins_of(metadata)
-    yield from files_of(metadata.state(horizon), twins)
-    for record in metadata.records(horizon + 1, newest.seq):
+def _readable_files(metadata: Metadata, form: Format, newest: Snapshot) -> Iterator[DataFile]:
+    """Yield the files of all states that readers of a format can read, with their deleted rows and
+    without statistics.
+    """
+    definition = newest.definition
+    if form.name not in definition.other_formats:
+        return
+    first = max(newest.retention.horizon, definition.begin_of_format(form.name))
+    twins = twins_of(metadata)
+    yield from files_of(metadata.state(first), twins)
+    for record in metadata.records(first + 1, newest.seq):
         yield from changed_files(metadata.state(record.seq - 1), record, twins)

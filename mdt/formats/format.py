@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from mdt.formats.data_files import DataFile
@@ -77,6 +77,18 @@ class Format(ABC):
         """Return the version of the checkpoint with which readers begin, or -1."""
 
     @abstractmethod
+    def checkpoints(self, storage: Storage) -> Sequence[int]:
+        """Return the versions that have checkpoints, ascending."""
+
+    def foreign_objects(self, storage: Storage, newest: Callable[[], int]) -> list[str]:
+        """Return the paths of objects that readers follow and that no commit of ours has put.
+
+        Args:
+            newest: Returns the seq of the newest commit.
+        """
+        return []
+
+    @abstractmethod
     def point_to(self, storage: Storage, seq: int, content: bytes) -> None:
         """Let readers begin with the checkpoint of version ``seq``, which exists with this
         content.
@@ -90,6 +102,12 @@ class Format(ABC):
     @abstractmethod
     def vector_path(self, file: DataFile, table_id: str) -> str:
         """Return the path of the object with the deletion vector of a file, "" for none."""
+
+    @abstractmethod
+    def remove(self, storage: Storage, end: int) -> None:
+        """Delete all versions before ``end``, the commit that removed the format from the table,
+        the newest first. Versions of a later begin stay.
+        """
 
     @abstractmethod
     def expire(self, storage: Storage, oldest: int) -> None:

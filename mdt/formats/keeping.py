@@ -5,6 +5,10 @@ function of the state before the commit and its record, so two publishers put th
 crash in between, readers of the format do not see the commit yet, and the next writer puts what is
 missing. Other content under the name of a version is the commit of another writer, which no reader
 of ours knows. It is refused.
+
+A format that is added to a table begins with the version of that commit, which has all files, and
+with its checkpoint. No version before it is derived. The versions of a format that is removed are
+deleted by whoever publishes the commit.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from mdt.errors import Missing, Unsupported
 from mdt.formats.data_files import Change, change_of, files_of
 from mdt.formats.derivation import Derivation
 from mdt.formats.format import Format, Objects
-from mdt.formats.registry import formats_of
+from mdt.formats.registry import ended_formats, formats_of
 from mdt.formats.twins import Twins
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
@@ -30,7 +34,7 @@ _SHOWN_BYTES_MAX = 1 << 16
 
 def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Put the versions of ``record`` and of earlier records that lack theirs. Call it before the
-    record is published.
+    record is published. Removes a format that ends with ``record``.
 
     Args:
         newest: A snapshot with the record, or a later one.
@@ -38,8 +42,11 @@ def keep(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     Raises Unsupported if another writer has put such a version, Corrupt, and Unavailable.
     """
     for form in formats_of(newest.definition):
-        for seq in range(_first_missing(metadata, form, record.seq), record.seq + 1):
+        for seq in range(_first_missing(metadata, form, record.seq, newest), record.seq + 1):
             _put(metadata, form, seq, newest)
+    for form in ended_formats(newest.definition):
+        if newest.definition.formats_since[form.name] == record.seq:
+            form.remove(metadata.storage, record.seq)
 
 
 def refuse_foreign_writers(metadata: Metadata, newest: Snapshot) -> None:
@@ -50,19 +57,21 @@ def refuse_foreign_writers(metadata: Metadata, newest: Snapshot) -> None:
             raise _foreign(metadata, form, path)
 
 
-def derive(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> Derivation:
-    """Return the derivation of other formats from a commit.
+def derive(metadata: Metadata, form: Format, record: CommitRecord, newest: Snapshot) -> Derivation:
+    """Return the derivation of a format from a commit.
 
     Args:
         newest: A snapshot with the record, or a later one.
 
     Raises Missing if earlier records are gone.
     """
-    definition, change = newest.definition.at(record.seq), Change()
-    if record.seq:
-        before = metadata.state(record.seq - 1)
-        change = change_of(before, record, definition, twins_of(metadata))
-    return Derivation(record, definition, change)
+    definition, twins = newest.definition.at(record.seq), twins_of(metadata)
+    is_first = record.seq == newest.definition.begin_of_format(form.name)
+    if is_first:
+        change = Change(added=files_of(_state(metadata, record.seq, newest), twins))
+    else:
+        change = change_of(metadata.state(record.seq - 1), record, definition, twins)
+    return Derivation(record, definition, change, is_first)
 
 
 def twins_of(metadata: Metadata) -> Twins:
@@ -77,19 +86,25 @@ def version_objects(
 
     Raises Missing if earlier records or log files are gone.
     """
-    derivation = derive(metadata, record, newest)
+    derivation = derive(metadata, form, record, newest)
     twins = [(new.twin.path, b"".join(new.content)) for new in derivation.change.twins]
-    version = form.path(record.seq), form.content(derivation)
-    return [*twins, *form.objects(derivation), version]
+    objects = [*twins, *form.objects(derivation)]
+    if derivation.is_first and record.seq:
+        files = derivation.change.added
+        objects.append(form.checkpoint(record.seq, files, derivation.definition))
+    return [*objects, (form.path(record.seq), form.content(derivation))]
 
 
 def checkpoint_of(
     metadata: Metadata, form: Format, seq: int, newest: Snapshot
 ) -> tuple[str, bytes]:
     """Return path and content of the checkpoint of the version ``seq``. O(files)."""
-    state = newest if newest.seq == seq else metadata.state(seq)
-    files = files_of(state, twins_of(metadata))
+    files = files_of(_state(metadata, seq, newest), twins_of(metadata))
     return form.checkpoint(seq, files, newest.definition.at(seq))
+
+
+def _state(metadata: Metadata, seq: int, newest: Snapshot) -> Snapshot:
+    return newest if newest.seq == seq else metadata.state(seq)
 
 
 def put_checkpoint(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
@@ -102,19 +117,21 @@ def put_checkpoint(metadata: Metadata, form: Format, seq: int, newest: Snapshot)
     form.point_to(metadata.storage, seq, content)
 
 
-def _first_missing(metadata: Metadata, form: Format, seq: int) -> int:
-    """Return the first commit up to ``seq`` whose version has to be put, ``seq`` + 1 for none.
+def _first_missing(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> int:
+    """Return the first commit up to ``seq`` whose version has to be put, ``seq`` + 1 or more for
+    none.
 
     Versions before a checkpoint may have been deleted, while a publisher slept.
     """
     storage, first = metadata.storage, seq
-    if not first or storage.size(form.path(first - 1)) is not None:
-        return first
-    oldest = form.newest_checkpoint(storage) + 1
+    begin = newest.definition.begin_of_format(form.name)
+    if first <= begin or storage.size(form.path(first - 1)) is not None:
+        return max(first, begin)
+    oldest = max(form.newest_checkpoint(storage) + 1, begin)
     if oldest > first:  # others have gone on, or another program has forged the pointer
         newest = metadata.newest(watched=False)
         if oldest > newest.seq + 1:
-            oldest = newest.retention.horizon
+            oldest = max(newest.retention.horizon, begin)
     while first > oldest and storage.size(form.path(first - 1)) is None:
         first -= 1
     return max(first, oldest)
@@ -129,7 +146,8 @@ def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
     if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
         raise _foreign(metadata, form, path)
-    if seq and not seq % CHECKPOINT_COMMITS:
+    is_begin = seq == newest.definition.begin_of_format(form.name)
+    if seq and (is_begin or not seq % CHECKPOINT_COMMITS):
         put_checkpoint(metadata, form, seq, newest)
 
 

@@ -1,15 +1,21 @@
-"""The formats that a table may have besides Hudi, and the columns that they refuse."""
+"""The formats that a table may have besides Hudi, and what they refuse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+
+from mdt.config import HUDI_FORMAT
 from mdt.errors import Invalid
 from mdt.formats.delta.log import DeltaLog
 from mdt.formats.format import Format
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name
-from mdt.schema.versions import SchemaVersion
+from mdt.schema.versions import SchemaVersion, numbers_of
+from mdt.stores.storage import Storage
 
 FORMATS: Mapping[str, Format] = {form.name: form for form in (DeltaLog(),)}
 """Name in the option ``mdt.formats`` -> format."""
@@ -20,6 +26,12 @@ FOLDERS = frozenset(form.folder for form in FORMATS.values())
 def formats_of(definition: TableDefinition) -> list[Format]:
     """Return the formats of a table besides Hudi."""
     return [FORMATS[name] for name in definition.other_formats]
+
+
+def ended_formats(definition: TableDefinition) -> list[Format]:
+    """Return the formats that a table had earlier."""
+    ended = definition.formats_since.keys() - set(definition.other_formats)
+    return [FORMATS[name] for name in sorted(ended) if name in FORMATS]
 
 
 def refuse_columns(definition: TableDefinition) -> None:
@@ -33,34 +45,81 @@ def refuse_columns(definition: TableDefinition) -> None:
             _refuse(form, path, why)
 
 
-def refuse_alteration(definition: TableDefinition, new: SchemaVersion) -> None:
-    """Raise Invalid if readers of a format would read older files differently under the columns
-    ``new``.
+def refuse_alteration(before: Snapshot, definition: TableDefinition) -> bool:
+    """Return True if an alteration to ``definition`` adds formats to the table ``before``.
 
-    They find columns by name, and read missing ones as null.
+    Raises Invalid if readers of a format would read existing files differently. They find columns
+    by name, and read missing ones as null.
     """
-    if not definition.other_formats:
-        return
-    refuse_columns(definition.with_version(new))
-    for form in formats_of(definition):
-        for path, why in _differences(definition, new):
-            _refuse(form, path, why)
+    added = set(definition.other_formats) - set(before.definition.other_formats)
+    if added:
+        _refuse_files(before, added)
+    if added or (definition.other_formats and definition.versions != before.definition.versions):
+        refuse_columns(definition)
+        for old in _versions_in_use(before):
+            for path, why in _differences(old, definition.version):
+                _refuse(formats_of(definition)[0], path, why)
+    return bool(added)
 
 
-def _differences(definition: TableDefinition, new: SchemaVersion) -> Iterator[tuple[str, str]]:
+def refuse_folders(storage: Storage, definition: TableDefinition, formats: Iterable[str]) -> None:
+    """Raise Invalid if the directory of a format that the table lacks has objects."""
+    for name in sorted(set(formats) - {HUDI_FORMAT, *definition.other_formats}):
+        form = FORMATS[name]
+        if storage.list_dir(form.folder):
+            raise Invalid(
+                f"the table cannot have the format {form.title}, because {form.folder} has files"
+                " already",
+                hint="remove them, if no other program needs them",
+            )
+
+
+def _refuse_files(before: Snapshot, added: Iterable[str]) -> None:
+    """Raise Invalid if other formats cannot begin with the files of a table.
+
+    Log files are refused, because every later writer would wait while all their rows are copied.
+    """
+    title = ", ".join(FORMATS[name].title for name in sorted(added))
+    if before.is_shared:
+        raise Invalid(
+            f"the table cannot have the format {title}, because other Hudi writers have written to"
+            " it, and would not keep it",
+            hint="write the rows to a new table with formats=…",
+        )
+    logs = int((before.kind[before.live_numbers] == LOG).sum())
+    if logs:
+        raise Invalid(
+            f"the table cannot have the format {title} yet, because it has {logs} log files",
+            hint="t.compact(), and alter the table before other writers update rows",
+        )
+
+
+def _versions_in_use(snapshot: Snapshot) -> list[SchemaVersion]:
+    """Return the schema versions of the live files and of files that running writers may add.
+    O(files).
+    """
+    versions = snapshot.definition.versions or (snapshot.definition.version,)
+    numbers = numbers_of(versions, snapshot.segment_ids[snapshot.live])
+    used = np.unique(numbers.clip(0)).tolist()
+    return [*(versions[number] for number in used if number < len(versions) - 1), versions[-1]]
+
+
+def _differences(old: SchemaVersion, new: SchemaVersion) -> Iterator[tuple[str, str]]:
+    """Yield the columns that files of an older version do not have as readers of the new one expect
+    them: path and reason.
+    """
     names: dict[str, int] = {}
     ids: dict[int, tuple[str, object]] = {}
-    for version in definition.versions or (definition.version,):
-        for path, column in version.all_paths():
-            names[path] = column.id
-            ids[column.id] = path, None if column.children else column.type
+    for path, column in old.all_paths():
+        names[path] = column.id
+        ids[column.id] = path, None if column.children else column.type
     for path, column in new.all_paths():
         old_path, old_type = ids.get(column.id, (path, None))
         if old_path != path:
             yield path, f"was {old_path!r}, and its readers would see null in older files"
         elif names.get(path, column.id) != column.id:
             yield path, "would have the values of the dropped column of that name in older files"
-        elif column.id in new.defaults:
+        elif column.id in new.defaults and column.id not in ids:
             yield path, "has a default, and its readers would see null in older files"
         elif old_type not in (None, column.type):
             yield path, f"is {old_type} in older files, which its readers do not widen"
@@ -69,5 +128,6 @@ def _differences(definition: TableDefinition, new: SchemaVersion) -> Iterator[tu
 def _refuse(form: Format, path: str, why: str) -> None:
     raise Invalid(
         f"the table cannot have the format {form.title}: column {path!r} {why}",
-        hint="leave the column as it is, or create a table without that format",
+        hint="leave the column as it is, leave the format out, or write all rows again with"
+        " t.insert_overwrite(…)",
     )

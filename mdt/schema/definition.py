@@ -67,6 +67,8 @@ class TableDefinition:
         ignored: Names of stored options that are not table options.
         adopted: True if another Hudi writer created the table.
         upgraded_at: Instant of the record that changed the table version, or "".
+        formats_since: Name of a format besides Hudi -> seq of the record that added it to the
+            table, or removed it. Formats from the creation on are left out.
         has_other_names: True if Avro does not allow some column name.
     """
 
@@ -88,6 +90,7 @@ class TableDefinition:
     versions: tuple[SchemaVersion, ...] = ()
     adopted: bool = False
     upgraded_at: str = ""
+    formats_since: Mapping[str, int] = field(default_factory=dict)
     ignored: tuple[str, ...] = field(default=(), compare=False)
     has_other_names: bool = field(init=False, repr=False, compare=False)
     _unaltered: SchemaVersion | None = field(init=False, repr=False, compare=False)
@@ -117,6 +120,10 @@ class TableDefinition:
     def other_formats(self) -> tuple[str, ...]:
         """The table formats besides Hudi whose readers can read the table."""
         return tuple(name for name in self.parsed.formats if name != HUDI_FORMAT)
+
+    def begin_of_format(self, name: str) -> int:
+        """Return the seq of the record with which a format of the table began."""
+        return self.formats_since.get(name, 0)
 
     @property
     def derives_from_state(self) -> bool:
@@ -235,6 +242,15 @@ class TableDefinition:
             return self
         return replace(self, options=options)
 
+    def with_options_of(self, changes: Mapping[str, str | None], seq: int) -> TableDefinition:
+        """Return :meth:`with_options` after the record ``seq``, which has these changes."""
+        changed = self.with_options(changes)
+        formats = set(self.other_formats) ^ set(changed.other_formats)
+        if not formats:
+            return changed
+        since = {**self.formats_since, **dict.fromkeys(sorted(formats), seq)}
+        return replace(changed, formats_since=since)
+
     def at(self, seq: int) -> TableDefinition:
         """Return the definition with the schema of the files written by commit ``seq``."""
         remaining = tuple(version for version in self.versions if version.since <= seq)
@@ -285,6 +301,7 @@ class TableDefinition:
                 versions=[version.to_json() for version in self.versions],
                 adopted=self.adopted,
                 upgraded_at=self.upgraded_at,
+                formats_since=dict(self.formats_since),
             ),
         }
 
@@ -339,6 +356,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             versions=tuple(map(versions.from_json, value.get("versions", ()))),
             adopted=value.get("adopted", False),
             upgraded_at=value.get("upgraded_at", ""),
+            formats_since=dict(value.get("formats_since", {})),
         )
         _check(definition, value)
         definition = replace(
@@ -380,6 +398,9 @@ def _check(definition: TableDefinition, value: Mapping[str, Any]) -> None:
     _require(type(value["hudi_version"]) is int, "the Hudi table version is not an integer")
     _require(type(definition.upgraded_at) is str, "the field upgraded_at is not a text")
     _require(type(definition.adopted) is bool, "the field adopted is not true or false")
+    for name, seq in definition.formats_since.items():
+        is_valid = isinstance(name, str) and type(seq) is int and seq > 0
+        _require(is_valid, "the field formats_since does not map formats to commits")
     parse_options(definition.options)
     for spec in (definition.key_index, *definition.indexes):
         parse_spec(spec)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mdt import late, logs
 from mdt.arguments import flag, one_text
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.config import canonical, declaration, parse_options
+from mdt.config import ALTERABLE, canonical, declaration, parse_options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, progress_callback
@@ -217,10 +217,10 @@ def _require_fixed(definition: TableDefinition, options: Mapping[str, Any]) -> N
         if name == "mdt.table.name" and text:
             current = definition.name
         if text != current:
-            raise Invalid(
-                f"{name} is fixed at creation; this table has {current!r}",
-                hint="leave the option out",
-            )
+            hint = "leave the option out"
+            if name in ALTERABLE:
+                hint += ", or change the table with t.alter"
+            raise Invalid(f"{name} is fixed at creation; this table has {current!r}", hint=hint)
 
 
 def adopt(

@@ -494,7 +494,8 @@ class Writing(Handle):
         reorder: Columns that come first.
         nullable: Columns that may be null from now on.
         defaults: Values of new columns in older rows, by path.
-        formats: Refused, because files depend on the formats of a table.
+        formats: Table formats whose readers can read the table from this commit on: ``["hudi"]`` or
+            ``["hudi", "delta"]``. The metadata of a format that is left out are deleted.
         options: Maps option names to values for all writers, or to None for the default. See
             :mod:`mdt.config`. Other handles use them after their next refresh.
         beyond_hudi: True allows changes that Hudi's readers would not apply correctly.
@@ -519,6 +520,9 @@ class Writing(Handle):
         given = late.given_options.read(options)
         late.given_options.require(self.definition, given.described)
         changes = changed_options(given.own)
+        new_formats = changes.get("mdt.formats")
+        if new_formats:
+            late.formats.refuse_folders(self._storage, self.definition, new_formats.split(","))
         provider = changes.get("mdt.lock.provider")
         if provider:  # raises for a lock that this storage does not have
             options_of_lock = parse_options({"mdt.lock.provider": provider})

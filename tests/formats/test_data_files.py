@@ -9,8 +9,10 @@ from worlds import MOR, make, rows
 
 from mdt.formats import keeping
 from mdt.formats.data_files import files_of
+from mdt.formats.delta.log import DeltaLog
 from mdt.stores.storage import MemoryStorage
 
+DELTA = DeltaLog()
 ON = {"mdt.formats": "hudi,delta", "mdt.services.auto": "false"}
 
 
@@ -25,7 +27,7 @@ def test_changes_add_up_to_the_files_of_the_newest_state():
             table.metadata.compact()
     metadata, newest = table.metadata, table.snapshot()
     for record in metadata.records(1, newest.seq):
-        change = keeping.derive(metadata, record, newest).change
+        change = keeping.derive(metadata, DELTA, record, newest).change
         for file in change.removed:
             removed = files.pop(file.path)
             assert (removed.dead, removed.rows, removed.size) == (file.dead, file.rows, file.size)

@@ -404,7 +404,7 @@ def test_only_names_and_types_that_its_readers_read_alike_are_accepted():
     assert "column 's.a b'" in refusal(s=pa.struct([("a b", pa.int64())]))
 
 
-def test_formats_are_fixed_at_creation_and_include_hudi():
+def test_formats_include_hudi_and_are_not_shared_with_its_writers():
     schema = pa.schema({"id": pa.string()})
     for formats, text in ((["delta"], "every table has the format hudi"), (["orc"], "mdt.formats")):
         with pytest.raises(mdt.Invalid, match=text):
@@ -413,10 +413,8 @@ def test_formats_are_fixed_at_creation_and_include_hudi():
         options = {"mdt.lock.provider": "storage", "mdt.formats": "hudi,delta"}
         mdt.create(MemoryStorage(), schema, ["id"], options=options)
     table = mdt.create(MemoryStorage(), schema, ["id"], formats=["hudi"])
-    with pytest.raises(mdt.Invalid, match="mdt.formats is fixed at creation"):
-        table.alter(options={"mdt.formats": "hudi,delta"})
-    with pytest.raises(mdt.Invalid, match="mdt.formats is fixed at creation"):
-        table.alter(formats=["hudi", "delta"])
+    with pytest.raises(mdt.Invalid, match="every table has the format hudi"):
+        table.alter(formats=["delta"])
 
 
 LIES = ("[[2097152,1]]", "[[1048576,2]]", "[[2097152.,2]", "[[2097152,0]]", "[[2097152]]", "{}")
@@ -476,3 +474,23 @@ def test_a_forged_pointer_does_not_stop_versions():
     table.upsert(rows(range(3), 2, 2.0))
     assert storage.size(newest) is not None
     assert [row["behind"] for row in table.formats().to_pylist()] == [0, 0]
+    [problem] = table.check().problems
+    assert problem.path == "_delta_log/_last_checkpoint"
+    assert "another program has put" in problem.text
+    assert table.repair().ok
+    assert_same_rows(storage)
+
+
+@pytest.mark.parametrize("part", ["", ".0000000001.0000000001", "." + "a" * 8])
+def test_check_finds_checkpoints_of_other_programs(part):
+    storage, table = table_with_delta()
+    for ts in range(1, 4):
+        table.upsert(rows(range(3), ts, 1.0))
+    _, forged = DELTA.checkpoint(2, [], table.definition)
+    paths = [f"{LOG}/{seq:020d}.checkpoint{part}.parquet" for seq in (2, 90)]
+    for path in paths:
+        storage.replace(path, forged)
+    assert sorted(problem.path for problem in table.check().problems) == paths
+    assert table.repair().ok
+    assert table.check().ok
+    assert_same_rows(storage)

@@ -210,6 +210,27 @@ def test_every_retained_version_is_read_across_checkpoints_and_cleanings(tmp_pat
         deltalake.DeltaTable(str(tmp_path), version=3)
 
 
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_a_log_that_begins_in_the_middle_of_a_history_is_read(tmp_path, kind):
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
+    table = _table(tmp_path, schema, kind, formats=["hudi"])
+    for ts in range(3):
+        table.upsert(pa.table([[1, 2, ts + 3], [ts] * 3], schema=schema))
+    table.compact()
+    begin = table.alter(formats=BOTH).seq
+    assert begin > 3
+    _assert_all_read(table)
+    table.upsert(pa.table([[1, 9], [7, 7]], schema=schema))
+    _assert_all_read(table)
+    _assert_all_read(table, begin)
+    table.alter(formats=["hudi"])
+    with pytest.raises(Exception, match="No files in log"):
+        deltalake.DeltaTable(str(tmp_path))
+    table.compact()
+    table.alter(formats=BOTH)
+    _assert_all_read(table)
+
+
 def test_new_columns_are_null_in_older_files(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
     table = _table(tmp_path, schema)

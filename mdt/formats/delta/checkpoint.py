@@ -116,12 +116,12 @@ def is_same_checkpoint(stored: bytes, expected: bytes) -> bool:
 
 
 def _facts(checkpoint: bytes) -> tuple[list[Any], list[Any]]:
-    """Return the columns in a checkpoint, and its files with their deletion vectors by path."""
+    """Return the columns in a checkpoint, and its files by path."""
     rows = pq.read_table(pa.BufferReader(checkpoint), columns=["metaData", "add"]).to_pylist()
     tables = [row["metaData"] for row in rows if row["metaData"]]
     columns = [(table["schemaString"], table["partitionColumns"]) for table in tables]
     files = [row["add"] for row in rows if row["add"]]
-    names = ("path", "size", "partitionValues", "deletionVector")
+    names = ("path", "size", "partitionValues", "deletionVector", "stats")
     facts = [[file.get(name) for name in names] for file in files]
     return columns, sorted(facts, key=lambda fact: str(fact[0]))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -35,6 +35,8 @@ POINTER = f"{FOLDER}/_last_checkpoint"
 
 _CHECKPOINT = ".checkpoint.parquet"
 _NUMBERED = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
+_OTHER_CHECKPOINT = re.compile(r"\.checkpoint\.(?!parquet$)")
+"""Checkpoints of several parts, or with a UUID."""
 _SHOWN_CHARACTERS_MAX = 80
 
 
@@ -99,10 +101,7 @@ class DeltaLog(Format):
         """Return the checkpoint of a version, made of the one before it and of later versions, or
         None if that is not possible.
         """
-        listed = [info.path for info in storage.list_dir(FOLDER)]
-        matches = (_NUMBERED.fullmatch(path.rpartition("/")[2]) for path in listed)
-        numbers = (int(m[1]) for m in matches if m and m[0].endswith(_CHECKPOINT))
-        first = max((number for number in numbers if number < seq), default=-1)
+        first = max((n for n in self.checkpoints(storage) if n < seq), default=-1)
         if first < 0:
             return None
         later = range(first + 1, seq + 1)
@@ -125,6 +124,24 @@ class DeltaLog(Format):
         except (ValueError, KeyError, TypeError):
             return -1
 
+    def checkpoints(self, storage: Storage) -> Sequence[int]:
+        """Return the versions that have checkpoints, ascending."""
+        listed = _listed(storage).items()
+        return sorted(number for path, number in listed if path.endswith(_CHECKPOINT))
+
+    def foreign_objects(self, storage: Storage, newest: Callable[[], int]) -> list[str]:
+        """Return the paths of versions and checkpoints after the newest commit, of checkpoints in
+        other forms, and of a pointer to a checkpoint that does not exist.
+        """
+        listed = [info.path for info in storage.list_dir(FOLDER)]
+        pointed, last = self.newest_checkpoint(storage), newest()
+        found = [path for path, number in _numbers(listed).items() if number > last]
+        found += [path for path in listed if _OTHER_CHECKPOINT.search(path)]
+        is_dead = pointed > last or storage.size(self.checkpoint_path(pointed)) is None
+        if POINTER in listed and is_dead and self.newest_checkpoint(storage) == pointed:
+            found.append(POINTER)
+        return found
+
     def point_to(self, storage: Storage, seq: int, content: bytes) -> None:
         """Let readers begin with the checkpoint of a version, unless they begin with a later
         one.
@@ -142,13 +159,29 @@ class DeltaLog(Format):
         vector = vector_of(file, table_id)
         return "" if vector is None else vector.path
 
+    def remove(self, storage: Storage, end: int) -> None:
+        """Delete all versions before ``end``, the newest first. Versions of a later begin stay."""
+        if self.newest_checkpoint(storage) < end:
+            storage.delete(POINTER)
+        ended = [path for path, number in _listed(storage).items() if number < end]
+        storage.delete_many(sorted(ended, reverse=True))
+
     def expire(self, storage: Storage, oldest: int) -> None:
         """Delete the versions that no reader of version ``oldest`` or a later one needs."""
-        listed = {}
-        for info in storage.list_dir(FOLDER):
-            match = _NUMBERED.fullmatch(info.path.rpartition("/")[2])
-            if match is not None:
-                listed[info.path] = int(match[1])
-        checkpoints = [n for path, n in listed.items() if path == self.checkpoint_path(n)]
-        first = max((n for n in checkpoints if n <= oldest), default=0)
-        storage.delete_many(sorted(path for path, n in listed.items() if n < first))
+        first = max((n for n in self.checkpoints(storage) if n <= oldest), default=0)
+        storage.delete_many(sorted(path for path, n in _listed(storage).items() if n < first))
+
+
+def _listed(storage: Storage) -> dict[str, int]:
+    """Return path -> number of the versions and checkpoints in the log."""
+    return _numbers([info.path for info in storage.list_dir(FOLDER)])
+
+
+def _numbers(paths: Iterable[str]) -> dict[str, int]:
+    """Return path -> number of the versions and checkpoints among ``paths``."""
+    listed = {}
+    for path in paths:
+        match = _NUMBERED.fullmatch(path.rpartition("/")[2])
+        if match is not None:
+            listed[path] = int(match[1])
+    return listed

@@ -26,10 +26,11 @@ from mdt.metadata.log.trusted_sections import check_tables
 from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
-VERSION = 3
-"""Version of records with the action ``import``, whose files other writers wrote.  Records with key
-maps of older files have version 2, others version 1.
+VERSION = 4
+"""Version of records that add or remove a format.  Records with the action ``import``, whose files
+other writers wrote, have version 3, those with key maps of older files version 2, others version 1.
 """
+_FORMATS = "mdt.formats"
 
 _OBJECT_RANGE = [
     ("path", pa.string()),
@@ -171,6 +172,11 @@ class CommitRecord:
         return frozenset(self.header.get("ended_versions", ()))
 
     @property
+    def changes_formats(self) -> bool:
+        """True if this record may change the formats of the table."""
+        return _FORMATS in self.header.get("options", {})
+
+    @property
     def rekeys(self) -> bool:
         """True if this record changes the table's key hash."""
         return "key_hash" in self.header
@@ -245,6 +251,8 @@ def encode(record: CommitRecord) -> bytes:
     if record.rekeys or "maps" in sections:
         version = 2
     if record.action == names.IMPORT:
+        version = 3
+    if record.changes_formats:
         version = VERSION
     data = codec.frame(KIND, version, codec.pack(header, sections))
     if len(data) > COMMIT_RECORD_BYTES_MAX:

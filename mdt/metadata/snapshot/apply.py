@@ -140,7 +140,7 @@ def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDef
     if changes is None:
         return definition
     try:
-        return definition.with_options(changes)
+        return definition.with_options_of(changes, record.seq)
     except Invalid as error:
         raise Corrupt(
             f"a record has invalid options: {error.message}", path=paths.commit(record.seq)

@@ -13,8 +13,8 @@ from mdt.services.checking.state import Repair, TableState
 
 
 def check(state: TableState) -> Iterator[Problem]:
-    """Compare the versions after the horizon, what they name, and the checkpoint with which readers
-    begin. O(records + files).
+    """Compare the versions after the horizon, what they name, and the checkpoints. O(records +
+    files of each checkpoint).
     """
     for form in formats_of(state.definition):
         for path, content in _expected(state, form):
@@ -25,14 +25,14 @@ def check(state: TableState) -> Iterator[Problem]:
 
 def _difference(form: Format, stored: bytes | None, content: bytes | None) -> str:
     if content is None:
-        return f"is a version of {form.title} that another writer has put"
+        return f"is an object of {form.title} that another program has put"
     if stored is None:
         return f"is missing, so {form.title}'s readers do not see all commits"
     return f"differs from the commit, so {form.title}'s readers see other rows"
 
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
-    """Write the objects with problems again, and delete versions of other writers."""
+    """Write the objects with problems again, and delete those of other programs."""
     state, damaged = repair.state(), {problem.path for problem in problems}
     for form in formats_of(state.definition):
         for path, content in _expected(state, form):
@@ -54,21 +54,20 @@ def remove_foreign_versions(repair: Repair) -> None:
 
 
 def _expected(state: TableState, form: Format) -> Iterator[tuple[str, bytes | None]]:
-    """Yield path and content of the objects of a format. None for versions that no commit has made.
+    """Yield path and content of the objects of a format. None for objects that no commit has made.
 
     Commits that their writer, or the next one, is about to publish may lack their version.
     """
     metadata, snapshot = state.metadata, state.snapshot
     unpublished = {claim.instant for claim in pending(metadata)}
     horizon = snapshot.retention.horizon
-    for record in metadata.records(horizon + 1 if horizon else 0, snapshot.seq):
+    begin = snapshot.definition.begin_of_format(form.name)
+    for record in metadata.records(max(horizon + 1 if horizon else 0, begin), snapshot.seq):
         is_waiting = record.instant in unpublished
         if not is_waiting or state.storage.size(form.path(record.seq)) is not None:
             yield from version_objects(metadata, form, record, snapshot)
-    newest = form.newest_checkpoint(state.storage)
-    if horizon <= newest <= snapshot.seq:
-        yield checkpoint_of(metadata, form, newest, snapshot)
-    seq = snapshot.seq + 1
-    while metadata.record(seq) is None and state.storage.size(form.path(seq)) is not None:
-        yield form.path(seq), None
-        seq += 1
+    for seq in {form.newest_checkpoint(state.storage), *form.checkpoints(state.storage)}:
+        if max(horizon, begin) <= seq <= snapshot.seq:
+            yield checkpoint_of(metadata, form, seq, snapshot)
+    for path in form.foreign_objects(state.storage, lambda: metadata.newest(watched=False).seq):
+        yield path, None

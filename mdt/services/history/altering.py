@@ -61,14 +61,16 @@ class Alter(Operation[AlterPlan]):
         options = self.options if changed is not definition else {}
         alteration = self.find_alteration(definition)
         if not alteration:
-            return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
+            has_more = refuse_alteration(snapshot, changed)
+            footprint = Footprint(txn, alters=True, everything=has_more)
+            return AlterPlan(footprint, is_needed=bool(options), options=options)
         version = apply_alteration(definition, alteration, snapshot.seq + 1)
-        refuse_alteration(definition, version)
+        has_more = refuse_alteration(snapshot, changed.with_version(version))
         if not self.beyond_hudi:
             _refuse("answer differently", list(hudi_differences(definition, version)), "")
             _refuse("fail", list(_log_file_problems(snapshot, version)), "compact() first; or ")
         rests_on_logs = definition.is_mor and _changes_nested_type(definition, version)
-        footprint = Footprint(txn, alters=True, everything=rests_on_logs)
+        footprint = Footprint(txn, alters=True, everything=rests_on_logs or has_more)
         if is_unaltered(definition, version):
             return AlterPlan(footprint, is_needed=bool(options), options=options)
         return AlterPlan(footprint, version=version, options=options)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
 from mdt.errors import Unsupported
+from mdt.formats.registry import refuse_alteration
 from mdt.hudi.avro_schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import change_of
@@ -93,6 +94,8 @@ class Restore(Operation[RestorePlan]):
             )
         old = self.metadata.at(seq)
         version = _restored_version(snapshot, old)
+        if version is not None:
+            refuse_alteration(snapshot, snapshot.definition.with_version(version))
         is_whole = _restores_columns(snapshot.definition, version)
         snapshot = _with_version(snapshot, version)
         if version is None and old.seq >= snapshot.retention.horizon:

@@ -11,8 +11,8 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 
 FORMATS = pa.schema([("format", pa.string()), ("seq", pa.int64()), ("behind", pa.int64())])
-"""A row for each format: the newest commit that its readers see, -1 for none, and the number of
-later commits.
+"""A row for each format: the newest commit that its readers see, or the one before its begin, and
+the number of later commits.
 """
 
 
@@ -26,7 +26,8 @@ def format_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
         record = metadata.record(record.seq - 1) if record.seq else None
     for form in formats_of(definition):
         seq = snapshot.seq
-        while seq >= snapshot.retention.first and storage.size(form.path(seq)) is None:
+        first = max(snapshot.retention.first, definition.begin_of_format(form.name))
+        while seq >= first and storage.size(form.path(seq)) is None:
             seq -= 1
         newest[form.name] = seq
     rows = [(name, seq, snapshot.seq - seq) for name, seq in newest.items()]
