@@ -1,21 +1,20 @@
 """Removal of what other formats no longer need after a cleaning.
 
-Versions before the horizon expire first, then twins and large deletion vectors to which only they
-refer. The caller deletes data files afterwards. All steps can be repeated.
+Versions before the horizon expire first with the objects that only they have, then twins. The
+caller deletes data files afterwards. All steps can be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from mdt.formats.data_files import DataFile, changed_files, files_of
-from mdt.formats.format import Format
-from mdt.formats.keeping import put_checkpoint, twins_of
+from mdt.formats.keeping import put_start, twins_of
 from mdt.formats.registry import formats_of
 from mdt.formats.twins import FOLDER, twin_path
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 def expire(metadata: Metadata) -> None:
@@ -30,12 +29,11 @@ def expire(metadata: Metadata) -> None:
     horizon = newest.retention.horizon
     if not horizon:
         return
+    table_id = newest.definition.table_id
     for form in formats:
-        put_checkpoint(metadata, form, horizon, newest)
-        form.expire(metadata.storage, horizon)
+        put_start(metadata, form, horizon, newest)
+        form.expire(metadata.storage, horizon, partial(_readable_files, metadata), table_id)
     _delete_twins(metadata, horizon)
-    for form in formats:
-        _delete_vectors(metadata, form)
 
 
 def _delete_twins(metadata: Metadata, horizon: int) -> None:
@@ -53,22 +51,9 @@ def _delete_twins(metadata: Metadata, horizon: int) -> None:
     metadata.storage.delete_many(old)
 
 
-def _delete_vectors(metadata: Metadata, form: Format) -> None:
-    """Delete the objects of deletion vectors that no readable state has.
-
-    They are listed before the log is read, so the commit of each is known.
-    """
-    listed = [info.path for info in metadata.storage.list(form.vectors_folder)]
-    if not listed:
-        return
-    newest = metadata.newest(watched=False)
-    table_id = newest.definition.table_id
-    needed = {form.vector_path(file, table_id) for file in _readable_files(metadata, newest)}
-    metadata.storage.delete_many([path for path in listed if path not in needed])
-
-
-def _readable_files(metadata: Metadata, newest: Snapshot) -> Iterator[DataFile]:
+def _readable_files(metadata: Metadata) -> Iterator[DataFile]:
     """Yield the files of all readable states with their deleted rows, without statistics."""
+    newest = metadata.newest(watched=False)
     horizon, twins = newest.retention.horizon, twins_of(metadata)
     yield from files_of(metadata.state(horizon), twins)
     for record in metadata.records(horizon + 1, newest.seq):

@@ -9,12 +9,14 @@ of ours knows. It is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from mdt.errors import Missing, Unsupported
-from mdt.formats.data_files import Change, change_of, files_of
+from mdt.formats.data_files import Change, DataFile, change_of, files_of
 from mdt.formats.derivation import Derivation
-from mdt.formats.format import Format, Objects
+from mdt.formats.earlier import Earlier
+from mdt.formats.format import FilesOf, Format, Objects
 from mdt.formats.registry import formats_of
 from mdt.formats.twins import Twins
 from mdt.metadata.log.commit_log import CommitRecord
@@ -22,8 +24,6 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import Storage
 
-CHECKPOINT_COMMITS = 100
-"""Commits after which there is another checkpoint. Readers replay at most so many versions."""
 _SHOWN_BYTES_MAX = 1 << 16
 """Bytes of another writer's version in which its name is looked for."""
 
@@ -70,47 +70,52 @@ def twins_of(metadata: Metadata) -> Twins:
     return Twins(metadata.storage, metadata.twins)
 
 
+def earlier_of(metadata: Metadata, *, mends: bool = False) -> Earlier:
+    """Return a reader of earlier versions.
+
+    Args:
+        mends: See :class:`Earlier`.
+    """
+    return Earlier(metadata.storage, metadata.derived, mends=mends)
+
+
 def version_objects(
-    metadata: Metadata, form: Format, record: CommitRecord, newest: Snapshot
+    metadata: Metadata, form: Format, record: CommitRecord, newest: Snapshot, earlier: Earlier
 ) -> Objects:
     """Return (path, content) of all objects of the version of ``record``, the version last.
 
-    Raises Missing if earlier records or log files are gone.
+    Raises Missing if earlier records, versions or log files are gone, and Corrupt.
     """
     derivation = derive(metadata, record, newest)
     twins = [(new.twin.path, b"".join(new.content)) for new in derivation.change.twins]
-    version = form.path(record.seq), form.content(derivation)
-    return [*twins, *form.objects(derivation), version]
+    return [*twins, *form.objects(derivation, earlier)]
 
 
-def checkpoint_of(
-    metadata: Metadata, form: Format, seq: int, newest: Snapshot
-) -> tuple[str, bytes]:
-    """Return path and content of the checkpoint of the version ``seq``. O(files)."""
-    state = newest if newest.seq == seq else metadata.state(seq)
-    files = files_of(state, twins_of(metadata))
-    return form.checkpoint(seq, files, newest.definition.at(seq))
+def files_at(metadata: Metadata, seq: int, newest: Snapshot) -> FilesOf:
+    """Return a function that returns all files of the state ``seq``."""
+
+    def files() -> Iterable[DataFile]:
+        state = newest if newest.seq == seq else metadata.state(seq)
+        return files_of(state, twins_of(metadata))
+
+    return files
 
 
-def put_checkpoint(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
-    """Put the checkpoint of the version ``seq``, and point to it."""
-    storage, definition = metadata.storage, newest.definition.at(seq)
-    content = form.advanced_checkpoint(storage, seq, definition)
-    if content is None:
-        content = checkpoint_of(metadata, form, seq, newest)[1]
-    storage.put_if_absent(form.checkpoint_path(seq), content)
-    form.point_to(metadata.storage, seq, content)
+def put_start(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
+    """Let readers begin with the version ``seq``, unless they begin with a later one."""
+    files = files_at(metadata, seq, newest)
+    form.put_start(metadata.storage, seq, files, newest.definition.at(seq))
 
 
 def _first_missing(metadata: Metadata, form: Format, seq: int) -> int:
     """Return the first commit up to ``seq`` whose version has to be put, ``seq`` + 1 for none.
 
-    Versions before a checkpoint may have been deleted, while a publisher slept.
+    Versions before one with which readers begin may have been deleted, while a publisher slept.
     """
     storage, first = metadata.storage, seq
     if not first or storage.size(form.path(first - 1)) is not None:
         return first
-    oldest = form.newest_checkpoint(storage) + 1
+    oldest = form.newest_start(storage) + 1
     if oldest > first:  # others have gone on, or another program has forged the pointer
         newest = metadata.newest(watched=False)
         if oldest > newest.seq + 1:
@@ -125,12 +130,13 @@ def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
     if record is None:
         raise Missing("a commit record is missing", path=form.path(seq))
     storage = metadata.storage
-    *objects, (path, content) = version_objects(metadata, form, record, newest)
+    earlier = earlier_of(metadata)
+    *objects, (path, content) = version_objects(metadata, form, record, newest, earlier)
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
     if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
         raise _foreign(metadata, form, path)
-    if seq and not seq % CHECKPOINT_COMMITS:
-        put_checkpoint(metadata, form, seq, newest)
+    if form.is_start(seq):
+        put_start(metadata, form, seq, newest)
 
 
 def _has_content(storage: Storage, path: str, content: bytes) -> bool:
