@@ -94,8 +94,8 @@ class Options:
     )
     formats: tuple[str, ...] = _fixed(
         (HUDI_FORMAT,),
-        "table formats whose readers can read the table: hudi, or hudi,delta",
-        some_of(HUDI_FORMAT, "delta"),
+        "table formats whose readers can read the table: hudi, and any of delta and iceberg",
+        some_of(HUDI_FORMAT, "delta", "iceberg"),
     )
     hive_style: bool = _fixed(
         True,

@@ -17,6 +17,7 @@ from mdt.config import HUDI_FORMAT, IN_KEY_INDEX, Options, canonical, of_table, 
 from mdt.errors import Invalid, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.formats.registry import FOLDERS, refuse_columns
+from mdt.formats.uris import location_of
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
@@ -320,6 +321,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         "begun_at": -1,
         "counts": {},
         "definition": definition.to_json(),
+        **_location(storage, definition),
         **present(metadata=dict(annotation.current())),
     }
     record = publish.with_completion(CommitRecord(0, header), definition, "", storage.now_us())
@@ -330,6 +332,13 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         metadata = Metadata(storage)
         other_formats.keep(metadata, record, metadata.newest(watched=False))
     publish.publish(storage, record, definition)
+
+
+def _location(storage: Storage, definition: TableDefinition) -> dict[str, str]:
+    """Return the header field with the location, which formats with absolute paths repeat."""
+    if not definition.other_formats:
+        return {}
+    return {"location": location_of(storage)}
 
 
 def discard(storage: Storage) -> None:

@@ -19,11 +19,13 @@ class Derivation:
 
     Attributes:
         definition: The definition after the commit.
+        horizon: The oldest readable commit after it.
     """
 
     record: CommitRecord
     definition: TableDefinition
     change: Change
+    horizon: int = 0
 
     @property
     def is_first(self) -> bool:

@@ -83,11 +83,20 @@ class Format(ABC):
         """Return the versions whose :meth:`start_objects` a check compares, the oldest first."""
 
     @abstractmethod
-    def start_objects(
-        self, seq: int, files: FilesOf, definition: TableDefinition, earlier: Earlier
-    ) -> Objects:
-        """Return the objects that have all files of version ``seq``, without a look at older
-        versions.
+    def start_objects(self, derivation: Derivation, files: FilesOf, earlier: Earlier) -> Objects:
+        """Return the objects that have all files of a version, without a look at older versions.
+
+        Args:
+            derivation: The commit of the version, without its change.
+        """
+
+    @abstractmethod
+    def pointer_objects(self, storage: Storage, newest: int) -> Objects:
+        """Return the pointer with which readers begin, if they need one and the stored one leads
+        nowhere.
+
+        Args:
+            newest: The newest commit.
         """
 
     @abstractmethod

@@ -19,9 +19,12 @@ from mdt.formats.earlier import Earlier
 from mdt.formats.format import FilesOf, Format, Objects
 from mdt.formats.registry import formats_of
 from mdt.formats.twins import Twins
+from mdt.limits import DERIVED_CACHE_BYTES_MAX
+from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.session import Recent
 from mdt.stores.storage import Storage
 
 _SHOWN_BYTES_MAX = 1 << 16
@@ -58,11 +61,20 @@ def derive(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> Deriva
 
     Raises Missing if earlier records are gone.
     """
-    definition, change = newest.definition.at(record.seq), Change()
-    if record.seq:
-        before = metadata.state(record.seq - 1)
-        change = change_of(before, record, definition, twins_of(metadata))
-    return Derivation(record, definition, change)
+    definition = newest.definition.at(record.seq)
+    if not record.seq:
+        return Derivation(record, definition, Change())
+    before = metadata.state(record.seq - 1)
+    change = change_of(before, record, definition, twins_of(metadata))
+    horizon = before.retention.followed_by(record.header).horizon
+    return Derivation(record, definition, change, horizon)
+
+
+def start_of(metadata: Metadata, seq: int, newest: Snapshot) -> Derivation:
+    """Return commit ``seq`` for a start with its version, without its change. Raises Missing."""
+    record = _record(metadata, seq)
+    horizon = metadata.state(seq).retention.horizon
+    return Derivation(record, newest.definition.at(seq), Change(), horizon)
 
 
 def twins_of(metadata: Metadata) -> Twins:
@@ -76,7 +88,10 @@ def earlier_of(metadata: Metadata, *, mends: bool = False) -> Earlier:
     Args:
         mends: See :class:`Earlier`.
     """
-    return Earlier(metadata.storage, metadata.derived, mends=mends)
+    decoded = metadata.derived
+    if mends:  # all objects are read again
+        decoded = Recent(DERIVED_CACHE_BYTES_MAX)
+    return Earlier(metadata.storage, decoded, mends=mends)
 
 
 def version_objects(
@@ -126,10 +141,7 @@ def _first_missing(metadata: Metadata, form: Format, seq: int) -> int:
 
 
 def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
-    record = metadata.record(seq)
-    if record is None:
-        raise Missing("a commit record is missing", path=form.path(seq))
-    storage = metadata.storage
+    record, storage = _record(metadata, seq), metadata.storage
     earlier = earlier_of(metadata)
     *objects, (path, content) = version_objects(metadata, form, record, newest, earlier)
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
@@ -137,6 +149,13 @@ def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
         raise _foreign(metadata, form, path)
     if form.is_start(seq):
         put_start(metadata, form, seq, newest)
+
+
+def _record(metadata: Metadata, seq: int) -> CommitRecord:
+    record = metadata.record(seq)
+    if record is None:
+        raise Missing("a commit record is missing", path=paths.commit(seq))
+    return record
 
 
 def _has_content(storage: Storage, path: str, content: bytes) -> bool:

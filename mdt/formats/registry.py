@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from mdt.errors import Invalid
 from mdt.formats.delta.log import DeltaLog
 from mdt.formats.format import Format
+from mdt.formats.iceberg.log import IcebergMetadata
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import avro_name
 from mdt.schema.versions import SchemaVersion
 
-FORMATS: Mapping[str, Format] = {form.name: form for form in (DeltaLog(),)}
+FORMATS: Mapping[str, Format] = {form.name: form for form in (DeltaLog(), IcebergMetadata())}
 """Name in the option ``mdt.formats`` -> format."""
 FOLDERS = frozenset(form.folder for form in FORMATS.values())
 """Directories of formats beside ``.hoodie``."""

@@ -13,7 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from mdt.formats.delta import columns
 from mdt.formats.delta.actions import version_lines
 from mdt.formats.delta.checkpoint import (
     advanced_bytes,
@@ -26,6 +25,7 @@ from mdt.formats.delta.vectors import vector_of
 from mdt.formats.derivation import Derivation
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import FilesOf, Format, Objects
+from mdt.formats.types import Refusal, type_refusals
 from mdt.limits import HINT_BYTES_MAX
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
@@ -47,9 +47,9 @@ class DeltaLog(Format):
     title = "Delta"
     folder = FOLDER
 
-    def refusals(self, definition: TableDefinition) -> Iterator[columns.Refusal]:
+    def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
         """Yield the columns whose type Delta does not have."""
-        yield from columns.type_refusals(definition.declared)
+        yield from type_refusals(definition.declared)
 
     def path(self, seq: int) -> str:
         """Return the path of a version.
@@ -109,11 +109,14 @@ class DeltaLog(Format):
         """Return the version of the checkpoint with which readers begin."""
         return [newest_start]
 
-    def start_objects(
-        self, seq: int, files: FilesOf, definition: TableDefinition, earlier: Earlier
-    ) -> Objects:
+    def start_objects(self, derivation: Derivation, files: FilesOf, earlier: Earlier) -> Objects:
         """Return the checkpoint of a version."""
-        return [(checkpoint_path(seq), checkpoint_bytes(files(), definition))]
+        path = checkpoint_path(derivation.record.seq)
+        return [(path, checkpoint_bytes(files(), derivation.definition))]
+
+    def pointer_objects(self, storage: Storage, newest: int) -> Objects:
+        """Return nothing: readers list the log if the pointer leads nowhere."""
+        return []
 
     def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
         """Delete the versions before the checkpoint for ``oldest``, and the large vectors that no

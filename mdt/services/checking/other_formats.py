@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mdt.commit.recovery import pending
 from mdt.formats.earlier import Earlier
 from mdt.formats.format import Format, Objects
-from mdt.formats.keeping import earlier_of, files_at, version_objects
+from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
 from mdt.formats.registry import formats_of
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
@@ -87,9 +87,10 @@ def _expected(state: TableState, form: Format, earlier: Earlier) -> Iterator[Obj
     horizon = snapshot.retention.horizon
     for seq in form.starts(horizon, form.newest_start(state.storage)):
         if horizon <= seq <= snapshot.seq:
-            files, definition = files_at(metadata, seq, snapshot), snapshot.definition.at(seq)
-            yield form.start_objects(seq, files, definition, earlier)
+            start, files = start_of(metadata, seq, snapshot), files_at(metadata, seq, snapshot)
+            yield form.start_objects(start, files, earlier)
     for record in metadata.records(horizon + 1 if horizon else 0, snapshot.seq):
         is_waiting = record.instant in unpublished
         if not is_waiting or state.storage.size(form.path(record.seq)) is not None:
             yield version_objects(metadata, form, record, snapshot, earlier)
+    yield form.pointer_objects(state.storage, snapshot.seq)
