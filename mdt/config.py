@@ -66,7 +66,8 @@ IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 
 HUDI_FORMAT = "hudi"
 """The format that every table has."""
-ALTERABLE = frozenset({"mdt.formats"})
+FORMATS_OPTION = "mdt.formats"
+ALTERABLE = frozenset({FORMATS_OPTION})
 """Fixed options that only :meth:`mdt.Table.alter` changes."""
 _MEBI = 1 << 20
 _TEBI = 1 << 40
@@ -96,9 +97,9 @@ class Options:
     )
     formats: tuple[str, ...] = _fixed(
         (HUDI_FORMAT,),
-        "table formats whose readers can read the table: hudi, or hudi,delta; t.alter(formats=…)"
-        " changes them",
-        some_of(HUDI_FORMAT, "delta"),
+        "table formats whose readers can read the table: hudi, and any of delta and iceberg;"
+        " t.alter(formats=…) changes them",
+        some_of(HUDI_FORMAT, "delta", "iceberg"),
     )
     hive_style: bool = _fixed(
         True,

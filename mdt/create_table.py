@@ -13,10 +13,19 @@ from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, nearest, one_of, own_spelling, texts
 from mdt.commit import annotation, hudi_locks, leftovers, publish
 from mdt.commit.hudi_record_index import require_unique_keys
-from mdt.config import HUDI_FORMAT, IN_KEY_INDEX, Options, canonical, of_table, parse_options
+from mdt.config import (
+    FORMATS_OPTION,
+    HUDI_FORMAT,
+    IN_KEY_INDEX,
+    Options,
+    canonical,
+    of_table,
+    parse_options,
+)
 from mdt.errors import Invalid, Unsupported
 from mdt.formats import keeping as other_formats
 from mdt.formats.registry import FOLDERS, refuse_columns
+from mdt.formats.uris import location_of
 from mdt.hudi import partitions, record_keys, timeline
 from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.layout import LAYOUTS, layout_of
@@ -41,7 +50,6 @@ _TABLE_TYPES = {
     "cow": COPY_ON_WRITE,
 }
 _VERSION = "mdt.table.version"
-_FORMATS = "mdt.formats"
 _BEHIND_ALL = "\U0010ffff"
 """Sorts after every name."""
 
@@ -160,10 +168,10 @@ def _with_formats(options: dict[str, str], formats: Sequence[str] | None) -> dic
     if formats is None:
         return options
     named = ",".join(texts("formats", formats, "['hudi', 'delta']"))
-    given = canonical({**options, _FORMATS: named})
-    if options.get(_FORMATS, given[_FORMATS]) != given[_FORMATS]:
+    given = canonical({**options, FORMATS_OPTION: named})
+    if options.get(FORMATS_OPTION, given[FORMATS_OPTION]) != given[FORMATS_OPTION]:
         raise Invalid(
-            f"formats is {named}, but the option {_FORMATS} is {options[_FORMATS]}",
+            f"formats is {named}, but the option {FORMATS_OPTION} is {options[FORMATS_OPTION]}",
             hint="set one of them",
         )
     return given
@@ -320,6 +328,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         "begun_at": -1,
         "counts": {},
         "definition": definition.to_json(),
+        **_location(storage, definition),
         **present(metadata=dict(annotation.current())),
     }
     record = publish.with_completion(CommitRecord(0, header), definition, "", storage.now_us())
@@ -330,6 +339,13 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         metadata = Metadata(storage)
         other_formats.keep(metadata, record, metadata.newest(watched=False))
     publish.publish(storage, record, definition)
+
+
+def _location(storage: Storage, definition: TableDefinition) -> dict[str, str]:
+    """Return the header field with the location, which formats with absolute paths repeat."""
+    if not definition.other_formats:
+        return {}
+    return {"location": location_of(storage)}
 
 
 def discard(storage: Storage) -> None:

@@ -411,6 +411,11 @@ dropped.
 TWINS_CACHED_MAX = 4096
 """Twins of log files whose blocks a process remembers, at about a kilobyte each."""
 
+DERIVED_CACHE_BYTES_MAX = 64 << 20
+"""Metadata of other formats in memory per table, from which each commit derives the next version.
+Decoded, they take up to three times as much.
+"""
+
 PAST_SNAPSHOTS_CACHED_MAX = 8
 """Past snapshots that a process caches. They share their checkpoint and differ in the records after
 it.

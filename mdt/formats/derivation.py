@@ -20,12 +20,14 @@ class Derivation:
     Attributes:
         definition: The definition after the commit.
         is_first: True for the commit with which the format begins.
+        horizon: The oldest commit after it that readers of the format can read.
     """
 
     record: CommitRecord
     definition: TableDefinition
     change: Change
     is_first: bool
+    horizon: int
 
     @property
     def at_ms(self) -> int:

@@ -1,21 +1,21 @@
 """Removal of what other formats no longer need after a cleaning.
 
-Versions before the horizon expire first, then twins and large deletion vectors to which only they
-refer. The caller deletes data files afterwards. All steps can be repeated.
+Versions before the horizon expire first with the objects that only they have, then twins. The
+caller deletes data files afterwards. All steps can be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from mdt.formats.data_files import DataFile, changed_files, files_of
 from mdt.formats.format import Format
-from mdt.formats.keeping import put_checkpoint, twins_of
+from mdt.formats.keeping import put_start, twins_of
 from mdt.formats.registry import ended_formats, formats_of
 from mdt.formats.twins import FOLDER, twin_path
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 def expire(metadata: Metadata) -> None:
@@ -30,13 +30,18 @@ def expire(metadata: Metadata) -> None:
     formats, horizon = formats_of(newest.definition), newest.retention.horizon
     if not horizon:
         return
+    table_id = newest.definition.table_id
     for form in formats:
         if horizon > newest.definition.begin_of_format(form.name):
-            put_checkpoint(metadata, form, horizon, newest)
-            form.expire(metadata.storage, horizon)
+            put_start(metadata, form, horizon, newest)
+            readable = partial(_readable_files, metadata, form)
+            form.expire(metadata.storage, horizon, readable, table_id)
+    for form in ended_formats(newest.definition):
+        # again, because a publisher that paused may have put a version since
+        form.remove(metadata.storage, newest.definition.formats_since[form.name])
+        readable = partial(_readable_files, metadata, form)
+        form.expire(metadata.storage, horizon, readable, table_id)
     _delete_twins(metadata, horizon, is_needed=bool(formats))
-    for form in [*formats, *ended_formats(newest.definition)]:
-        _delete_vectors(metadata, form)
 
 
 def _delete_twins(metadata: Metadata, horizon: int, *, is_needed: bool) -> None:
@@ -57,25 +62,11 @@ def _delete_twins(metadata: Metadata, horizon: int, *, is_needed: bool) -> None:
     metadata.storage.delete_many(old)
 
 
-def _delete_vectors(metadata: Metadata, form: Format) -> None:
-    """Delete the objects of deletion vectors that no readable state has.
-
-    They are listed before the log is read, so the commit of each is known.
-    """
-    listed = [info.path for info in metadata.storage.list(form.vectors_folder)]
-    if not listed:
-        return
-    newest = metadata.newest(watched=False)
-    table_id = newest.definition.table_id
-    files = _readable_files(metadata, form, newest)
-    needed = {form.vector_path(file, table_id) for file in files}
-    metadata.storage.delete_many([path for path in listed if path not in needed])
-
-
-def _readable_files(metadata: Metadata, form: Format, newest: Snapshot) -> Iterator[DataFile]:
+def _readable_files(metadata: Metadata, form: Format) -> Iterator[DataFile]:
     """Yield the files of all states that readers of a format can read, with their deleted rows and
     without statistics.
     """
+    newest = metadata.newest(watched=False)
     definition = newest.definition
     if form.name not in definition.other_formats:
         return

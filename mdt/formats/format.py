@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from mdt.formats.data_files import DataFile
 from mdt.formats.derivation import Derivation
+from mdt.formats.earlier import Earlier
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 Objects = Sequence[tuple[str, bytes]]
 """(path, content) of objects."""
+Strays = Sequence[tuple[str, bytes | None]]
+"""(path, content that belongs there, or None if the object is to be deleted)."""
+FilesOf = Callable[[], Iterable[DataFile]]
+"""Returns the files of one or several states."""
 
 
 class Format(ABC):
@@ -39,12 +44,13 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def content(self, derivation: Derivation) -> bytes:
-        """Return the content of that object. A pure function of the derivation."""
+    def objects(self, derivation: Derivation, earlier: Earlier) -> Objects:
+        """Return the objects of the version of a commit besides twins, and that of :meth:`path`
+        last. A pure function of the derivation and of earlier versions. The first version has all
+        files.
 
-    @abstractmethod
-    def objects(self, derivation: Derivation) -> Objects:
-        """Return the other objects that the version names, besides twins."""
+        Raises Corrupt or Missing if it needs an earlier version that is damaged or missing.
+        """
 
     @abstractmethod
     def foreign_writer(self, content: bytes) -> str:
@@ -55,53 +61,46 @@ class Format(ABC):
         """Return True if the stored object at ``path`` has the expected bytes or facts."""
 
     @abstractmethod
-    def checkpoint_path(self, seq: int) -> str:
-        """Return the path of the checkpoint of a version."""
-
-    @abstractmethod
-    def checkpoint(
-        self, seq: int, files: Sequence[DataFile], definition: TableDefinition
-    ) -> tuple[str, bytes]:
-        """Return path and content of the checkpoint of version ``seq`` with all its ``files``."""
-
-    @abstractmethod
-    def advanced_checkpoint(
-        self, storage: Storage, seq: int, definition: TableDefinition
-    ) -> bytes | None:
-        """Return the content of :meth:`checkpoint`, made of stored objects of earlier versions, or
-        None if that is not possible.
+    def is_start(self, seq: int) -> bool:
+        """Return True if readers can begin with version ``seq`` after :meth:`put_start`. They can
+        begin with that of the horizon, too.
         """
 
     @abstractmethod
-    def newest_checkpoint(self, storage: Storage) -> int:
-        """Return the version of the checkpoint with which readers begin, or -1."""
+    def put_start(
+        self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
+    ) -> None:
+        """Let readers begin with version ``seq``, which exists, unless they begin with a later one.
+
+        Args:
+            files: Returns all files of the version. O(files).
+            definition: The definition at the version.
+        """
 
     @abstractmethod
-    def checkpoints(self, storage: Storage) -> Sequence[int]:
-        """Return the versions that have checkpoints, ascending."""
+    def newest_start(self, storage: Storage) -> int:
+        """Return the version with which readers begin, or -1."""
 
-    def foreign_objects(self, storage: Storage, newest: Callable[[], int]) -> list[str]:
-        """Return the paths of objects that readers follow and that no commit of ours has put.
+    @abstractmethod
+    def starts(self, storage: Storage, horizon: int) -> Sequence[int]:
+        """Return the versions whose :meth:`start_objects` a check compares, ascending."""
+
+    @abstractmethod
+    def start_objects(self, derivation: Derivation, files: FilesOf, earlier: Earlier) -> Objects:
+        """Return the objects that have all files of a version, without a look at older versions.
+
+        Args:
+            derivation: The commit of the version, without its change.
+        """
+
+    @abstractmethod
+    def strays(self, storage: Storage, newest: Callable[[], int]) -> Strays:
+        """Return the objects that readers follow and that no commit of ours has put, and the
+        pointer with which they begin if it leads nowhere.
 
         Args:
             newest: Returns the seq of the newest commit.
         """
-        return []
-
-    @abstractmethod
-    def point_to(self, storage: Storage, seq: int, content: bytes) -> None:
-        """Let readers begin with the checkpoint of version ``seq``, which exists with this
-        content.
-        """
-
-    @property
-    @abstractmethod
-    def vectors_folder(self) -> str:
-        """The directory of the objects of large deletion vectors."""
-
-    @abstractmethod
-    def vector_path(self, file: DataFile, table_id: str) -> str:
-        """Return the path of the object with the deletion vector of a file, "" for none."""
 
     @abstractmethod
     def remove(self, storage: Storage, end: int) -> None:
@@ -110,5 +109,9 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def expire(self, storage: Storage, oldest: int) -> None:
-        """Delete the versions that no reader of version ``oldest`` or a later one needs."""
+    def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
+        """Delete the objects that no reader of version ``oldest`` or a later one needs.
+
+        Args:
+            readable: Returns the files of these versions with their deleted rows. O(files).
+        """

@@ -6,28 +6,31 @@ crash in between, readers of the format do not see the commit yet, and the next 
 missing. Other content under the name of a version is the commit of another writer, which no reader
 of ours knows. It is refused.
 
-A format that is added to a table begins with the version of that commit, which has all files, and
-with its checkpoint. No version before it is derived. The versions of a format that is removed are
-deleted by whoever publishes the commit.
+A format that is added to a table begins with the version of that commit, which has all files. No
+version before it is derived. The versions of a format that is removed are deleted by whoever
+publishes the commit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from mdt.errors import Missing, Unsupported
-from mdt.formats.data_files import Change, change_of, files_of
+from mdt.formats.data_files import Change, DataFile, change_of, files_of
 from mdt.formats.derivation import Derivation
-from mdt.formats.format import Format, Objects
+from mdt.formats.earlier import Earlier
+from mdt.formats.format import FilesOf, Format, Objects
 from mdt.formats.registry import ended_formats, formats_of
 from mdt.formats.twins import Twins
+from mdt.limits import DERIVED_CACHE_BYTES_MAX
+from mdt.metadata.files import paths
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.session import Recent
 from mdt.stores.storage import Storage
 
-CHECKPOINT_COMMITS = 100
-"""Commits after which there is another checkpoint. Readers replay at most so many versions."""
 _SHOWN_BYTES_MAX = 1 << 16
 """Bytes of another writer's version in which its name is looked for."""
 
@@ -66,12 +69,20 @@ def derive(metadata: Metadata, form: Format, record: CommitRecord, newest: Snaps
     Raises Missing if earlier records are gone.
     """
     definition, twins = newest.definition.at(record.seq), twins_of(metadata)
-    is_first = record.seq == newest.definition.begin_of_format(form.name)
-    if is_first:
-        change = Change(added=files_of(_state(metadata, record.seq, newest), twins))
-    else:
-        change = change_of(metadata.state(record.seq - 1), record, definition, twins)
-    return Derivation(record, definition, change, is_first)
+    begin = newest.definition.begin_of_format(form.name)
+    if record.seq == begin:
+        change = Change(added=list(files_at(metadata, begin, newest)()))
+        return Derivation(record, definition, change, True, begin)
+    before = metadata.state(record.seq - 1)
+    change = change_of(before, record, definition, twins)
+    horizon = before.retention.followed_by(record.header).horizon
+    return Derivation(record, definition, change, False, max(horizon, begin))
+
+
+def start_of(metadata: Metadata, seq: int, newest: Snapshot) -> Derivation:
+    """Return commit ``seq`` for a start with its version, without its change. Raises Missing."""
+    record = _record(metadata, seq)
+    return Derivation(record, newest.definition.at(seq), Change(), False, seq)
 
 
 def twins_of(metadata: Metadata) -> Twins:
@@ -79,55 +90,57 @@ def twins_of(metadata: Metadata) -> Twins:
     return Twins(metadata.storage, metadata.twins)
 
 
+def earlier_of(metadata: Metadata, *, mends: bool = False) -> Earlier:
+    """Return a reader of earlier versions.
+
+    Args:
+        mends: See :class:`Earlier`.
+    """
+    decoded = metadata.derived
+    if mends:  # all objects are read again
+        decoded = Recent(DERIVED_CACHE_BYTES_MAX)
+    return Earlier(metadata.storage, decoded, mends=mends)
+
+
 def version_objects(
-    metadata: Metadata, form: Format, record: CommitRecord, newest: Snapshot
+    metadata: Metadata, form: Format, record: CommitRecord, newest: Snapshot, earlier: Earlier
 ) -> Objects:
     """Return (path, content) of all objects of the version of ``record``, the version last.
 
-    Raises Missing if earlier records or log files are gone.
+    Raises Missing if earlier records, versions or log files are gone, and Corrupt.
     """
     derivation = derive(metadata, form, record, newest)
     twins = [(new.twin.path, b"".join(new.content)) for new in derivation.change.twins]
-    objects = [*twins, *form.objects(derivation)]
-    if derivation.is_first and record.seq:
-        files = derivation.change.added
-        objects.append(form.checkpoint(record.seq, files, derivation.definition))
-    return [*objects, (form.path(record.seq), form.content(derivation))]
+    return [*twins, *form.objects(derivation, earlier)]
 
 
-def checkpoint_of(
-    metadata: Metadata, form: Format, seq: int, newest: Snapshot
-) -> tuple[str, bytes]:
-    """Return path and content of the checkpoint of the version ``seq``. O(files)."""
-    files = files_of(_state(metadata, seq, newest), twins_of(metadata))
-    return form.checkpoint(seq, files, newest.definition.at(seq))
+def files_at(metadata: Metadata, seq: int, newest: Snapshot) -> FilesOf:
+    """Return a function that returns all files of the state ``seq``."""
+
+    def files() -> Iterable[DataFile]:
+        state = newest if newest.seq == seq else metadata.state(seq)
+        return files_of(state, twins_of(metadata))
+
+    return files
 
 
-def _state(metadata: Metadata, seq: int, newest: Snapshot) -> Snapshot:
-    return newest if newest.seq == seq else metadata.state(seq)
-
-
-def put_checkpoint(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
-    """Put the checkpoint of the version ``seq``, and point to it."""
-    storage, definition = metadata.storage, newest.definition.at(seq)
-    content = form.advanced_checkpoint(storage, seq, definition)
-    if content is None:
-        content = checkpoint_of(metadata, form, seq, newest)[1]
-    storage.put_if_absent(form.checkpoint_path(seq), content)
-    form.point_to(metadata.storage, seq, content)
+def put_start(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
+    """Let readers begin with the version ``seq``, unless they begin with a later one."""
+    files = files_at(metadata, seq, newest)
+    form.put_start(metadata.storage, seq, files, newest.definition.at(seq))
 
 
 def _first_missing(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> int:
     """Return the first commit up to ``seq`` whose version has to be put, ``seq`` + 1 or more for
     none.
 
-    Versions before a checkpoint may have been deleted, while a publisher slept.
+    Versions before one with which readers begin may have been deleted, while a publisher slept.
     """
     storage, first = metadata.storage, seq
     begin = newest.definition.begin_of_format(form.name)
     if first <= begin or storage.size(form.path(first - 1)) is not None:
         return max(first, begin)
-    oldest = max(form.newest_checkpoint(storage) + 1, begin)
+    oldest = max(form.newest_start(storage) + 1, begin)
     if oldest > first:  # others have gone on, or another program has forged the pointer
         newest = metadata.newest(watched=False)
         if oldest > newest.seq + 1:
@@ -138,17 +151,22 @@ def _first_missing(metadata: Metadata, form: Format, seq: int, newest: Snapshot)
 
 
 def _put(metadata: Metadata, form: Format, seq: int, newest: Snapshot) -> None:
-    record = metadata.record(seq)
-    if record is None:
-        raise Missing("a commit record is missing", path=form.path(seq))
-    storage = metadata.storage
-    *objects, (path, content) = version_objects(metadata, form, record, newest)
+    record, storage = _record(metadata, seq), metadata.storage
+    earlier = earlier_of(metadata)
+    *objects, (path, content) = version_objects(metadata, form, record, newest, earlier)
     storage.together(*(partial(storage.put_if_absent, *each) for each in objects))
     if not storage.put_if_absent(path, content) and not _has_content(storage, path, content):
         raise _foreign(metadata, form, path)
-    is_begin = seq == newest.definition.begin_of_format(form.name)
-    if seq and (is_begin or not seq % CHECKPOINT_COMMITS):
-        put_checkpoint(metadata, form, seq, newest)
+    is_begin = seq > 0 and seq == newest.definition.begin_of_format(form.name)
+    if is_begin or form.is_start(seq):
+        put_start(metadata, form, seq, newest)
+
+
+def _record(metadata: Metadata, seq: int) -> CommitRecord:
+    record = metadata.record(seq)
+    if record is None:
+        raise Missing("a commit record is missing", path=paths.commit(seq))
+    return record
 
 
 def _has_content(storage: Storage, path: str, content: bytes) -> bool:

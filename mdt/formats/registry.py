@@ -10,6 +10,7 @@ from mdt.config import HUDI_FORMAT
 from mdt.errors import Invalid
 from mdt.formats.delta.log import DeltaLog
 from mdt.formats.format import Format
+from mdt.formats.iceberg.log import IcebergMetadata
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
@@ -17,7 +18,7 @@ from mdt.schema.names import avro_name
 from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
 
-FORMATS: Mapping[str, Format] = {form.name: form for form in (DeltaLog(),)}
+FORMATS: Mapping[str, Format] = {form.name: form for form in (DeltaLog(), IcebergMetadata())}
 """Name in the option ``mdt.formats`` -> format."""
 FOLDERS = frozenset(form.folder for form in FORMATS.values())
 """Directories of formats beside ``.hoodie``."""

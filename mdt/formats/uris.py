@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mdt.schema.definition import TableDefinition
+from mdt.stores.storage import Storage
 
 _SAFE = "/=+&,;@!$'()*~"
 """Characters that a URI may have in a path, besides letters, digits and ``_.-``."""
@@ -17,6 +18,16 @@ def encoded(path: str) -> str:
     ('city=New%20York/a.parquet', 'city=a%253Ab')
     """
     return quote(path, safe=_SAFE)
+
+
+def location_of(storage: Storage) -> str:
+    """Return the absolute location of a table, as formats with absolute paths name it.
+
+    >>> from mdt.stores.storage import open_storage
+    >>> location_of(open_storage("/tables/a%20b"))
+    '/tables/a%20b'
+    """
+    return unquote(storage.url) if storage.is_remote else storage.url
 
 
 def takes_log_files(definition: TableDefinition, partition: str) -> bool:

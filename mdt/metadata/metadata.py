@@ -26,6 +26,7 @@ from mdt.config import Options, canonical, parse_options
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import (
+    DERIVED_CACHE_BYTES_MAX,
     INLINE_SUMMARY_BYTES_MAX,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
@@ -98,8 +99,9 @@ class Metadata:
         self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
-        # used by mdt.formats.twins
+        # used by mdt.formats
         self.twins: Recent[str, Any] = Recent(TWINS_CACHED_MAX, session().memory)
+        self.derived: Recent[str, Any] = Recent(DERIVED_CACHE_BYTES_MAX, session().memory)
         self._begin()
 
     def _begin(self) -> None:

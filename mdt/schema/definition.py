@@ -142,6 +142,11 @@ class TableDefinition:
         return (*range(1, _FIRST_FIELD_ID), *(_FIRST_FIELD_ID + id for id in self.version.ids))
 
     @property
+    def first_field_id(self) -> int:
+        """Parquet field id of the column with id 0."""
+        return _FIRST_FIELD_ID
+
+    @property
     def hive_style(self) -> bool:
         """True if partition directories are called ``column=value``."""
         return self.parsed.hive_style

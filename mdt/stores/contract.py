@@ -278,6 +278,10 @@ class Storage(ABC):
     def uri(self, path: str) -> str:
         """Return the name of the object for Hadoop's ``Path(String)``, without percent-encoding."""
 
+    def is_at(self, location: str) -> bool:
+        """Return True if ``location``, in the form of ``url``, is the root."""
+        return location == self.url
+
     def local_path(self, path: str) -> str | None:
         """Return the absolute path on the local file system, or None if the object is not a local
         file.

@@ -297,6 +297,10 @@ class LocalStorage(Storage):
         """See :class:`Storage`."""
         return f"file://{self._root}/{path}" if path else f"file://{self._root}"
 
+    def is_at(self, location: str) -> bool:
+        """See :class:`Storage`."""
+        return os.path.realpath(location) == os.path.realpath(self._root)
+
     def local_path(self, path: str) -> str | None:
         """See :class:`Storage`."""
         return self._absolute(path) if path else self._root

@@ -257,6 +257,10 @@ class ObjectStorage(Storage):
         root = unquote("s3a" + self.url[2:] if self.url.startswith("s3://") else self.url)
         return f"{root}/{path}" if path else root
 
+    def is_at(self, location: str) -> bool:
+        """See :class:`Storage`."""
+        return location == unquote(self.url)
+
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
         """Convert errors of obstore to the errors of ``mdt.errors``.

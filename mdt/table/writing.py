@@ -13,7 +13,7 @@ import pyarrow as pa
 from mdt import late, logs
 from mdt.arguments import flag, mapping, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
-from mdt.config import changed_options, parse_options
+from mdt.config import FORMATS_OPTION, changed_options, parse_options
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, progress_callback
 from mdt.schema.input import pieces, to_table
@@ -494,8 +494,9 @@ class Writing(Handle):
         reorder: Columns that come first.
         nullable: Columns that may be null from now on.
         defaults: Values of new columns in older rows, by path.
-        formats: Table formats whose readers can read the table from this commit on: ``["hudi"]`` or
-            ``["hudi", "delta"]``. The metadata of a format that is left out are deleted.
+        formats: Table formats whose readers can read the table from this commit on: ``"hudi"``
+            and any of ``"delta"`` and ``"iceberg"``. The metadata of a format that is left out
+            are deleted.
         options: Maps option names to values for all writers, or to None for the default. See
             :mod:`mdt.config`. Other handles use them after their next refresh.
         beyond_hudi: True allows changes that Hudi's readers would not apply correctly.
@@ -516,11 +517,11 @@ class Writing(Handle):
         """
         if formats is not None:
             named = ",".join(texts("formats", formats, "['hudi', 'delta']"))
-            options = {**mapping("options", options), "mdt.formats": named}
+            options = {**mapping("options", options), FORMATS_OPTION: named}
         given = late.given_options.read(options)
         late.given_options.require(self.definition, given.described)
         changes = changed_options(given.own)
-        new_formats = changes.get("mdt.formats")
+        new_formats = changes.get(FORMATS_OPTION)
         if new_formats:
             late.formats.refuse_folders(self._storage, self.definition, new_formats.split(","))
         provider = changes.get("mdt.lock.provider")
@@ -544,7 +545,12 @@ class Writing(Handle):
         self._prepare_write()
         name = "alter_schema" if alteration else "alter_options"
         operation = late.altering.Alter(
-            lambda _: alteration, self.definition.commit_action, beyond_hudi, name, changes
+            lambda _: alteration,
+            self.definition.commit_action,
+            beyond_hudi,
+            name,
+            changes,
+            late.uris.location_of(self._storage),
         )
         result = self._after_write(WriteResult.of(self._commit(operation)))
         if "mdt.durable" in changes:

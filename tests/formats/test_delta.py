@@ -19,7 +19,8 @@ import mdt
 from mdt import create_table
 from mdt.errors import Unsupported
 from mdt.formats import keeping
-from mdt.formats.delta import vectors
+from mdt.formats.delta import log, vectors
+from mdt.formats.delta.checkpoint import checkpoint_bytes
 from mdt.formats.delta.log import DeltaLog
 from mdt.formats.twins import FOLDER as TWINS
 from mdt.metadata.files.file_group import LOG as LOG_KIND
@@ -92,7 +93,7 @@ def test_a_crash_at_any_change_of_a_commit_leaves_its_readers_behind_and_not_wro
 ):
     if has_objects:  # large vectors, and a checkpoint with the commit
         monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
-        monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 2)
+        monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 2)
 
     def start():
         storage, table = table_with_delta(kind)
@@ -259,15 +260,15 @@ def test_a_version_of_another_writer_beside_a_commit_is_refused_at_the_next_writ
 @pytest.mark.parametrize("damage", ["version", "lost version", "twin", "vector", "checkpoint"])
 def test_check_finds_damage_and_repair_derives_it_again(damage, monkeypatch):
     monkeypatch.setattr(vectors, "INLINE_BYTES_MAX", 10)
-    monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 3)
     storage, table = table_with_delta()
     for ts in range(1, 6):
         table.upsert(rows([ts % 4, 7], ts, 1.0))
     folder = {"twin": TWINS, "vector": vectors.FOLDER}.get(damage, LOG)
     paths = [info.path for info in storage.list(folder)]
     if damage == "checkpoint":
-        path = DELTA.checkpoint(3, [], table.definition)[0]
-        storage.replace(path, DELTA.checkpoint(3, [], table.definition)[1])
+        path = log.checkpoint_path(3)
+        storage.replace(path, checkpoint_bytes([], table.definition))
     elif damage == "lost version":
         path = DELTA.path(2)
         storage.delete(path)
@@ -333,7 +334,7 @@ def test_the_blocks_of_a_commit_and_partition_are_one_twin_beside_no_data_files(
 
 
 def test_a_checkpoint_lets_readers_begin_later_and_older_versions_expire(monkeypatch):
-    monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 4)
+    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 4)
     storage, table = table_with_delta()
     for ts in range(1, 11):
         table.upsert(rows([ts % 4, 7], ts, 1.0))
@@ -486,7 +487,7 @@ def test_check_finds_checkpoints_of_other_programs(part):
     storage, table = table_with_delta()
     for ts in range(1, 4):
         table.upsert(rows(range(3), ts, 1.0))
-    _, forged = DELTA.checkpoint(2, [], table.definition)
+    forged = checkpoint_bytes([], table.definition)
     paths = [f"{LOG}/{seq:020d}.checkpoint{part}.parquet" for seq in (2, 90)]
     for path in paths:
         storage.replace(path, forged)

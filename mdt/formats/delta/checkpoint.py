@@ -7,7 +7,7 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -62,7 +62,7 @@ _SCHEMA = pa.schema([("protocol", _PROTOCOL), ("metaData", _METADATA), ("add", _
 _MAPS = ("partitionValues", "options", "configuration")
 
 
-def checkpoint_bytes(files: Sequence[DataFile], definition: TableDefinition) -> bytes:
+def checkpoint_bytes(files: Iterable[DataFile], definition: TableDefinition) -> bytes:
     """Return the checkpoint of a state with these files, as Parquet."""
     added = [add(file, definition, 0, False) for file in files]
     return _encoded(definition, added, _SCHEMA.empty_table())

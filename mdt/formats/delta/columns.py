@@ -5,17 +5,13 @@ Readers find the columns of a file by name, and take a missing one for null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
+from mdt.formats.types import plain_type
 from mdt.schema.definition import TableDefinition
-from mdt.schema.names import inside
 from mdt.schema.nested import fields_of
-
-Refusal = tuple[str, str]
-"""Path of a column, and why it cannot be in the table."""
 
 _FLAT = {
     pa.bool_(): "boolean",
@@ -28,8 +24,6 @@ _FLAT = {
     pa.date32(): "date",
 }
 """Stored type -> type in Delta."""
-_COUNTS = (pa.types.is_time, pa.types.is_duration)
-"""Declared types that are stored as numbers."""
 
 
 def schema_json(stored: pa.Schema, declared: pa.Schema) -> dict[str, Any]:
@@ -54,30 +48,9 @@ def has_local_times(declared: pa.Schema) -> bool:
     return any(map(is_local, declared))
 
 
-def type_refusals(declared: pa.Schema) -> Iterator[Refusal]:
-    """Yield the columns and fields whose type Delta does not have."""
-    for field in declared:
-        yield from _type_refusals(field, field.name)
-
-
-def _type_refusals(field: pa.Field, path: str) -> Iterator[Refusal]:
-    type = _plain(field.type)
-    if any(is_kind(type) for is_kind in _COUNTS):
-        yield path, f"has the type {type}, which its readers see as a number"
-    for child in inside(type):
-        yield from _type_refusals(child, f"{path}.{child.name}")
-
-
-def _plain(type: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary or run-end encoded type."""
-    if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
-        return _plain(type.value_type)
-    return type
-
-
 def is_local(field: pa.Field) -> bool:
     """Return True if a declared field has timestamps without time zone, at any depth."""
-    type = _plain(field.type)
+    type = plain_type(field.type)
     if pa.types.is_timestamp(type):
         return type.tz is None
     return any(map(is_local, fields_of(type)))
@@ -87,7 +60,7 @@ def _fields(stored: list[pa.Field], declared: list[pa.Field]) -> list[dict[str, 
     return [
         {
             "name": field.name,
-            "type": _type(field.type, _plain(as_declared.type)),
+            "type": _type(field.type, plain_type(as_declared.type)),
             "nullable": True,
             "metadata": {},
         }
@@ -106,7 +79,7 @@ def _type(stored: pa.DataType, declared: pa.DataType) -> Any:
     if kinds.is_struct(stored):
         return {"type": "struct", "fields": _fields(fields_of(stored), fields_of(declared))}
     *keys, value = (
-        _type(field.type, _plain(as_declared.type))
+        _type(field.type, plain_type(as_declared.type))
         for field, as_declared in zip(fields_of(stored), fields_of(declared), strict=True)
     )
     if keys:

@@ -13,8 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from mdt.formats.data_files import DataFile
-from mdt.formats.delta import columns
 from mdt.formats.delta.actions import version_lines
 from mdt.formats.delta.checkpoint import (
     advanced_bytes,
@@ -25,13 +23,17 @@ from mdt.formats.delta.checkpoint import (
 from mdt.formats.delta.vectors import FOLDER as VECTORS_FOLDER
 from mdt.formats.delta.vectors import vector_of
 from mdt.formats.derivation import Derivation
-from mdt.formats.format import Format, Objects
+from mdt.formats.earlier import Earlier
+from mdt.formats.format import FilesOf, Format, Objects, Strays
+from mdt.formats.types import Refusal, type_refusals
 from mdt.limits import HINT_BYTES_MAX
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 FOLDER = "_delta_log"
 POINTER = f"{FOLDER}/_last_checkpoint"
+CHECKPOINT_COMMITS = 100
+"""Commits after which there is another checkpoint. Readers replay at most so many versions."""
 
 _CHECKPOINT = ".checkpoint.parquet"
 _NUMBERED = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
@@ -47,9 +49,9 @@ class DeltaLog(Format):
     title = "Delta"
     folder = FOLDER
 
-    def refusals(self, definition: TableDefinition) -> Iterator[columns.Refusal]:
+    def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
         """Yield the columns whose type Delta does not have."""
-        yield from columns.type_refusals(definition.declared)
+        yield from type_refusals(definition.declared)
 
     def path(self, seq: int) -> str:
         """Return the path of a version.
@@ -57,17 +59,19 @@ class DeltaLog(Format):
         >>> DeltaLog().path(7)
         '_delta_log/00000000000000000007.json'
         """
-        return f"{FOLDER}/{seq:020d}.json"
+        return _version_path(seq)
 
-    def content(self, derivation: Derivation) -> bytes:
-        """Return the version of a commit."""
-        return version_lines(derivation)
-
-    def objects(self, derivation: Derivation) -> Objects:
-        """Return the large deletion vectors that the version names."""
-        table_id = derivation.definition.table_id
-        vectors = [vector_of(file, table_id) for file in derivation.change.added]
-        return [(v.path, v.content) for v in vectors if v is not None and v.path]
+    def objects(self, derivation: Derivation, earlier: Earlier) -> Objects:
+        """Return the large deletion vectors that the version of a commit names, and the version. A
+        first version after version 0 has a checkpoint, because readers look for one.
+        """
+        definition, seq = derivation.definition, derivation.record.seq
+        files = derivation.change.added
+        vectors = [vector_of(file, definition.table_id) for file in files]
+        objects = [(v.path, v.content) for v in vectors if v is not None and v.path]
+        if derivation.is_first and seq:
+            objects.append((checkpoint_path(seq), checkpoint_bytes(files, definition)))
+        return [*objects, (self.path(seq), version_lines(derivation))]
 
     def foreign_writer(self, content: bytes) -> str:
         """Return the name of the program that has written a version, or ""."""
@@ -85,38 +89,22 @@ class DeltaLog(Format):
             return stored == expected
         return is_same_checkpoint(stored, expected)
 
-    def checkpoint_path(self, seq: int) -> str:
-        """Return the path of the checkpoint of a version."""
-        return f"{FOLDER}/{seq:020d}{_CHECKPOINT}"
+    def is_start(self, seq: int) -> bool:
+        """Return True if a version has a checkpoint."""
+        return seq > 0 and not seq % CHECKPOINT_COMMITS
 
-    def checkpoint(
-        self, seq: int, files: Sequence[DataFile], definition: TableDefinition
-    ) -> tuple[str, bytes]:
-        """Return path and content of the checkpoint of a version."""
-        return self.checkpoint_path(seq), checkpoint_bytes(files, definition)
+    def put_start(
+        self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
+    ) -> None:
+        """Put the checkpoint of a version, and point to it unless there is a later one."""
+        content = _advanced_checkpoint(storage, seq, definition)
+        if content is None:
+            content = checkpoint_bytes(files(), definition)
+        storage.put_if_absent(checkpoint_path(seq), content)
+        if self.newest_start(storage) < seq:
+            storage.replace(POINTER, pointer_bytes(seq, content))
 
-    def advanced_checkpoint(
-        self, storage: Storage, seq: int, definition: TableDefinition
-    ) -> bytes | None:
-        """Return the checkpoint of a version, made of the one before it and of later versions, or
-        None if that is not possible.
-        """
-        first = max((n for n in self.checkpoints(storage) if n < seq), default=-1)
-        if first < 0:
-            return None
-        later = range(first + 1, seq + 1)
-        before, *versions = storage.together(
-            partial(storage.read_if_exists, self.checkpoint_path(first)),
-            *(partial(storage.read_if_exists, self.path(number)) for number in later),
-        )
-        if before is None or None in versions:
-            return None
-        try:
-            return advanced_bytes(before, versions, definition)
-        except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
-            return None
-
-    def newest_checkpoint(self, storage: Storage) -> int:
+    def newest_start(self, storage: Storage) -> int:
         """Return the version of the checkpoint with which readers begin, or -1."""
         stored = storage.read_if_exists(POINTER, HINT_BYTES_MAX)
         try:
@@ -124,52 +112,47 @@ class DeltaLog(Format):
         except (ValueError, KeyError, TypeError):
             return -1
 
-    def checkpoints(self, storage: Storage) -> Sequence[int]:
-        """Return the versions that have checkpoints, ascending."""
-        listed = _listed(storage).items()
-        return sorted(number for path, number in listed if path.endswith(_CHECKPOINT))
+    def starts(self, storage: Storage, horizon: int) -> Sequence[int]:
+        """Return the versions of the checkpoints."""
+        return sorted({self.newest_start(storage), *_checkpoints(storage)})
 
-    def foreign_objects(self, storage: Storage, newest: Callable[[], int]) -> list[str]:
-        """Return the paths of versions and checkpoints after the newest commit, of checkpoints in
-        other forms, and of a pointer to a checkpoint that does not exist.
+    def start_objects(self, derivation: Derivation, files: FilesOf, earlier: Earlier) -> Objects:
+        """Return the checkpoint of a version."""
+        path = checkpoint_path(derivation.record.seq)
+        return [(path, checkpoint_bytes(files(), derivation.definition))]
+
+    def strays(self, storage: Storage, newest: Callable[[], int]) -> Strays:
+        """Return the versions and checkpoints after the newest commit, checkpoints in other forms,
+        and a pointer to a checkpoint that does not exist. All are to be deleted.
         """
         listed = [info.path for info in storage.list_dir(FOLDER)]
-        pointed, last = self.newest_checkpoint(storage), newest()
+        pointed, last = self.newest_start(storage), newest()
         found = [path for path, number in _numbers(listed).items() if number > last]
         found += [path for path in listed if _OTHER_CHECKPOINT.search(path)]
-        is_dead = pointed > last or storage.size(self.checkpoint_path(pointed)) is None
-        if POINTER in listed and is_dead and self.newest_checkpoint(storage) == pointed:
+        is_dead = pointed > last or storage.size(checkpoint_path(pointed)) is None
+        if POINTER in listed and is_dead and self.newest_start(storage) == pointed:
             found.append(POINTER)
-        return found
-
-    def point_to(self, storage: Storage, seq: int, content: bytes) -> None:
-        """Let readers begin with the checkpoint of a version, unless they begin with a later
-        one.
-        """
-        if self.newest_checkpoint(storage) < seq:
-            storage.replace(POINTER, pointer_bytes(seq, content))
-
-    @property
-    def vectors_folder(self) -> str:
-        """The directory of the objects of large deletion vectors."""
-        return VECTORS_FOLDER
-
-    def vector_path(self, file: DataFile, table_id: str) -> str:
-        """Return the path of the object with the deletion vector of a file, "" for none."""
-        vector = vector_of(file, table_id)
-        return "" if vector is None else vector.path
+        return [(path, None) for path in found]
 
     def remove(self, storage: Storage, end: int) -> None:
         """Delete all versions before ``end``, the newest first. Versions of a later begin stay."""
-        if self.newest_checkpoint(storage) < end:
+        if self.newest_start(storage) < end:
             storage.delete(POINTER)
         ended = [path for path, number in _listed(storage).items() if number < end]
         storage.delete_many(sorted(ended, reverse=True))
 
-    def expire(self, storage: Storage, oldest: int) -> None:
-        """Delete the versions that no reader of version ``oldest`` or a later one needs."""
-        first = max((n for n in self.checkpoints(storage) if n <= oldest), default=0)
+    def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
+        """Delete the versions before the checkpoint for ``oldest``, and the large vectors that no
+        readable file has.
+        """
+        # listed before the log is read, so that the commit of each is known
+        vectors = [info.path for info in storage.list(VECTORS_FOLDER)]
+        first = max((n for n in _checkpoints(storage) if n <= oldest), default=0)
         storage.delete_many(sorted(path for path, n in _listed(storage).items() if n < first))
+        if vectors:
+            found = (vector_of(file, table_id) for file in readable())
+            needed = {vector.path for vector in found if vector is not None}
+            storage.delete_many([path for path in vectors if path not in needed])
 
 
 def _listed(storage: Storage) -> dict[str, int]:
@@ -185,3 +168,41 @@ def _numbers(paths: Iterable[str]) -> dict[str, int]:
         if match is not None:
             listed[path] = int(match[1])
     return listed
+
+
+def _checkpoints(storage: Storage) -> list[int]:
+    """Return the versions that have checkpoints."""
+    return [n for path, n in _listed(storage).items() if path.endswith(_CHECKPOINT)]
+
+
+def checkpoint_path(seq: int) -> str:
+    """Return the path of the checkpoint of a version.
+
+    >>> checkpoint_path(7)
+    '_delta_log/00000000000000000007.checkpoint.parquet'
+    """
+    return f"{FOLDER}/{seq:020d}{_CHECKPOINT}"
+
+
+def _advanced_checkpoint(storage: Storage, seq: int, definition: TableDefinition) -> bytes | None:
+    """Return the checkpoint of a version, made of the one before it and of later versions, or None
+    if that is not possible.
+    """
+    first = max((n for n in _checkpoints(storage) if n < seq), default=-1)
+    if first < 0:
+        return None
+    later = range(first + 1, seq + 1)
+    before, *versions = storage.together(
+        partial(storage.read_if_exists, checkpoint_path(first)),
+        *(partial(storage.read_if_exists, _version_path(number)) for number in later),
+    )
+    if before is None or None in versions:
+        return None
+    try:
+        return advanced_bytes(before, versions, definition)
+    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
+        return None
+
+
+def _version_path(seq: int) -> str:
+    return f"{FOLDER}/{seq:020d}.json"

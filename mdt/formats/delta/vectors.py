@@ -11,24 +11,19 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#deletion-vecto
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
 from mdt.formats.data_files import DataFile
+from mdt.formats.positions import framed, position_bytes
 from mdt.metadata.files import paths
-from mdt.metadata.files.deletion_vectors import serialize
 
 FOLDER = f"{paths.PRIVATE}/delta"
 """The directory of large vectors."""
 INLINE_BYTES_MAX = 1024
 """Vectors up to this size are in the log. Larger ones would make it longer than its other lines."""
 
-_MAGIC = 1681511377
-_HEAD = struct.Struct("<iqI")
-"""Magic number, number of 32-bit bitmaps, and the high half of the first one's positions."""
 _FILE_VERSION = b"\1"
 _WORD_BYTES = 4
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -56,19 +51,14 @@ def vector_of(file: DataFile, table_id: str) -> Vector | None:
     count = len(file.dead)
     if not count:
         return None
-    data = _HEAD.pack(_MAGIC, 1, 0) + serialize(file.dead)
+    data = position_bytes(file.dead)
     sizes = {"sizeInBytes": len(data), "cardinality": count}
     if len(data) <= INLINE_BYTES_MAX:
         return Vector({"storageType": "i", "pathOrInlineDv": z85(data), **sizes})
     name = uuid5(UUID(table_id), f"{file.path}/{count}")
     text = {"storageType": "u", "pathOrInlineDv": FOLDER + z85(name.bytes)}
     descriptor = {**text, "offset": len(_FILE_VERSION), **sizes}
-    return Vector(descriptor, f"{FOLDER}/deletion_vector_{name}.bin", _in_file(data))
-
-
-def _in_file(data: bytes) -> bytes:
-    size, crc = (struct.pack(">I", number) for number in (len(data), zlib.crc32(data)))
-    return _FILE_VERSION + size + data + crc
+    return Vector(descriptor, f"{FOLDER}/deletion_vector_{name}.bin", _FILE_VERSION + framed(data))
 
 
 def z85(data: bytes) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes.column_stats import STATS_SCHEMA
+from mdt.config import FORMATS_OPTION
 from mdt.errors import Corrupt, Internal, Missing, Unavailable, Unsupported
 from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.metadata.files import paths
@@ -30,7 +31,6 @@ VERSION = 4
 """Version of records that add or remove a format.  Records with the action ``import``, whose files
 other writers wrote, have version 3, those with key maps of older files version 2, others version 1.
 """
-_FORMATS = "mdt.formats"
 
 _OBJECT_RANGE = [
     ("path", pa.string()),
@@ -174,7 +174,7 @@ class CommitRecord:
     @property
     def changes_formats(self) -> bool:
         """True if this record may change the formats of the table."""
-        return _FORMATS in self.header.get("options", {})
+        return FORMATS_OPTION in self.header.get("options", {})
 
     @property
     def rekeys(self) -> bool:

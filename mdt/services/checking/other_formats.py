@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mdt.commit.recovery import pending
-from mdt.formats.format import Format
-from mdt.formats.keeping import checkpoint_of, version_objects
+from mdt.formats.earlier import Earlier
+from mdt.formats.format import Format, Objects
+from mdt.formats.keeping import earlier_of, files_at, start_of, version_objects
 from mdt.formats.registry import formats_of
 from mdt.services.checking.problems import Kind, Problem
 from mdt.services.checking.state import Repair, TableState
 
 
 def check(state: TableState) -> Iterator[Problem]:
-    """Compare the versions after the horizon, what they name, and the checkpoints. O(records +
-    files of each checkpoint).
+    """Compare the versions after the horizon, what they name, and the versions with which readers
+    begin. O(records + files).
     """
     for form in formats_of(state.definition):
-        for path, content in _expected(state, form):
-            stored = state.storage.read_if_exists(path)
-            if content is None or not form.is_same(path, stored, content):
-                yield Problem(path, -1, _difference(form, stored, content), Kind.FORMAT)
+        for path, stored, content in _differences(state, form):
+            yield Problem(path, -1, _description(form, stored, content), Kind.FORMAT)
 
 
-def _difference(form: Format, stored: bytes | None, content: bytes | None) -> str:
+def _description(form: Format, stored: bytes | None, content: bytes | None) -> str:
     if content is None:
         return f"is an object of {form.title} that another program has put"
     if stored is None:
@@ -35,7 +34,7 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Write the objects with problems again, and delete those of other programs."""
     state, damaged = repair.state(), {problem.path for problem in problems}
     for form in formats_of(state.definition):
-        for path, content in _expected(state, form):
+        for path, _, content in _differences(state, form):
             if path not in damaged:
                 continue
             if content is None:
@@ -53,21 +52,40 @@ def remove_foreign_versions(repair: Repair) -> None:
     rebuild(repair, problems)
 
 
-def _expected(state: TableState, form: Format) -> Iterator[tuple[str, bytes | None]]:
-    """Yield path and content of the objects of a format. None for objects that no commit has made.
+_Difference = tuple[str, bytes | None, bytes | None]
+"""Path of an object, and its stored and its expected content. None for an object that is missing,
+or that no commit has made.
+"""
+
+
+def _differences(state: TableState, form: Format) -> Iterator[_Difference]:
+    """Yield the objects of a format that are not what the commits make.
 
     Commits that their writer, or the next one, is about to publish may lack their version.
     """
+    metadata = state.metadata
+    earlier = earlier_of(metadata, mends=True)
+    for objects in _expected(state, form, earlier):
+        for path, content in objects:
+            stored = state.storage.read_if_exists(path)
+            if not form.is_same(path, stored, content):
+                earlier.derived[path] = content
+                yield path, stored, content
+    for path, wanted in form.strays(state.storage, lambda: metadata.newest(watched=False).seq):
+        yield path, state.storage.read_if_exists(path), wanted
+
+
+def _expected(state: TableState, form: Format, earlier: Earlier) -> Iterator[Objects]:
+    """Yield the objects of each version of a format, and of those with which readers begin."""
     metadata, snapshot = state.metadata, state.snapshot
     unpublished = {claim.instant for claim in pending(metadata)}
     horizon = snapshot.retention.horizon
     begin = snapshot.definition.begin_of_format(form.name)
+    for seq in form.starts(state.storage, horizon):
+        if max(horizon, begin) <= seq <= snapshot.seq:
+            start, files = start_of(metadata, seq, snapshot), files_at(metadata, seq, snapshot)
+            yield form.start_objects(start, files, earlier)
     for record in metadata.records(max(horizon + 1 if horizon else 0, begin), snapshot.seq):
         is_waiting = record.instant in unpublished
         if not is_waiting or state.storage.size(form.path(record.seq)) is not None:
-            yield from version_objects(metadata, form, record, snapshot)
-    for seq in {form.newest_checkpoint(state.storage), *form.checkpoints(state.storage)}:
-        if max(horizon, begin) <= seq <= snapshot.seq:
-            yield checkpoint_of(metadata, form, seq, snapshot)
-    for path in form.foreign_objects(state.storage, lambda: metadata.newest(watched=False).seq):
-        yield path, None
+            yield version_objects(metadata, form, record, snapshot, earlier)

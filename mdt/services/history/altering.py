@@ -18,6 +18,7 @@ from indexes import registry
 from mdt.commit.conflicts import Footprint
 from mdt.commit.hudi_record_index import require_unique_keys
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.config import FORMATS_OPTION
 from mdt.errors import Invalid
 from mdt.formats.registry import refuse_alteration
 from mdt.metadata.files.file_group import LOG
@@ -45,6 +46,7 @@ class Alter(Operation[AlterPlan]):
         find_alteration: Function from the current definition to the requested alteration.
         beyond_hudi: True to allow changes that other readers of the directory read differently.
         options: As returned by :func:`mdt.config.changed_options`.
+        location: Location of the table, for formats with absolute paths.
     """
 
     find_alteration: Callable[[TableDefinition], Alteration]
@@ -52,6 +54,7 @@ class Alter(Operation[AlterPlan]):
     beyond_hudi: bool = False
     name: str = "alter_schema"
     options: Mapping[str, str | None] = field(default_factory=dict)
+    location: str = ""
 
     def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
         """Return the next version. Raises Invalid with a reason if that is not possible."""
@@ -80,6 +83,8 @@ class Alter(Operation[AlterPlan]):
         extra = present(options=dict(plan.options))
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
+        if FORMATS_OPTION in plan.options:
+            extra |= {"location": self.location}
         return Changes(extra=extra)
 
 

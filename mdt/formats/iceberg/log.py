@@ -1,0 +1,398 @@
+"""The objects of an Iceberg table: versions, what they name, and the pointer to the newest version.
+
+They have the layout of Iceberg's Hadoop tables. Version n is commit n, and its readers begin with
+the version in ``version-hint.text``. Some go on to later versions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pyroaring import BitMap
+
+from mdt.errors import Corrupt, Missing
+from mdt.formats.data_files import DataFile
+from mdt.formats.derivation import Derivation
+from mdt.formats.earlier import Earlier
+from mdt.formats.format import FilesOf, Format, Objects, Strays
+from mdt.formats.iceberg import metadata as versions
+from mdt.formats.iceberg import tree
+from mdt.formats.iceberg.columns import name_mapping
+from mdt.formats.iceberg.manifests import (
+    DATA,
+    DELETES,
+    FOLDER,
+    Entry,
+    Leaf,
+    Table,
+    damaged,
+    decode_list,
+    decode_manifest,
+    encode_list,
+    files_in,
+)
+from mdt.formats.iceberg.vectors import puffin
+from mdt.formats.positions import framed, position_bytes
+from mdt.formats.types import Refusal, type_refusals
+from mdt.formats.uris import location_of
+from mdt.limits import DERIVED_CACHE_BYTES_MAX, HINT_BYTES_MAX
+from mdt.schema.definition import TableDefinition
+from mdt.session import Recent
+from mdt.stores.storage import Storage
+
+HINT = f"{FOLDER}/version-hint.text"
+
+_VERSION = re.compile(r"v([0-9]{1,18})\.metadata\.json")
+_OBJECT = re.compile(r"(?:snap-)?([0-9]{1,18})-[a-z0-9-]+\.(?:avro|puffin)")
+_ENGINE = re.compile(rb'"engine-name"\s*:\s*"([^"]{1,80})"')
+
+
+class IcebergMetadata(Format):
+    """The format Iceberg."""
+
+    name = "iceberg"
+    title = "Iceberg"
+    folder = FOLDER
+
+    def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
+        """Yield the columns whose type Iceberg does not have."""
+        yield from type_refusals(definition.declared)
+
+    def path(self, seq: int) -> str:
+        """Return the path of a version.
+
+        >>> IcebergMetadata().path(7)
+        'metadata/v7.metadata.json'
+        """
+        return versions.version_path(seq)
+
+    def objects(self, derivation: Derivation, earlier: Earlier) -> Objects:
+        """Return the manifests, deletion vectors, manifest list and metadata file of a commit."""
+        seq = derivation.record.seq
+        if not derivation.is_first:
+            return _following(_read(seq - 1, earlier), derivation, earlier)
+        location = str(derivation.record.header.get("location", ""))
+        if earlier.mends:
+            location = _location_now(seq, earlier)
+        if not seq:
+            return _first(derivation, location)
+        return _following(_without_files(derivation, location), derivation, earlier)
+
+    def foreign_writer(self, content: bytes) -> str:
+        """Return the name of the engine of the last snapshot in a version, or ""."""
+        names: list[bytes] = _ENGINE.findall(content)
+        return names[-1].decode(errors="replace") if names else ""
+
+    def is_same(self, path: str, stored: bytes | None, expected: bytes) -> bool:
+        """Return True if a stored object has the expected bytes."""
+        return stored == expected
+
+    def is_start(self, seq: int) -> bool:
+        """Return True: readers can begin with each version."""
+        return True
+
+    def put_start(
+        self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
+    ) -> None:
+        """Point to a version, unless readers begin with a later one.
+
+        A slow publisher would point to an old version, so later ones are looked for.
+        """
+        if self.newest_start(storage) >= seq:
+            return
+        storage.replace(HINT, str(seq).encode())
+        newest = _newest(storage, seq)
+        if newest > seq:
+            storage.replace(HINT, str(newest).encode())
+
+    def newest_start(self, storage: Storage) -> int:
+        """Return the version in the hint, or -1."""
+        stored = storage.read_if_exists(HINT, HINT_BYTES_MAX) or b""
+        return int(stored) if stored.isdigit() else -1
+
+    def starts(self, storage: Storage, horizon: int) -> Sequence[int]:
+        """Return the oldest version that readers may need, from which the others are derived."""
+        return [horizon] if horizon else []
+
+    def start_objects(self, derivation: Derivation, files: FilesOf, earlier: Earlier) -> Objects:
+        """Return the metadata file of a version if it leads to all of its files. Otherwise return
+        all objects of the version with new manifests.
+        """
+        seq = derivation.record.seq
+        state, stored = list(files()), earlier.read(self.path(seq))
+        try:
+            if stored is not None and _has_files(_read(seq, earlier), state, earlier):
+                return [(self.path(seq), stored)]
+        except (Corrupt, Missing, ValueError):
+            pass  # it is made again
+        change = replace(derivation.change, added=state)
+        before = _without_files(derivation, _location_now(seq, earlier))
+        return _following(before, replace(derivation, change=change), earlier)
+
+    def strays(self, storage: Storage, newest: Callable[[], int]) -> Strays:
+        """Return the versions after the newest commit, which are to be deleted, and the hint with
+        the newest version if the stored one leads nowhere.
+        """
+        hint, listed, last = self.newest_start(storage), _versions(storage), newest()
+        strays = list[tuple[str, bytes | None]]((path, None) for n, path in listed if n > last)
+        if not 0 <= hint <= last or storage.size(self.path(hint)) is None:
+            known = (number for number, _ in listed if number <= last)
+            strays.append((HINT, str(max(known, default=last)).encode()))
+        return strays
+
+    def remove(self, storage: Storage, end: int) -> None:
+        """Delete all versions before ``end``, the newest first, and then what they name. Versions
+        of a later begin stay.
+        """
+        if self.newest_start(storage) < end:
+            storage.delete(HINT)
+        ended = [(number, path) for number, path in _versions(storage) if number < end]
+        storage.delete_many([path for _, path in sorted(ended, reverse=True)])
+        storage.delete_many([path for number, path in _objects(storage) if number < end])
+
+    def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
+        """Delete the versions before ``oldest``, and then what neither it nor a later one names."""
+        old_versions = [path for number, path in _versions(storage) if number < oldest]
+        old_objects = [path for number, path in _objects(storage) if number <= oldest]
+        try:
+            needed = _named_by(oldest, Earlier(storage, Recent(DERIVED_CACHE_BYTES_MAX)))
+        except (Corrupt, Missing, ValueError):
+            return  # a repair makes the version again
+        storage.delete_many(old_versions)
+        storage.delete_many([path for path in old_objects if path not in needed])
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A version of an Iceberg table.
+
+    Attributes:
+        metadata: Its metadata file.
+        leaves: Its manifests, ordered by content and lowest key.
+    """
+
+    metadata: versions.Json
+    leaves: Sequence[Leaf]
+
+
+def _first(derivation: Derivation, location: str) -> Objects:
+    """Return the version of a table without snapshots."""
+    definition = derivation.definition
+    metadata = versions.empty(definition.table_id, location, derivation.at_ms, definition)
+    return [(versions.version_path(derivation.record.seq), versions.encode(metadata))]
+
+
+def _without_files(derivation: Derivation, location: str) -> _State:
+    """Return the state before a first version that has files."""
+    definition = derivation.definition
+    metadata = versions.empty(definition.table_id, location, derivation.at_ms, definition)
+    if definition.begin_of_format(IcebergMetadata.name):  # older files have no field ids
+        mapping = json.dumps(name_mapping(definition), separators=(",", ":"))
+        metadata["properties"]["schema.name-mapping.default"] = mapping
+    return _State(metadata, ())
+
+
+def _location_now(seq: int, earlier: Earlier) -> str:
+    """Return the location in a version, or that of the storage if the table has moved."""
+    stored = earlier.read(versions.version_path(seq))
+    metadata = None if stored is None else versions.decode(stored)
+    if metadata is not None and earlier.storage.is_at(metadata["location"]):
+        return str(metadata["location"])
+    return location_of(earlier.storage)
+
+
+def _read(seq: int, earlier: Earlier) -> _State:
+    """Return a version with its manifest list. Raises Corrupt or Missing."""
+    path = versions.version_path(seq)
+    data = earlier.read(path)
+    if data is None:
+        raise Missing("a version of Iceberg is missing", path=path, hint="t.repair() makes it")
+    key = f"{path}#{zlib.crc32(data):08x}"
+    metadata: versions.Json | None = earlier.decoded.get(key)
+    if metadata is None:
+        metadata = versions.decode(data)
+        if metadata is None:
+            raise damaged(path)
+        earlier.decoded.put(key, metadata, len(data))
+    if earlier.mends and not earlier.storage.is_at(metadata["location"]):
+        raise damaged(path)
+    snapshot = versions.current(metadata)
+    if snapshot is None:
+        return _State(metadata, ())
+    table = Table.of_metadata(metadata)
+    decode = partial(decode_list, table=table)
+    leaves = earlier.decode(table.relative(snapshot["manifest-list"]), decode)
+    return _State(metadata, leaves)
+
+
+def _following(before: _State, derivation: Derivation, earlier: Earlier) -> Objects:
+    """Return the objects of the version that a commit makes after the version ``before``."""
+    seq, definition = derivation.record.seq, derivation.definition
+    table = Table.at(before.metadata["location"], definition)
+    files = _FileChanges.of(derivation)
+    next_row_id = before.metadata["next-row-id"]
+    data, row_id = list[Entry](), next_row_id
+    for file in files.new:
+        data.append(table.data_entry(file, seq, row_id, definition))
+        row_id += file.rows
+    vectors, objects = list[Entry](), list[tuple[str, bytes]]()
+    if files.vectors:
+        content, blobs = puffin(files.vectors, table.location)
+        path = f"{FOLDER}/{seq}-vectors-{zlib.crc32(content):08x}.puffin"
+        objects.append((path, content))
+        vectors = [
+            table.vector_entry(blob, (path, len(content)), seq, definition) for blob in blobs
+        ]
+    leaves = list[Leaf]()
+    for kind, removed, added in (
+        (DATA, files.gone.keys(), data),
+        (DELETES, files.old_vectors.keys(), vectors),
+    ):
+        of_kind = [leaf for leaf in before.leaves if leaf.content == kind]
+        read = partial(_entries, table=table, earlier=earlier)
+        changed = tree.changed(of_kind, removed, added, read, kind)
+        new = list(changed.unchanged)
+        for manifest in changed.manifests:
+            leaf, content = manifest.encode(table, kind, seq, next_row_id)
+            earlier.decoded.put(leaf.path, manifest.live, len(content))
+            objects.append((leaf.path, content))
+            new.append(leaf)
+        leaves += sorted(new, key=lambda leaf: leaf.low)
+    path, content = encode_list(leaves, seq)
+    earlier.decoded.put(path, leaves, len(content))
+    objects.append((path, content))
+    summary = files.summary(before.metadata, derivation)
+    rows = next_row_id, row_id - next_row_id
+    snapshot = versions.snapshot_json(before.metadata, derivation, table.uri(path), summary, rows)
+    after = versions.followed(before.metadata, derivation, snapshot, row_id)
+    content, path = versions.encode(after), versions.version_path(seq)
+    earlier.decoded.put(f"{path}#{zlib.crc32(content):08x}", after, len(content))
+    return [*objects, (path, content)]
+
+
+def _entries(leaf: Leaf, table: Table, earlier: Earlier) -> Sequence[Entry]:
+    return earlier.decode(leaf.path, partial(decode_manifest, table=table))
+
+
+@dataclass(frozen=True, slots=True)
+class _FileChanges:
+    """What a commit changes for Iceberg, where a deletion vector is not a part of its data file.
+
+    Attributes:
+        gone: Path -> data file that it removes.
+        new: Data files that it adds.
+        old_vectors: Path of the data file -> deletion vector that it removes or replaces.
+        vectors: Data files with new deletion vectors.
+    """
+
+    gone: Mapping[str, DataFile]
+    new: Sequence[DataFile]
+    old_vectors: Mapping[str, BitMap]
+    vectors: Sequence[DataFile]
+
+    @classmethod
+    def of(cls, derivation: Derivation) -> _FileChanges:
+        """Return the changes of a commit."""
+        removed = {file.path: file for file in derivation.change.removed}
+        added = {file.path: file for file in derivation.change.added}
+        return cls(
+            {path: file for path, file in removed.items() if path not in added},
+            [file for path, file in added.items() if path not in removed],
+            {path: file.dead for path, file in removed.items() if file.dead},
+            [file for file in added.values() if file.dead],
+        )
+
+    def summary(self, before: versions.Json, derivation: Derivation) -> dict[str, str]:
+        """Return the summary of the snapshot."""
+        changes = (
+            len(self.new) - len(self.gone),
+            len(self.vectors) - len(self.old_vectors),
+            sum(file.rows for file in self.new) - sum(file.rows for file in self.gone.values()),
+            sum(len(file.dead) for file in self.vectors) - sum(map(len, self.old_vectors.values())),
+        )
+        totals = versions.totals(before).items()
+        after = {name: str(n + change) for (name, n), change in zip(totals, changes, strict=True)}
+        return {"operation": self._operation(derivation), **after}
+
+    def _operation(self, derivation: Derivation) -> str:
+        is_less = bool(self.gone or self.vectors)
+        if not derivation.changes_rows or not (is_less or self.new):
+            return "replace"
+        if not is_less:
+            return "append"
+        return "overwrite" if self.new else "delete"
+
+
+def _has_files(state: _State, expected: Sequence[DataFile], earlier: Earlier) -> bool:
+    """Return True if a version has exactly these files with their deleted rows. O(files)."""
+    location = str(state.metadata["location"])
+    data, vectors = dict[str, Any](), dict[str, Any]()
+    for content, found in ((DATA, data), (DELETES, vectors)):
+        for fields in _files(state, content, earlier):
+            path = fields["referenced_data_file"] or fields["file_path"]
+            found[path.removeprefix(f"{location}/")] = fields
+    with_dead = [file for file in expected if file.dead]
+    if data.keys() != {file.path for file in expected}:
+        return False
+    if vectors.keys() != {file.path for file in with_dead}:
+        return False
+    sizes = ((data[file.path], file) for file in expected)
+    if any((f["record_count"], f["file_size_in_bytes"]) != (d.rows, d.size) for f, d in sizes):
+        return False
+    return all(_has_vector(vectors[file.path], file, location, earlier) for file in with_dead)
+
+
+def _has_vector(fields: Mapping[str, Any], file: DataFile, location: str, earlier: Earlier) -> bool:
+    path = fields["file_path"].removeprefix(f"{location}/")
+    content = earlier.decode(path, lambda _, content: content or b"")
+    start, size = fields["content_offset"], fields["content_size_in_bytes"]
+    return content[start : start + size] == framed(position_bytes(file.dead))
+
+
+def _files(state: _State, content: int, earlier: Earlier) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of the data files or deletion vectors of a version."""
+    table = Table.of_metadata(state.metadata)
+    for leaf in state.leaves:
+        if leaf.content == content:
+            yield from files_in(_entries(leaf, table, earlier), table)
+
+
+def _named_by(seq: int, earlier: Earlier) -> AbstractSet[str]:
+    """Return the objects that a version names. Raises Corrupt or Missing."""
+    state = _read(seq, earlier)
+    snapshot = versions.current(state.metadata)
+    if snapshot is None:
+        return frozenset()
+    table = Table.of_metadata(state.metadata)
+    vectors = {fields["file_path"] for fields in _files(state, DELETES, earlier)}
+    named = map(table.relative, {snapshot["manifest-list"], *vectors})
+    return {*named, *(leaf.path for leaf in state.leaves)}
+
+
+def _versions(storage: Storage) -> list[tuple[int, str]]:
+    """Return (seq, path) of the versions."""
+    return _matching(storage, _VERSION)
+
+
+def _objects(storage: Storage) -> list[tuple[int, str]]:
+    """Return (seq, path) of the objects that versions name."""
+    return _matching(storage, _OBJECT)
+
+
+def _matching(storage: Storage, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
+    matches = ((pattern.fullmatch(i.path.rpartition("/")[2]), i) for i in storage.list_dir(FOLDER))
+    return [(int(match[1]), info.path) for match, info in matches if match is not None]
+
+
+def _newest(storage: Storage, seq: int) -> int:
+    """Return the last version after ``seq`` before a missing one."""
+    while storage.size(versions.version_path(seq + 1)) is not None:
+        seq += 1
+    return seq

@@ -1,0 +1,499 @@
+"""Manifests and manifest lists of Iceberg tables, as Avro files.
+
+A manifest has the files of a range of keys. The key of a file follows from its partition and its
+file group, so all manifests of a table together are the leaves of a B+ tree, and the manifest list
+is its root. A commit rewrites the leaves of the files that it changes, and refers to the others.
+
+The Avro files are not compressed, and their headers are written here: other versions of a library
+would make other bytes. The name of an object has the CRC-32 of its content.
+
+Source: https://iceberg.apache.org/spec/#manifests.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any, cast
+
+import fastavro
+
+from mdt.errors import Corrupt, Missing
+from mdt.formats.data_files import DataFile
+from mdt.formats.iceberg.columns import (
+    Metrics,
+    PartitionField,
+    PartitionValue,
+    metrics_of,
+    partition_bound,
+    partition_fields,
+    partition_fields_of,
+    partition_values,
+    schema_json,
+)
+from mdt.formats.iceberg.vectors import Blob
+from mdt.formats.twins import partition_of
+from mdt.hudi.avro import array, field, record
+from mdt.schema.definition import TableDefinition
+from mdt.session import memo
+
+FOLDER = "metadata"
+FORMAT_VERSION = 3
+EXISTING, ADDED, DELETED = 0, 1, 2
+"""Statuses of the entries of manifests."""
+DATA, DELETES = 0, 1
+"""Contents of manifests, and of the files in them."""
+CONTENTS = ("data", "deletes")
+_PATH_ID = 2147483546
+"""Id of the field with the path of a data file, which Iceberg reserves."""
+_SYNC = b"mdt iceberg 2026"
+_MAGIC = b"Obj\x01"
+_HEADER = fastavro.parse_schema(
+    record(
+        "header",
+        field("magic", {"type": "fixed", "name": "magic", "size": len(_MAGIC)}),
+        field("meta", {"type": "map", "values": "bytes"}),
+        field("sync", {"type": "fixed", "name": "sync", "size": len(_SYNC)}),
+    )
+)
+
+
+def _field(id: int, name: str, type: Any) -> dict[str, Any]:
+    return {"name": name, "type": type, "field-id": id}
+
+
+def _optional(id: int, name: str, type: Any) -> dict[str, Any]:
+    return {"name": name, "type": ["null", type], "default": None, "field-id": id}
+
+
+def _map(key: int, value: int, type: str) -> dict[str, Any]:
+    """Return the type of a map from field ids, which Avro has as a list of pairs."""
+    pair = record(f"k{key}_v{value}", _field(key, "key", "int"), _field(value, "value", type))
+    return {**array(pair), "logicalType": "map"}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An Avro schema.
+
+    Attributes:
+        text: As Avro files have it.
+        parsed: As fastavro has it.
+    """
+
+    text: bytes
+    parsed: Any
+
+    def encode(self, value: Mapping[str, Any]) -> bytes:
+        """Return a record as bytes."""
+        out = BytesIO()
+        fastavro.schemaless_writer(out, self.parsed, value)
+        return out.getvalue()
+
+
+def _schema(value: Mapping[str, Any]) -> Schema:
+    return Schema(_json(value), fastavro.parse_schema(dict(value)))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@memo(64)
+def _file_schema(fields: tuple[PartitionField, ...]) -> Schema:
+    """Return the schema of the files in manifests."""
+    partition = record("r102", *(_optional(f.id, f"p{f.id}", f.avro_type) for f in fields))
+    return _schema(
+        record(
+            "r2",
+            _field(134, "content", "int"),
+            _field(100, "file_path", "string"),
+            _field(101, "file_format", "string"),
+            _field(102, "partition", partition),
+            _field(103, "record_count", "long"),
+            _field(104, "file_size_in_bytes", "long"),
+            _optional(109, "value_counts", _map(119, 120, "long")),
+            _optional(110, "null_value_counts", _map(121, 122, "long")),
+            _optional(137, "nan_value_counts", _map(138, 139, "long")),
+            _optional(125, "lower_bounds", _map(126, 127, "bytes")),
+            _optional(128, "upper_bounds", _map(129, 130, "bytes")),
+            _optional(142, "first_row_id", "long"),
+            _optional(143, "referenced_data_file", "string"),
+            _optional(144, "content_offset", "long"),
+            _optional(145, "content_size_in_bytes", "long"),
+        )
+    )
+
+
+@memo(64)
+def _entry_schema(fields: tuple[PartitionField, ...]) -> Schema:
+    return _schema(
+        record(
+            "manifest_entry",
+            _field(0, "status", "int"),
+            _optional(1, "snapshot_id", "long"),
+            _optional(3, "sequence_number", "long"),
+            _optional(4, "file_sequence_number", "long"),
+            _field(2, "data_file", json.loads(_file_schema(fields).text)),
+        )
+    )
+
+
+_STATE = fastavro.parse_schema(
+    record(
+        "state",
+        field("status", "int"),
+        field("snapshot_id", ["null", "long"]),
+        field("sequence_number", ["null", "long"]),
+        field("file_sequence_number", ["null", "long"]),
+    )
+)
+"""The fields of a manifest entry before the file."""
+
+_SUMMARY = record(
+    "r508",
+    _field(509, "contains_null", "boolean"),
+    _optional(518, "contains_nan", "boolean"),
+    _optional(510, "lower_bound", "bytes"),
+    _optional(511, "upper_bound", "bytes"),
+)
+_MANIFEST = _schema(
+    record(
+        "manifest_file",
+        _field(500, "manifest_path", "string"),
+        _field(501, "manifest_length", "long"),
+        _field(502, "partition_spec_id", "int"),
+        _field(517, "content", "int"),
+        _field(515, "sequence_number", "long"),
+        _field(516, "min_sequence_number", "long"),
+        _field(503, "added_snapshot_id", "long"),
+        _field(504, "added_files_count", "int"),
+        _field(505, "existing_files_count", "int"),
+        _field(506, "deleted_files_count", "int"),
+        _field(512, "added_rows_count", "long"),
+        _field(513, "existing_rows_count", "long"),
+        _field(514, "deleted_rows_count", "long"),
+        _optional(507, "partitions", {**array(_SUMMARY), "element-id": 508}),
+        _optional(520, "first_row_id", "long"),
+    )
+)
+_COUNTED = (("existing", EXISTING), ("added", ADDED), ("deleted", DELETED))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in a manifest.
+
+    Attributes:
+        key: Its place in the tree.
+        path: Path of the data file, relative to the table. Deletion vectors have that of their
+            data file.
+        seq: The commit that added it.
+        rows: Number of its rows or positions.
+        partition: Its partition values.
+        body: Its fields as Avro.
+    """
+
+    key: int
+    path: str
+    seq: int
+    rows: int
+    partition: tuple[PartitionValue, ...]
+    body: bytes
+
+    def encoded(self, status: int, snapshot: int) -> bytes:
+        """Return the entry with a status that it has since ``snapshot``."""
+        out = BytesIO()
+        state = (status, snapshot, self.seq, self.seq)
+        fastavro.schemaless_writer(out, _STATE, dict(zip(_STATE_NAMES, state, strict=True)))
+        return out.getvalue() + self.body
+
+
+_STATE_NAMES = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+
+
+def key_of(path: str) -> int:
+    """Return the place of a data file in the tree. Files of a partition are neighbours.
+
+    >>> key_of("a/f_1.parquet") == key_of("a/f_2.parquet")
+    True
+    """
+    partition = partition_of(path)
+    group = path.rpartition("/")[2].partition("_")[0]
+    return zlib.crc32(partition.encode()) << 32 | zlib.crc32(group.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A manifest as the manifest list has it.
+
+    Attributes:
+        path: Relative to the table.
+        low: Lowest key of its files.
+        content: DATA or DELETES.
+        live: Number of files that are not deleted.
+        row: Its fields as Avro.
+    """
+
+    path: str
+    low: int
+    content: int
+    live: int
+    row: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The parts of a table that manifests repeat.
+
+    Attributes:
+        location: Absolute location of the table.
+        fields: Partition fields.
+        schema: Schema of the table as JSON.
+    """
+
+    location: str
+    fields: tuple[PartitionField, ...]
+    schema: Mapping[str, Any]
+
+    @classmethod
+    def at(cls, location: str, definition: TableDefinition) -> Table:
+        """Return the parts of a table at a location."""
+        return cls(location, partition_fields(definition), schema_json(definition))
+
+    @classmethod
+    def of_metadata(cls, metadata: Mapping[str, Any]) -> Table:
+        """Return the parts of a table with these metadata."""
+        id, schemas = metadata["current-schema-id"], metadata["schemas"]
+        [schema] = [each for each in schemas if each["schema-id"] == id]
+        [spec] = metadata["partition-specs"]
+        return cls(metadata["location"], partition_fields_of(spec["fields"], schema), schema)
+
+    def uri(self, path: str) -> str:
+        """Return the absolute location of an object."""
+        return f"{self.location}/{path}"
+
+    def relative(self, uri: str) -> str:
+        """Return the path of an object. Raises ValueError if it is not in the table."""
+        if not uri.startswith(f"{self.location}/"):
+            raise ValueError(f"{uri} is outside of {self.location}")
+        return uri[len(self.location) + 1 :]
+
+    def data_entry(
+        self, file: DataFile, seq: int, first_row_id: int, definition: TableDefinition
+    ) -> Entry:
+        """Return the entry of a data file that a commit has added."""
+        metrics = metrics_of(file, definition)
+        partition = partition_values(file.partition, self.fields, definition.hive_style)
+        body = _file_schema(self.fields).encode(
+            {
+                "content": DATA,
+                "file_path": self.uri(file.path),
+                "file_format": "parquet",
+                "partition": self._partition(partition),
+                "record_count": file.rows,
+                "file_size_in_bytes": file.size,
+                "first_row_id": first_row_id,
+                **_metrics(metrics),
+            }
+        )
+        return Entry(key_of(file.path), file.path, seq, file.rows, partition, body)
+
+    def vector_entry(
+        self, blob: Blob, puffin: tuple[str, int], seq: int, definition: TableDefinition
+    ) -> Entry:
+        """Return the entry of a deletion vector in a Puffin file with a path and a size.
+
+        The bounds of its data file's path let readers find it without a look at all vectors.
+        """
+        file, (path, size) = blob.file, puffin
+        partition = partition_values(file.partition, self.fields, definition.hive_style)
+        referenced = self.uri(file.path)
+        bounds = _pairs({_PATH_ID: referenced.encode()})
+        body = _file_schema(self.fields).encode(
+            {
+                "content": DELETES,
+                "file_path": self.uri(path),
+                "file_format": "puffin",
+                "partition": self._partition(partition),
+                "record_count": len(file.dead),
+                "file_size_in_bytes": size,
+                "lower_bounds": bounds,
+                "upper_bounds": bounds,
+                "referenced_data_file": referenced,
+                "content_offset": blob.offset,
+                "content_size_in_bytes": blob.size,
+            }
+        )
+        return Entry(key_of(file.path), file.path, seq, len(file.dead), partition, body)
+
+    def _partition(self, values: Sequence[PartitionValue]) -> dict[str, PartitionValue]:
+        return {f"p{f.id}": value for f, value in zip(self.fields, values, strict=True)}
+
+
+def _pairs(values: Mapping[int, Any]) -> list[dict[str, Any]] | None:
+    return [{"key": id, "value": value} for id, value in values.items()] or None
+
+
+def _metrics(metrics: Metrics) -> dict[str, Any]:
+    return {
+        "value_counts": _pairs(metrics.values),
+        "null_value_counts": _pairs(metrics.nulls),
+        "nan_value_counts": _pairs(metrics.nans),
+        "lower_bounds": _pairs(metrics.lower),
+        "upper_bounds": _pairs(metrics.upper),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The entries of a new manifest.
+
+    Attributes:
+        low: Lowest key of its range.
+        live: Files that are in the table.
+        deleted: Files that the commit has removed.
+    """
+
+    low: int
+    live: Sequence[Entry]
+    deleted: Sequence[Entry]
+
+    def encode(self, table: Table, content: int, seq: int, first_row_id: int) -> tuple[Leaf, bytes]:
+        """Return the manifest that commit ``seq`` makes."""
+        statuses = [(ADDED if entry.seq == seq else EXISTING, entry) for entry in self.live]
+        statuses += [(DELETED, without_bounds(entry, table)) for entry in self.deleted]
+        encoded = []
+        for status, entry in statuses:
+            since = entry.seq if status == EXISTING else seq
+            encoded.append(entry.encoded(status, since))
+        data = _avro_file(_entry_schema(table.fields), _entry_header(table, content), encoded)
+        path = f"{FOLDER}/{seq}-{CONTENTS[content]}-{self.low:016x}-{zlib.crc32(data):08x}.avro"
+        row = {
+            "manifest_path": table.uri(path),
+            "manifest_length": len(data),
+            "partition_spec_id": 0,
+            "content": content,
+            "sequence_number": seq,
+            "min_sequence_number": min((entry.seq for entry in self.live), default=seq),
+            "added_snapshot_id": seq,
+            "partitions": _summaries(table.fields, [entry for _, entry in statuses]),
+            "first_row_id": first_row_id if content == DATA else None,
+        }
+        for name, status in _COUNTED:
+            rows = [entry.rows for of_entry, entry in statuses if of_entry == status]
+            row |= {f"{name}_files_count": len(rows), f"{name}_rows_count": sum(rows)}
+        return Leaf(path, self.low, content, len(self.live), _MANIFEST.encode(row)), data
+
+
+def _entry_header(table: Table, content: int) -> dict[str, bytes]:
+    return {
+        "schema": _json(table.schema),
+        "schema-id": str(table.schema["schema-id"]).encode(),
+        "partition-spec": _json([f.to_json() for f in table.fields]),
+        "partition-spec-id": b"0",
+        "format-version": str(FORMAT_VERSION).encode(),
+        "content": CONTENTS[content].encode(),
+    }
+
+
+def _summaries(fields: Sequence[PartitionField], entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    summaries = []
+    for level, of_field in enumerate(fields):
+        values = {entry.partition[level] for entry in entries}
+        bounds = sorted(value for value in values if value is not None)
+        lower, upper = None, None
+        if bounds:
+            lower = partition_bound(bounds[0], of_field.type)
+            upper = partition_bound(bounds[-1], of_field.type)
+        summary = {"contains_null": None in values, "lower_bound": lower, "upper_bound": upper}
+        summaries.append({**summary, "contains_nan": False})
+    return summaries
+
+
+def encode_list(leaves: Sequence[Leaf], seq: int) -> tuple[str, bytes]:
+    """Return path and content of the manifest list of a commit."""
+    header = {
+        "snapshot-id": str(seq).encode(),
+        "sequence-number": str(seq).encode(),
+        "format-version": str(FORMAT_VERSION).encode(),
+    }
+    data = _avro_file(_MANIFEST, header, [leaf.row for leaf in leaves])
+    return f"{FOLDER}/snap-{seq}-{zlib.crc32(data):08x}.avro", data
+
+
+def _avro_file(schema: Schema, header: Mapping[str, bytes], records: Sequence[bytes]) -> bytes:
+    """Return an Avro file with these records."""
+    meta = {"avro.codec": b"null", "avro.schema": schema.text, **header}
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _HEADER, {"magic": _MAGIC, "meta": meta, "sync": _SYNC})
+    if records:
+        body = b"".join(records)
+        for number in (len(records), len(body)):
+            fastavro.schemaless_writer(out, "long", number)
+        out.write(body + _SYNC)
+    return out.getvalue()
+
+
+def _records(path: str, data: bytes | None) -> Iterator[dict[str, Any]]:
+    """Yield the records of an object whose name has its checksum. Raises Corrupt and Missing."""
+    if data is None:
+        raise Missing("metadata of Iceberg are missing", path=path, hint="t.repair() makes them")
+    if not path.endswith(f"-{zlib.crc32(data):08x}.avro"):
+        raise damaged(path)
+    try:
+        yield from cast(Iterator[dict[str, Any]], fastavro.reader(BytesIO(data)))
+    except (ValueError, KeyError, TypeError, EOFError, IndexError, AttributeError) as error:
+        raise damaged(path) from error
+
+
+def damaged(path: str) -> Corrupt:
+    """Return the error for an object that does not match its checksum."""
+    return Corrupt(
+        "metadata of Iceberg do not match their checksum", path=path, hint="t.repair() mends them"
+    )
+
+
+def decode_list(path: str, data: bytes | None, table: Table) -> list[Leaf]:
+    """Return the manifests in a list. Raises Corrupt and Missing."""
+    leaves = []
+    for row in _records(path, data):
+        of_leaf = table.relative(row["manifest_path"])
+        low = int(of_leaf.rsplit("-", 2)[1], 16)
+        live = row["added_files_count"] + row["existing_files_count"]
+        leaves.append(Leaf(of_leaf, low, row["content"], live, _MANIFEST.encode(row)))
+    return leaves
+
+
+def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
+    """Return the files in a manifest that are not deleted. Raises Corrupt and Missing."""
+    schema, entries = _file_schema(table.fields), []
+    for row in _records(path, data):
+        if row["status"] == DELETED:
+            continue
+        file = row["data_file"]
+        of_file = table.relative(file["referenced_data_file"] or file["file_path"])
+        partition = tuple(file["partition"][f"p{f.id}"] for f in table.fields)
+        facts = (row["sequence_number"], file["record_count"], partition, schema.encode(file))
+        entries.append(Entry(key_of(of_file), of_file, *facts))
+    return entries
+
+
+def without_bounds(entry: Entry, table: Table) -> Entry:
+    """Return the entry of a data file without its bounds, which may be values that are purged."""
+    ((file),) = files_in([entry], table)
+    if file["content"] == DELETES:
+        return entry
+    body = _file_schema(table.fields).encode({**file, "lower_bounds": None, "upper_bounds": None})
+    return replace(entry, body=body)
+
+
+def files_in(entries: Iterable[Entry], table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the files of entries."""
+    schema = _file_schema(table.fields)
+    for entry in entries:
+        value: Any = fastavro.schemaless_reader(BytesIO(entry.body), schema.parsed, None)
+        yield value

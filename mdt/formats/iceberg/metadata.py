@@ -1,0 +1,176 @@
+"""The metadata file of a version, ``v<n>.metadata.json``.
+
+Version n is commit n. So are the snapshot id and the sequence number. A checksum in the properties
+protects the file, from which the next version is derived.
+
+Source: https://iceberg.apache.org/spec/#table-metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from mdt.formats.derivation import Derivation
+from mdt.formats.iceberg.columns import (
+    last_column_id,
+    last_partition_id,
+    partition_fields,
+    schema_json,
+)
+from mdt.formats.iceberg.manifests import FOLDER, FORMAT_VERSION
+from mdt.schema.definition import TableDefinition
+
+SNAPSHOTS_MAX = 1000
+"""Newest snapshots that a version has, about 500 bytes each."""
+_PREVIOUS_MAX = 100
+"""Earlier metadata files that a version has. Iceberg's default."""
+_CHECKSUM = "mdt.checksum"
+_NO_CHECKSUM = b'"mdt.checksum":"00000000"'
+TOTALS = ("total-data-files", "total-delete-files", "total-records", "total-position-deletes")
+"""Fields of the summary of a snapshot: numbers of files, vectors, rows and deleted rows."""
+
+Json = dict[str, Any]
+
+
+def version_path(seq: int) -> str:
+    """Return the path of a version.
+
+    >>> version_path(7)
+    'metadata/v7.metadata.json'
+    """
+    return f"{FOLDER}/v{seq}.metadata.json"
+
+
+def empty(table_id: str, location: str, at_ms: int, definition: TableDefinition) -> Json:
+    """Return the metadata of a table without snapshots."""
+    fields = partition_fields(definition)
+    schema = schema_json(definition)
+    return {
+        "format-version": FORMAT_VERSION,
+        "table-uuid": str(UUID(table_id)),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": at_ms,
+        "last-column-id": last_column_id(definition),
+        "current-schema-id": schema["schema-id"],
+        "schemas": [schema],
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": [field.to_json() for field in fields]}],
+        "last-partition-id": last_partition_id(fields),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {"gc.enabled": "false", _CHECKSUM: "00000000"},
+        "next-row-id": 0,
+        "refs": {},
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+    }
+
+
+def followed(before: Json, derivation: Derivation, snapshot: Json, next_row_id: int) -> Json:
+    """Return the metadata after a commit.
+
+    Args:
+        before: The metadata before it.
+        snapshot: Its snapshot.
+    """
+    seq, horizon = derivation.record.seq, derivation.horizon
+    snapshots = [*_since(horizon, before["snapshots"]), snapshot][-SNAPSHOTS_MAX:]
+    entry = {"snapshot-id": seq, "timestamp-ms": derivation.at_ms}
+    schema = schema_json(derivation.definition)
+    schemas = {each["schema-id"]: each for each in (*before["schemas"], schema)}
+    used = {schema["schema-id"], *(each["schema-id"] for each in snapshots)}
+    changed = {
+        "last-sequence-number": seq,
+        "last-updated-ms": derivation.at_ms,
+        "last-column-id": max(before["last-column-id"], last_column_id(derivation.definition)),
+        "current-schema-id": schema["schema-id"],
+        "schemas": [schemas[id] for id in sorted(used)],
+        "current-snapshot-id": seq,
+        "refs": {"main": {"snapshot-id": seq, "type": "branch"}},
+        "snapshots": snapshots,
+        "snapshot-log": [*_since(horizon, before["snapshot-log"]), entry][-SNAPSHOTS_MAX:],
+        "metadata-log": _previous(before, seq, horizon),
+        "next-row-id": next_row_id,
+    }
+    return {**before, **changed}
+
+
+def _since(horizon: int, entries: Sequence[Json]) -> list[Json]:
+    return [entry for entry in entries if entry["snapshot-id"] >= horizon]
+
+
+def _previous(before: Json, seq: int, horizon: int) -> list[Json]:
+    path = f"{before['location']}/{version_path(seq - 1)}"
+    entry = {"metadata-file": path, "timestamp-ms": before["last-updated-ms"]}
+    first = max(horizon, seq - _PREVIOUS_MAX)
+    earlier = before["metadata-log"][-_PREVIOUS_MAX:]
+    kept = [e for number, e in enumerate(earlier, seq - 1 - len(earlier)) if number >= first]
+    return [*kept, entry] if seq - 1 >= first else kept
+
+
+def current(metadata: Json) -> Json | None:
+    """Return the current snapshot, or None if there is none."""
+    return metadata["snapshots"][-1] if metadata["snapshots"] else None
+
+
+def totals(metadata: Json) -> dict[str, int]:
+    """Return the totals in the summary of the current snapshot."""
+    snapshot = current(metadata)
+    summary = {} if snapshot is None else snapshot["summary"]
+    return {name: int(summary.get(name, 0)) for name in TOTALS}
+
+
+def snapshot_json(
+    before: Json,
+    derivation: Derivation,
+    manifest_list: str,
+    changes: Mapping[str, str],
+    rows: tuple[int, int],
+) -> Json:
+    """Return the snapshot of a commit.
+
+    Args:
+        before: The metadata before it.
+        manifest_list: Location of its manifest list.
+        changes: Its summary.
+        rows: First row id, and number of rows with new ids.
+    """
+    seq = derivation.record.seq
+    parent = current(before)
+    parents = {} if parent is None else {"parent-snapshot-id": parent["snapshot-id"]}
+    return {
+        "snapshot-id": seq,
+        **parents,
+        "sequence-number": seq,
+        "timestamp-ms": derivation.at_ms,
+        "manifest-list": manifest_list,
+        "summary": dict(changes),
+        "schema-id": derivation.definition.version.since,
+        "first-row-id": rows[0],
+        "added-rows": rows[1],
+    }
+
+
+def encode(metadata: Json) -> bytes:
+    """Return metadata as a metadata file."""
+    data = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode()
+    checksum = f'"{_CHECKSUM}":"{zlib.crc32(data):08x}"'.encode()
+    return data.replace(_NO_CHECKSUM, checksum, 1)
+
+
+def decode(data: bytes) -> Json | None:
+    """Return the metadata in a file, or None if it does not match its checksum."""
+    label = f'"{_CHECKSUM}":"'.encode()
+    before, found, after = data.partition(label)
+    checksum = after[:8]
+    if not found or f"{zlib.crc32(before + _NO_CHECKSUM + after[9:]):08x}".encode() != checksum:
+        return None
+    metadata: Json = json.loads(data)
+    metadata["properties"][_CHECKSUM] = "00000000"
+    return metadata
