@@ -101,7 +101,8 @@ class IcebergMetadata(Format):
 
         A slow publisher would point to an old version, so later ones are looked for.
         """
-        if self.newest_start(storage) >= seq:
+        pointed = self.newest_start(storage)
+        if pointed >= seq and storage.size(self.path(pointed)) is not None:
             return
         storage.replace(HINT, str(seq).encode())
         newest = _newest(storage, seq)
