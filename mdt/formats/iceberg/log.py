@@ -145,19 +145,16 @@ class IcebergMetadata(Format):
 
     def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
         """Delete the versions before ``oldest``, and then what neither it nor a later one names."""
-        old_versions, old_objects = list[str](), list[str]()
+        old_objects = []
         for info in storage.list_dir(FOLDER):
-            name = info.path.rpartition("/")[2]
-            version, named = _VERSION.fullmatch(name), _OBJECT.fullmatch(name)
-            if version is not None and int(version[1]) < oldest:
-                old_versions.append(info.path)
-            elif named is not None and int(named[1]) <= oldest:
+            match = _OBJECT.fullmatch(info.path.rpartition("/")[2])
+            if match is not None and int(match[1]) <= oldest:
                 old_objects.append(info.path)
         try:
             needed = _named_by(oldest, Earlier(storage, Recent(DERIVED_CACHE_BYTES_MAX)))
         except (Corrupt, Missing, ValueError):
             return  # a repair makes the version again
-        storage.delete_many(old_versions)
+        storage.delete_many([path for n, path in _numbered(storage).items() if n < oldest])
         storage.delete_many([path for path in old_objects if path not in needed])
 
 
@@ -359,7 +356,22 @@ def _named_by(seq: int, earlier: Earlier) -> AbstractSet[str]:
 
 
 def _newest(storage: Storage, seq: int) -> int:
-    """Return the last version after ``seq`` before a missing one."""
-    while storage.size(versions.version_path(seq + 1)) is not None:
-        seq += 1
-    return seq
+    """Return the newest version, which is mostly ``seq``. Older versions are deleted first, so
+    ``seq`` is not the newest if it is missing after the next one was.
+    """
+    last = seq
+    while storage.size(versions.version_path(last + 1)) is not None:
+        last += 1
+    if last > seq or storage.size(versions.version_path(seq)) is not None:
+        return last
+    return max(_numbered(storage), default=seq)
+
+
+def _numbered(storage: Storage) -> dict[int, str]:
+    """Return the number and path of each version, the oldest first."""
+    found = {}
+    for info in storage.list_dir(FOLDER):
+        match = _VERSION.fullmatch(info.path.rpartition("/")[2])
+        if match is not None:
+            found[int(match[1])] = info.path
+    return dict(sorted(found.items()))
