@@ -7,24 +7,32 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from delta_tables import LOG, delta_rows, newest_version, versions
+from format_views import VIEWS
 from pausing import Paused
 from reader import bag
 from worlds import COW, MODES, MOR, SCHEMA, as_state, make, rows, survivors
 
 import mdt
 from mdt.formats import keeping
-from mdt.formats.delta.log import DeltaLog
 from mdt.formats.twins import FOLDER as TWINS
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash
 
-BOTH, ONLY_HUDI = ["hudi", "delta"], ["hudi"]
+ONLY_HUDI = ["hudi"]
 OFF = {"mdt.services.auto": "false", "mdt.formats.retain.hours": 0}
-DELTA = DeltaLog()
 
 both_types = pytest.mark.parametrize("kind", [MOR, COW])
+
+
+@pytest.fixture(params=VIEWS)
+def view(request):
+    """Each other format."""
+    return VIEWS[request.param]
+
+
+def both(view):
+    return ["hudi", view.form.name]
 
 
 def table_of_hudi(kind=MOR, **options):
@@ -36,62 +44,60 @@ def table_of_hudi(kind=MOR, **options):
     return storage, table
 
 
-def log_of(storage):
-    return [info.path for info in storage.list(LOG)]
+def objects_of(view, storage):
+    return [info.path for info in storage.list(view.form.folder)]
 
 
-def assert_same_rows(storage, seq=None):
-    table = mdt.open(storage)
-    ours = table.scan(as_of=seq).to_arrow()
-    assert bag(delta_rows(storage, table.schema, seq)) == bag(ours)
+def versions(view, storage):
+    return [seq for seq in range(99) if storage.size(view.form.path(seq)) is not None]
 
 
 @both_types
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_format_that_is_added_begins_with_all_files_of_its_commit(kind, version):
+def test_a_format_that_is_added_begins_with_all_files_of_its_commit(view, kind, version):
     storage, table = table_of_hudi(kind, **{"mdt.table.version": version})
-    begin = table.alter(formats=BOTH).seq
-    assert versions(storage) == [begin]
-    assert table.formats().to_pylist()[1] == {"format": "delta", "seq": begin, "behind": 0}
+    begin = table.alter(formats=both(view)).seq
+    assert versions(view, storage) == [begin]
+    assert table.formats().to_pylist()[1] == {"format": view.form.name, "seq": begin, "behind": 0}
     for ts in range(5, 9):
         mdt.open(storage).upsert(rows(range(ts, ts + 3), ts, 2.0))
     mdt.open(storage).delete(rows([6], 9, 1.0))
     table = mdt.open(storage)
-    assert newest_version(storage) == table.snapshot().seq
+    assert view.newest_version(storage) == table.snapshot().seq
     for seq in range(begin, table.snapshot().seq + 1):
-        assert_same_rows(storage, seq)
+        view.assert_same_rows(storage, seq)
     assert table.check().ok
     table.compact()
     table.clean(retain_commits=1)
-    assert_same_rows(storage)
+    view.assert_same_rows(storage)
     assert table.check().ok
 
 
 @both_types
-def test_a_format_that_ends_leaves_no_log_and_may_begin_again(kind):
+def test_a_format_that_ends_leaves_no_log_and_may_begin_again(view, kind):
     storage, table = table_of_hudi(kind)
-    table.alter(formats=BOTH)
+    table.alter(formats=both(view))
     table.upsert(rows(range(6), 5, 2.0))
     table.alter(formats=ONLY_HUDI)
-    assert storage.list(LOG) == []
+    assert objects_of(view, storage) == []
     assert table.formats()["format"].to_pylist() == ["hudi"]
     table.upsert(rows(range(3), 6, 2.0))
-    assert storage.list(LOG) == [] and table.check().ok
+    assert objects_of(view, storage) == [] and table.check().ok
     table.compact()
     table.clean(retain_commits=1)
     assert storage.list(TWINS) == []
-    begin = table.alter(formats=BOTH).seq
+    begin = table.alter(formats=both(view)).seq
     table.upsert(rows(range(2, 9), 7, 2.0))
-    assert versions(storage) == [begin, begin + 1]
-    assert_same_rows(storage)
+    assert versions(view, storage) == [begin, begin + 1]
+    view.assert_same_rows(storage)
     assert table.check().ok
 
 
-def test_publishing_the_begin_again_puts_the_same_bytes():
+def test_publishing_the_begin_again_puts_the_same_bytes(view):
     storage, table = table_of_hudi()
-    table.alter(formats=BOTH)
-    content = {info.path: storage.read(info.path) for info in storage.list(LOG)}
-    assert len(content) == 3
+    table.alter(formats=both(view))
+    content = {path: storage.read(path) for path in objects_of(view, storage)}
+    assert len(content) >= 3
     storage.delete_many(content)
     metadata = Metadata(storage)
     newest = metadata.newest()
@@ -99,17 +105,17 @@ def test_publishing_the_begin_again_puts_the_same_bytes():
     assert {path: storage.read(path) for path in content} == content
 
 
-def test_a_crash_at_any_change_of_the_commit_that_adds_a_format_is_mended():
+def test_a_crash_at_any_change_of_the_commit_that_adds_a_format_is_mended(view):
     def start():
         return table_of_hudi()[0]
 
     def run(storage):
-        mdt.open(storage).alter(formats=BOTH)
+        mdt.open(storage).alter(formats=both(view))
 
-    assert_mended_after_each_crash(start, run)
+    assert_mended_after_each_crash(view, start, run)
 
 
-def assert_mended_after_each_crash(start, run):
+def assert_mended_after_each_crash(view, start, run):
     """Assert that Delta's readers see a state or no table wherever ``run`` crashes, and what the
     formats of the table promise after the next write.
     """
@@ -119,47 +125,47 @@ def assert_mended_after_each_crash(start, run):
     ends, crashes = set(), 0
     for where, survivor in survivors(start, run):
         crashes += 1
-        if any(path.endswith(".json") for path in log_of(survivor)):
-            assert as_state(delta_rows(survivor, SCHEMA)) in states[-2:], where
+        if versions(view, survivor):
+            assert as_state(view.rows(survivor, SCHEMA, None)) in states[-2:], where
         mdt.open(survivor).abort()
         table = mdt.open(survivor)
         table.upsert(rows([2], 60, 3.0))
         ends.add(table.definition.other_formats)
         if table.definition.other_formats:
-            assert_same_rows(survivor)
+            view.assert_same_rows(survivor)
         else:
-            assert log_of(survivor) == [], where
+            assert objects_of(view, survivor) == [], where
         assert table.check().ok, where
     assert crashes > 5 * len(MODES) and len(ends) == 2
 
 
-def test_a_crash_at_any_change_of_the_commit_that_removes_a_format_is_mended():
+def test_a_crash_at_any_change_of_the_commit_that_removes_a_format_is_mended(view):
     def start():
         storage, table = table_of_hudi()
-        table.alter(formats=BOTH)
+        table.alter(formats=both(view))
         table.upsert(rows([1, 9], 5, 2.0))
         return storage
 
     def run(storage):
         mdt.open(storage).alter(formats=ONLY_HUDI)
 
-    assert_mended_after_each_crash(start, run)
+    assert_mended_after_each_crash(view, start, run)
 
 
-@pytest.mark.parametrize("formats", [BOTH, ONLY_HUDI], ids=["adds", "removes"])
-def test_a_publisher_that_pauses_spoils_no_later_begin_of_the_format(formats):
+@pytest.mark.parametrize("adds", [True, False], ids=["adds", "removes"])
+def test_a_publisher_that_pauses_spoils_no_later_begin_of_the_format(view, adds):
     for k in range(1, 200):
         storage, table = table_of_hudi()
-        if formats is ONLY_HUDI:
-            table.alter(formats=BOTH)
+        if not adds:
+            table.alter(formats=both(view))
             table.upsert(rows([1, 9], 5, 2.0))
         with patch.object(keeping, "keep", side_effect=Crash), pytest.raises(Crash):
-            mdt.open(storage).alter(formats=formats)
+            mdt.open(storage).alter(formats=both(view) if adds else ONLY_HUDI)
 
         def others(storage=storage):
             mdt.open(storage).abort()
             mdt.open(storage).upsert(rows([3], 50, 3.0))
-            for named in (ONLY_HUDI, BOTH):
+            for named in (ONLY_HUDI, both(view)):
                 mdt.open(storage).compact()
                 mdt.open(storage).alter(formats=named)
             mdt.open(storage).upsert(rows([4], 60, 3.0))
@@ -172,34 +178,37 @@ def test_a_publisher_that_pauses_spoils_no_later_begin_of_the_format(formats):
         keeping.keep(metadata, metadata.record(newest.seq), newest)
         if len(slow.operations) < k:
             break
-        assert_same_rows(storage)
+        view.assert_same_rows(storage)
         mdt.open(storage).upsert(rows([2], 200, 4.0))
-        assert_same_rows(storage)
-        assert mdt.open(storage).check().ok
+        view.assert_same_rows(storage)
+        report = mdt.open(storage).check()
+        assert report.ok, (k, slow.operations[k - 1], report)
     assert k > 2
 
 
-def test_a_writer_that_began_before_the_formats_changed_starts_again():
+def test_a_writer_that_began_before_the_formats_changed_starts_again(view):
     storage, table = table_of_hudi()
     slow = mdt.open(storage)
     begun = slow.snapshot()
-    table.alter(formats=BOTH)
+    table.alter(formats=both(view))
     assert begun.definition.other_formats == ()
     slow.upsert(rows([1], 9, 5.0))
-    assert_same_rows(storage)
+    view.assert_same_rows(storage)
 
 
-def test_log_files_are_refused_with_a_hint_to_compact():
+def test_log_files_are_refused_with_a_hint_to_compact(view):
     storage, table = table_of_hudi()
     table.upsert(rows(range(6), 5, 2.0))
     before = [info.path for info in storage.list("")]
-    with pytest.raises(mdt.Invalid, match="Delta yet, because it has 2 log files") as caught:
-        table.alter(formats=BOTH)
+    with pytest.raises(
+        mdt.Invalid, match=f"{view.form.title} yet, because it has 2 log files"
+    ) as caught:
+        table.alter(formats=both(view))
     assert "compact()" in caught.value.hint
     assert [info.path for info in storage.list("")] == before
 
 
-def test_columns_that_older_files_have_otherwise_are_refused_until_they_are_rewritten():
+def test_columns_that_older_files_have_otherwise_are_refused_until_they_are_rewritten(view):
     changes = {
         "column 'charge' was 'fare'": {"rename": {"fare": "charge"}},
         "column 'n' is int32 in older files": {"widen": {"n": "int64"}},
@@ -211,44 +220,48 @@ def test_columns_that_older_files_have_otherwise_are_refused_until_they_are_rewr
         more = rows(range(4), 1, 1.0).append_column("n", pa.array([1] * 4, pa.int32()))
         table.upsert(more)
         table.alter(**change, beyond_hudi=True)
-        with pytest.raises(mdt.Invalid, match=f"the format Delta: {text}"):
-            table.alter(formats=BOTH)
+        with pytest.raises(mdt.Invalid, match=f"the format {view.form.title}: {text}"):
+            table.alter(formats=both(view))
         table.update_where({"ts": "ts + 1"}, "ts > 0")
-        table.alter(formats=BOTH)
+        table.alter(formats=both(view))
         table.alter(add={"later": pa.int64()})
         storage = table.storage
-        assert bag(delta_rows(storage, table.schema)) == bag(table.scan().to_arrow())
+        assert bag(view.rows(storage, table.schema, None)) == bag(table.scan().to_arrow())
         assert table.check().ok
 
 
-def test_a_column_added_under_a_dropped_name_is_refused():
+def test_a_column_added_under_a_dropped_name_is_refused(view):
     _, table = table_of_hudi(COW)
     table.alter(drop=["fare"])
     table.alter(add={"fare": pa.float64()}, beyond_hudi=True)
     with pytest.raises(mdt.Invalid, match="column 'fare' would have the values of the dropped"):
-        table.alter(formats=BOTH)
+        table.alter(formats=both(view))
 
 
-def test_types_that_the_format_lacks_are_refused():
+def test_types_that_the_format_lacks_are_refused(view):
     table = mdt.create(
         MemoryStorage(), pa.schema({"id": pa.string(), "at": pa.time64("us")}), ["id"]
     )
-    with pytest.raises(mdt.Invalid, match="the format Delta: column 'at' has the type time64"):
-        table.alter(formats=BOTH)
+    with pytest.raises(
+        mdt.Invalid, match=f"the format {view.form.title}: column 'at' has the type time64"
+    ):
+        table.alter(formats=both(view))
 
 
-def test_a_state_whose_columns_the_format_cannot_have_is_not_restored():
+def test_a_state_whose_columns_the_format_cannot_have_is_not_restored(view):
     _, table = table_of_hudi(COW)
     old = table.snapshot().seq
     table.alter(rename={"fare": "charge"}, beyond_hudi=True)
     table.update_where({"ts": "ts + 1"}, "ts > 0")
-    table.alter(formats=BOTH)
-    with pytest.raises(mdt.Invalid, match="the format Delta: column 'fare' was 'charge'"):
+    table.alter(formats=both(view))
+    with pytest.raises(
+        mdt.Invalid, match=f"the format {view.form.title}: column 'fare' was 'charge'"
+    ):
         table.restore(old)
 
 
-def test_a_log_of_others_is_refused():
+def test_a_log_of_others_is_refused(view):
     storage, table = table_of_hudi()
-    storage.put_if_absent(DELTA.path(0), json.dumps({"commitInfo": {}}).encode())
-    with pytest.raises(mdt.Invalid, match="_delta_log has files already"):
-        table.alter(formats=BOTH)
+    storage.put_if_absent(view.form.path(0), json.dumps({"commitInfo": {}}).encode())
+    with pytest.raises(mdt.Invalid, match=f"{view.form.folder} has files already"):
+        table.alter(formats=both(view))

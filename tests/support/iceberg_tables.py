@@ -37,16 +37,17 @@ def metadata_of(storage: Storage, version: int) -> dict[str, Any]:
 
 
 def newest_version(storage: Storage) -> int:
-    """Return the version that readers find; asserts that the hint names an existing one, and that
-    no version after it is missing.
+    """Return the version that readers find; asserts that the hint, if there is one, names an
+    existing one, and that no version after it is missing.
     """
-    hint = int(storage.read(HINT))
     names = (info.path.rpartition("/")[2] for info in storage.list_dir(FOLDER))
     versions = {
         int(name[1:].partition(".")[0])
         for name in names
         if name.startswith("v") and "." in name and name[1].isdigit()
     }
+    stored = storage.read_if_exists(HINT)
+    hint = max(versions) if stored is None else int(stored)
     assert hint in versions, "the hint names a missing version"
     assert set(range(hint, max(versions) + 1)) <= versions, "versions are missing"
     return max(versions)
@@ -174,7 +175,7 @@ def _rows(
     assert len(data) == file["file_size_in_bytes"]
     table = pq.read_table(pa.BufferReader(data), partitioning=None)
     assert table.num_rows == file["record_count"]
-    ids = {int(field.metadata[_FIELD_ID]): n for n, field in enumerate(table.schema)}
+    ids = _places(metadata, table.schema)
     columns = []
     for of_field, field in zip(fields, schema, strict=True):
         if of_field["id"] in ids:
@@ -189,6 +190,15 @@ def _rows(
     alive = np.ones(len(rows), bool)
     alive[np.array(dead, np.int64)] = False
     return rows.filter(pa.array(alive))
+
+
+def _places(metadata: Fields, schema: pa.Schema) -> dict[int, int]:
+    """Return field id -> place in a file. Files without ids have those of the name mapping."""
+    if all(field.metadata and _FIELD_ID in field.metadata for field in schema):
+        return {int(field.metadata[_FIELD_ID]): n for n, field in enumerate(schema)}
+    mapping = json.loads(metadata["properties"]["schema.name-mapping.default"])
+    ids = {name: each["field-id"] for each in mapping for name in each["names"]}
+    return {ids[field.name]: n for n, field in enumerate(schema) if field.name in ids}
 
 
 def pyiceberg_rows(path: Any, schema: pa.Schema, seq: int | None = None) -> pa.Table:

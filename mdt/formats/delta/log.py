@@ -96,13 +96,19 @@ class DeltaLog(Format):
     def put_start(
         self, storage: Storage, seq: int, files: FilesOf, definition: TableDefinition
     ) -> None:
-        """Put the checkpoint of a version, and point to it unless there is a later one."""
+        """Put the checkpoint of a version, and point to it unless there is a later one.
+
+        A slow publisher may point to a checkpoint that has been deleted since. Readers do without
+        a pointer.
+        """
         content = _advanced_checkpoint(storage, seq, definition)
         if content is None:
             content = checkpoint_bytes(files(), definition)
         storage.put_if_absent(checkpoint_path(seq), content)
         if self.newest_start(storage) < seq:
             storage.replace(POINTER, pointer_bytes(seq, content))
+            if storage.size(checkpoint_path(seq)) is None:
+                storage.delete(POINTER)
 
     def newest_start(self, storage: Storage) -> int:
         """Return the version of the checkpoint with which readers begin, or -1."""

@@ -105,7 +105,8 @@ class IcebergMetadata(Format):
 
         A slow publisher would point to an old version, so later ones are looked for.
         """
-        if self.newest_start(storage) >= seq:
+        pointed = self.newest_start(storage)
+        if pointed >= seq and storage.size(self.path(pointed)) is not None:
             return
         storage.replace(HINT, str(seq).encode())
         newest = _newest(storage, seq)
@@ -159,13 +160,12 @@ class IcebergMetadata(Format):
 
     def expire(self, storage: Storage, oldest: int, readable: FilesOf, table_id: str) -> None:
         """Delete the versions before ``oldest``, and then what neither it nor a later one names."""
-        old_versions = [path for number, path in _versions(storage) if number < oldest]
         old_objects = [path for number, path in _objects(storage) if number <= oldest]
         try:
             needed = _named_by(oldest, Earlier(storage, Recent(DERIVED_CACHE_BYTES_MAX)))
         except (Corrupt, Missing, ValueError):
             return  # a repair makes the version again
-        storage.delete_many(old_versions)
+        storage.delete_many([path for n, path in sorted(_versions(storage)) if n < oldest])
         storage.delete_many([path for path in old_objects if path not in needed])
 
 
@@ -392,7 +392,12 @@ def _matching(storage: Storage, pattern: re.Pattern[str]) -> list[tuple[int, str
 
 
 def _newest(storage: Storage, seq: int) -> int:
-    """Return the last version after ``seq`` before a missing one."""
-    while storage.size(versions.version_path(seq + 1)) is not None:
-        seq += 1
-    return seq
+    """Return the newest version, which is mostly ``seq``. Older versions are deleted first, so
+    ``seq`` is not the newest if it is missing after the next one was.
+    """
+    last = seq
+    while storage.size(versions.version_path(last + 1)) is not None:
+        last += 1
+    if last > seq or storage.size(versions.version_path(seq)) is not None:
+        return last
+    return max((number for number, _ in _versions(storage)), default=seq)
