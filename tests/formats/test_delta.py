@@ -481,6 +481,27 @@ def test_a_forged_pointer_does_not_stop_versions():
     assert_same_rows(storage)
 
 
+def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
+    monkeypatch.setattr(keeping, "CHECKPOINT_COMMITS", 2)
+    storage, table = table_with_delta()
+    for ts in range(1, 4):
+        table.upsert(rows(range(3), ts, 1.0))
+    metadata, newest = Metadata(storage), table.snapshot()
+    path, expected = keeping.checkpoint_of(metadata, DELTA, 3, newest)
+    stored = storage.read(DELTA.checkpoint_path(2))
+    advanced = DELTA.advanced_checkpoint(storage, 3, newest.definition)
+    assert DELTA.is_same(path, advanced, expected)
+    forged = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(stored)).slice(0, 3), forged)
+    flipped = stored[:99] + bytes([stored[99] ^ 1]) + stored[100:]
+    for other in (flipped, forged.getvalue().to_pybytes()):
+        storage.replace(DELTA.checkpoint_path(2), other)
+        assert DELTA.advanced_checkpoint(storage, 3, newest.definition) is None
+        storage.delete(path)
+        keeping.put_checkpoint(metadata, DELTA, 3, newest)
+        assert DELTA.is_same(path, storage.read(path), expected)
+
+
 @pytest.mark.parametrize("part", ["", ".0000000001.0000000001", "." + "a" * 8])
 def test_check_finds_checkpoints_of_other_programs(part):
     storage, table = table_with_delta()
