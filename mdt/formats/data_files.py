@@ -26,6 +26,8 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
 _NO_DEAD = BitMap()
+_FACTS = ("partition", "name", "size", "rows")
+"""Columns of FILES that other formats record."""
 _VALUES = STATS_SCHEMA.names.index("values")
 _WHOLE = -1
 """The row group number of statistics for a whole file."""
@@ -75,7 +77,7 @@ def change_of(
         twins: The twins of the table.
     """
     touched = _Touched.of(before, record)
-    removed = [_base_file(before, number) for number in touched.bases]
+    removed = _base_files(before, touched.bases)
     removed += [_twin_file(twin, before) for twin in twins.of_files(before, touched.logs)]
     stats = _stats_of_snapshot(before, touched.changed_bases, definition)
     added = _files_after(before, touched, twins, stats)
@@ -101,7 +103,7 @@ def files_of(snapshot: Snapshot, twins: Twins) -> list[DataFile]:
     is_log = snapshot.kind[numbers] == LOG
     bases, logs = numbers[~is_log].tolist(), numbers[is_log].tolist()
     stats = _stats_of_snapshot(snapshot, bases, snapshot.definition)
-    files = [_base_file(snapshot, number, stats=stats[at]) for at, number in enumerate(bases)]
+    files = _base_files(snapshot, bases, stats=stats)
     files += [_twin_file(twin, snapshot) for twin in twins.of_files(snapshot, logs)]
     return _visible(files)
 
@@ -171,23 +173,33 @@ def _files_after(
     Args:
         stats: Statistics of :attr:`_Touched.changed_bases`.
     """
-    files = []
-    for number, of_file in zip(touched.changed_bases, stats, strict=True):
-        files.append(_base_file(before, number, touched.died[number], of_file))
+    files = _base_files(before, touched.changed_bases, touched.died, stats)
     for twin in twins.of_files(before, touched.logs):
         files.append(_twin_file(twin, before, touched.gone, touched.died))
     return files
 
 
-def _base_file(
+def _base_files(
     snapshot: Snapshot,
-    number: int,
-    died: BitMap = _NO_DEAD,
-    stats: Mapping[str, Stats] | None = None,
-) -> DataFile:
-    segment = snapshot.segment(number)
-    dead = (snapshot.vector(number) or BitMap()) | died
-    return DataFile(segment.path, segment.partition, segment.size, segment.rows, dead, stats or {})
+    numbers: Sequence[int],
+    died: Mapping[int, BitMap] | None = None,
+    stats: Sequence[Mapping[str, Stats]] = (),
+) -> list[DataFile]:
+    """Return the files ``numbers``, none of which is a log file.
+
+    Args:
+        died: Number of a file -> positions to add to its deleted rows.
+        stats: Statistics of each file, or nothing.
+    """
+    facts = snapshot.files.take(_FACTS, np.array(numbers, np.int64))
+    rows = zip(numbers, *(column.to_pylist() for column in facts.columns), strict=True)
+    files, died = list[DataFile](), died or {}
+    for at, (number, partition, name, size, count) in enumerate(rows):
+        dead = (snapshot.vector(number) or _NO_DEAD) | died.get(number, _NO_DEAD)
+        of_file = stats[at] if stats else {}
+        path = paths.data_file(partition, name)
+        files.append(DataFile(path, partition, size, count, dead, of_file))
+    return files
 
 
 def _twin_file(

@@ -112,6 +112,10 @@ def varint(value: int) -> bytes:
     """Encode an unsigned number."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -126,6 +130,8 @@ def integer(step: int, kind: int, value: int) -> bytes:
     Args:
         step: Difference between its id and the id of the previous field.
     """
+    if value < 0x40:
+        return bytes((step << 4 | kind, value << 1))
     return bytes((step << 4 | kind,)) + varint(value << 1)
 
 

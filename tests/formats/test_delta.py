@@ -149,6 +149,28 @@ def test_a_twin_whose_footer_lies_is_refused(blocks):
         keeping.twins_of(Metadata(storage)).of_files(snapshot, logs.tolist())
 
 
+def test_a_checkpoint_follows_only_from_one_of_ours(monkeypatch):
+    monkeypatch.setattr(log, "CHECKPOINT_COMMITS", 2)
+    storage, table = table_with_delta()
+    for ts in range(1, 4):
+        table.upsert(rows(range(3), ts, 1.0))
+    metadata, newest = Metadata(storage), table.snapshot()
+    path, older = map(log.checkpoint_path, (3, 2))
+    expected = checkpoint_bytes(keeping.files_at(metadata, 3, newest)(), newest.definition)
+    stored = storage.read(older)
+    advanced = log.advanced_checkpoint(storage, 3, newest.definition)
+    assert DELTA.is_same(path, advanced, expected)
+    forged = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(stored)).slice(0, 3), forged)
+    flipped = stored[:99] + bytes([stored[99] ^ 1]) + stored[100:]
+    for other in (flipped, forged.getvalue().to_pybytes()):
+        storage.replace(older, other)
+        assert log.advanced_checkpoint(storage, 3, newest.definition) is None
+        storage.delete(path)
+        keeping.put_start(metadata, DELTA, 3, newest)
+        assert DELTA.is_same(path, storage.read(path), expected)
+
+
 @pytest.mark.parametrize("part", ["", ".0000000001.0000000001", "." + "a" * 8])
 def test_check_finds_checkpoints_of_other_programs(part):
     storage, table = table_with_delta()

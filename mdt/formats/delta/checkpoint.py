@@ -1,12 +1,15 @@
 """Checkpoints of a Delta log: all files of a version in a Parquet file.
 
-They have no tombstones, which only the maintenance of other writers needs. Source:
+They have no tombstones, which only the maintenance of other writers needs. Their footer has the
+CRC-32 of the bytes before it, so that the next checkpoint follows only from one of ours. Source:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +19,8 @@ import pyarrow.parquet as pq
 
 from mdt.formats.data_files import DataFile
 from mdt.formats.delta.actions import add, table_actions
+from mdt.parquet.footer import footer_length
+from mdt.parquet.joined_files import footer_facts
 from mdt.schema.definition import TableDefinition
 
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -59,6 +64,8 @@ _METADATA = pa.struct(
     ]
 )
 _SCHEMA = pa.schema([("protocol", _PROTOCOL), ("metaData", _METADATA), ("add", _ADD)])
+_CRC = "mdt.crc"
+"""Key of the footer entry with the CRC-32."""
 _MAPS = ("partitionValues", "options", "configuration")
 
 
@@ -72,9 +79,11 @@ def advanced_bytes(
     before: bytes, versions: Iterable[bytes], definition: TableDefinition
 ) -> bytes | None:
     """Return the checkpoint after the ``versions`` that follow the checkpoint ``before``, or None
-    if that has another schema. O(files), without a Python object for each.
+    if that is damaged or of another program. O(files), without a Python object for each.
     """
-    stored = pq.read_table(pa.BufferReader(before))
+    if not _is_intact(before):
+        return None
+    stored = pq.read_table(pa.BufferReader(before)).replace_schema_metadata()
     if not stored.schema.equals(_SCHEMA):
         return None
     changed: dict[str, dict[str, Any] | None] = {}
@@ -100,9 +109,18 @@ def _encoded(
     rows = [_pairs(action) for action in table_actions(definition)]
     rows += [_pairs({"add": file}) for file in added]
     table = pa.concat_tables([pa.Table.from_pylist(rows, _SCHEMA), others])
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, store_schema=False)
-    return bytes(sink.getvalue())
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({_CRC: str(zlib.crc32(sink.getbuffer()))})
+    return sink.getvalue()
+
+
+def _is_intact(checkpoint: bytes) -> bool:
+    """Return True if the bytes before the footer have the CRC-32 in it."""
+    start = len(checkpoint) - footer_length(pa.py_buffer(checkpoint))
+    _, entries = footer_facts(checkpoint[start:])
+    return entries.get(_CRC) == str(zlib.crc32(memoryview(checkpoint)[:start]))
 
 
 def is_same_checkpoint(stored: bytes, expected: bytes) -> bool:

@@ -101,7 +101,7 @@ class DeltaLog(Format):
         A slow publisher may point to a checkpoint that has been deleted since. Readers do without
         a pointer.
         """
-        content = _advanced_checkpoint(storage, seq, definition)
+        content = advanced_checkpoint(storage, seq, definition)
         if content is None:
             content = checkpoint_bytes(files(), definition)
         storage.put_if_absent(checkpoint_path(seq), content)
@@ -190,7 +190,7 @@ def checkpoint_path(seq: int) -> str:
     return f"{FOLDER}/{seq:020d}{_CHECKPOINT}"
 
 
-def _advanced_checkpoint(storage: Storage, seq: int, definition: TableDefinition) -> bytes | None:
+def advanced_checkpoint(storage: Storage, seq: int, definition: TableDefinition) -> bytes | None:
     """Return the checkpoint of a version, made of the one before it and of later versions, or None
     if that is not possible.
     """

@@ -31,18 +31,18 @@ _EXACT_DIGITS_MAX = 15
 def stats_json(file: DataFile, definition: TableDefinition) -> str:
     """Return the statistics of a file of a table as JSON."""
     bounds: dict[str, list[str]] = {"minValues": [], "maxValues": []}
-    nulls, partitions = {}, partition_columns(definition)
+    nulls, partitions = list[str](), partition_columns(definition)
     for column in _columns(definition.schema, definition.declared) if file.stats else ():
         stats = file.stats.get(column.name)
         if stats is None or stats.values != file.rows or column.name in partitions:
             continue
-        nulls[column.name] = stats.nulls
+        nulls.append(f"{column.label}{stats.nulls}")
         for name, text in _bounds(stats, column):
             bounds[name].append(column.label + text)
     parts = [f'"numRecords":{file.rows}', '"tightBounds":false']
     if nulls:
-        parts += [f'"{name}":{{{",".join(texts)}}}' for name, texts in bounds.items()]
-        parts.append(f'"nullCount":{json.dumps(nulls, separators=(",", ":"))}')
+        every = {**bounds, "nullCount": nulls}
+        parts += [f'"{name}":{{{",".join(texts)}}}' for name, texts in every.items()]
     return f"{{{','.join(parts)}}}"
 
 
@@ -54,12 +54,14 @@ class _Column:
         type: Stored type.
         label: Its name in JSON, with a colon.
         zone: What follows its times.
+        kind: Kind of its values (:func:`indexes.values.kind_of`).
     """
 
     name: str
     type: pa.DataType
     label: str
     zone: str
+    kind: str | None
 
 
 @memo(64)
@@ -70,6 +72,7 @@ def _columns(schema: pa.Schema, declared: pa.Schema) -> tuple[_Column, ...]:
             field.type,
             f"{json.dumps(field.name)}:",
             "" if is_local(as_declared) else "Z",
+            order.kind_of(field.type),
         )
         for field, as_declared in zip(schema, declared, strict=True)
         if order.supports(field.type)
@@ -91,9 +94,11 @@ def _bounds(stats: Stats, column: _Column) -> Iterator[tuple[str, str]]:
 def _text(key: bytes, column: _Column, *, is_upper: bool) -> str | None:
     """Return a bound as JSON, or None if Delta has no form for it."""
     type = column.type
-    if pa.types.is_string(type):
+    if column.kind == "string":
         return _string(key, is_upper=is_upper)
     value = order.decode(key, type)
+    if column.kind == "int":
+        return str(value)
     if isinstance(value, bool | bytes):
         return None
     if isinstance(value, datetime):
