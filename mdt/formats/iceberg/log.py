@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from mdt.errors import Corrupt, Missing
@@ -60,8 +61,11 @@ class IcebergMetadata(Format):
     folder = FOLDER
 
     def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
-        """Yield the columns whose type Iceberg does not have."""
+        """Yield the columns whose type Iceberg does not have, or not in Parquet."""
         yield from type_refusals(definition.declared)
+        for path, column in definition.version.all_paths():
+            if pa.types.is_timestamp(column.type) and column.type.unit != "us":
+                yield path, "has milliseconds, which its readers take for microseconds in filters"
 
     def path(self, seq: int) -> str:
         """Return the path of a version.
