@@ -36,6 +36,7 @@ from mdt.formats.iceberg.manifests import (
     decode_manifest,
     encode_list,
     files_in,
+    verified,
 )
 from mdt.formats.iceberg.vectors import puffin
 from mdt.formats.positions import framed, position_bytes
@@ -334,7 +335,7 @@ def _has_files(state: _State, expected: Sequence[DataFile], earlier: Earlier) ->
 
 def _has_vector(fields: Mapping[str, Any], file: DataFile, location: str, earlier: Earlier) -> bool:
     path = fields["file_path"].removeprefix(f"{location}/")
-    content = earlier.decode(path, lambda _, content: content or b"")
+    content = earlier.decode(path, verified)
     start, size = fields["content_offset"], fields["content_size_in_bytes"]
     return content[start : start + size] == framed(position_bytes(file.dead))
 

@@ -451,16 +451,22 @@ def _avro_file(schema: Schema, header: Mapping[str, bytes], records: Sequence[by
 
 
 def _records(path: str, data: bytes | None) -> Iterator[dict[str, Any]]:
-    """Yield the records of an object whose name has its checksum. Raises Corrupt and Missing."""
-    if data is None:
-        raise Missing("metadata of Iceberg are missing", path=path, hint="t.repair() makes them")
-    if not path.endswith(f"-{zlib.crc32(data):08x}.avro"):
-        raise damaged(path)
+    """Yield the records of an Avro file. Raises Corrupt and Missing."""
+    content = verified(path, data)
     try:
-        records: Any = fastavro.reader(BytesIO(data))
+        records: Any = fastavro.reader(BytesIO(content))
         yield from records
     except (ValueError, KeyError, TypeError, EOFError, IndexError, AttributeError) as error:
         raise damaged(path) from error
+
+
+def verified(path: str, data: bytes | None) -> bytes:
+    """Return an object whose name has its checksum. Raises Corrupt and Missing."""
+    if data is None:
+        raise Missing("metadata of Iceberg are missing", path=path, hint="t.repair() makes them")
+    if not path.rpartition(".")[0].endswith(f"-{zlib.crc32(data):08x}"):
+        raise damaged(path)
+    return data
 
 
 def damaged(path: str) -> Corrupt:
