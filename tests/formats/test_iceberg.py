@@ -94,7 +94,7 @@ def test_a_commit_rewrites_only_the_manifests_of_its_file_groups(monkeypatch):
     assert len(names(storage, f"{FOLDER}/{table.snapshot().seq}-deletes-")) > 5
     table.upsert(rows([4], 3, 1.0))
     new = [path.rpartition("/")[2] for path in names(storage, "") if path not in before]
-    parts = ["data", "deletes", "vectors", "snap", "metadata"]
+    parts = ["-data-", "-deletes-", "-vectors-", "snap-", ".metadata.json"]
     assert [sum(part in name for name in new) for part in parts] == [1, 1, 1, 1, 1]
     VIEW.assert_same_rows(storage)
     assert table.check().ok

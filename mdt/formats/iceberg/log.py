@@ -81,8 +81,8 @@ class IcebergMetadata(Format):
         seq = derivation.record.seq
         if seq:
             return _following(_read(seq - 1, earlier), derivation, earlier)
-        location = str(derivation.record.header["location"])
-        if earlier.mends:
+        location = derivation.record.header.get("location")
+        if earlier.mends or not isinstance(location, str):
             location = _location_now(seq, earlier)
         return _first(derivation, location)
 
