@@ -1,1 +1,1 @@
-"""Metadata of other table formats, derived from our commit records: Delta Lake."""
+"""Metadata of other table formats, derived from our commit records: Delta Lake and Iceberg."""

@@ -76,15 +76,6 @@ def twin_path(seq: int, partition: str) -> str:
     return f"{FOLDER}/{paths.partition_file(partition, f'{seq:020d}.parquet')}"
 
 
-def partition_of(path: str) -> str:
-    """Return the partition of a data file or twin.
-
-    >>> partition_of(twin_path(7, "city=Oslo")), partition_of("city=Oslo/a.parquet")
-    ('city=Oslo', 'city=Oslo')
-    """
-    return path.removeprefix(f"{FOLDER}/").rpartition("/")[0]
-
-
 class Twins:
     """Makes the twins of a table, and finds them again."""
 

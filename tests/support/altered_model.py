@@ -42,9 +42,9 @@ WIDER = {
 }
 
 
-def without_delta(shape):
-    """Return a shape without the format that most alterations are refused for."""
-    return replace(shape, delta=False)
+def without_formats(shape):
+    """Return a shape without the formats that most alterations are refused for."""
+    return replace(shape, formats=())
 
 
 def as_wider(value, kind):
@@ -62,7 +62,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
     are not asked.
     """
 
-    @initialize(shape=shapes().map(without_delta), beyond=st.booleans())
+    @initialize(shape=shapes().map(without_formats), beyond=st.booleans())
     def create(self, shape, beyond):
         super().create(shape)
         self.made = set(shape.schema.names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 
 Rows = Callable[[Storage, pa.Schema, int | None], pa.Table]
+OthersRows = Callable[[Any, pa.Schema, int | None], Iterator[tuple[str, pa.Table]]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class View:
 
     Attributes:
         rows: Returns the rows of a commit, None for the newest.
+        others_rows: Yields the name of each reader of others, and the rows that it reads.
         newest_version: Returns the version that readers find.
         folders: Directories with objects of the format.
         pointer: The object with which readers begin, and forged content of it.
@@ -37,6 +39,7 @@ class View:
 
     form: Format
     rows: Rows
+    others_rows: OthersRows
     newest_version: Callable[[Storage], int]
     folders: tuple[str, ...]
     pointer: tuple[str, bytes]
@@ -70,6 +73,7 @@ VIEWS = {
     "delta": View(
         FORMATS["delta"],
         delta_tables.delta_rows,
+        delta_tables.others_rows,
         delta_tables.newest_version,
         (delta_tables.LOG, TWINS, vectors.FOLDER),
         ("_delta_log/_last_checkpoint", b'{"version": 999999999}'),
@@ -78,6 +82,7 @@ VIEWS = {
     "iceberg": View(
         FORMATS["iceberg"],
         iceberg_tables.iceberg_rows,
+        iceberg_tables.others_rows,
         iceberg_tables.newest_version,
         (iceberg_tables.FOLDER, TWINS),
         (iceberg_tables.HINT, b"999999999"),

@@ -201,12 +201,15 @@ def _places(metadata: Fields, schema: pa.Schema) -> dict[int, int]:
     return {ids[field.name]: n for n, field in enumerate(schema) if field.name in ids}
 
 
-def pyiceberg_rows(path: Any, schema: pa.Schema, seq: int | None = None) -> pa.Table:
-    """Return the rows that pyiceberg reads."""
+def others_rows(
+    path: Any, schema: pa.Schema, seq: int | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the name of each installed reader of Iceberg, and the rows that it reads."""
+    if not HAS_PYICEBERG:
+        return
     from pyiceberg.table import StaticTable
 
-    table = StaticTable.from_metadata(str(path))
-    found = table.scan(snapshot_id=seq).to_arrow()
+    found = StaticTable.from_metadata(str(path)).scan(snapshot_id=seq).to_arrow()
     assert found.column_names == schema.names
     columns = [converted(found[field.name], field.type) for field in schema]
-    return pa.table(columns, schema=schema)
+    yield "pyiceberg", pa.table(columns, schema=schema)

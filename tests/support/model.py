@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from counting import count
-from delta_tables import delta_rows, newest_version, others_rows
+from format_views import VIEWS
 from hidden import HiddenMetadata
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -374,7 +374,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self.graves_then[self.table.snapshot().seq] = dict(self.graves)
         self.schemas[self.table.snapshot().seq] = self.schema
         self._remember(self.table.snapshot().seq)
-        self._compare_delta(expected)
+        self._compare_formats(expected)
         if not self._hudi_knows():
             return
         assert bag(hudi_table(self.path, self.schema)) == expected, "hudi-rs, by key"
@@ -386,13 +386,16 @@ class TableAgainstDictionary(MergeRules, PastRules):
                 "hudi-rs, by position"
             )
 
-    def _compare_delta(self, expected):
-        if not self.shape.delta:
-            return
+    def _compare_formats(self, expected):
         storage, seq = self._storage(), self.table.snapshot().seq
-        assert newest_version(storage) == seq
-        assert bag(delta_rows(storage, self.schema)) == expected, "Delta, by its protocol"
-        for name, found in others_rows(self.path, self.schema):
+        for name in self.shape.formats:
+            view = VIEWS[name]
+            assert view.newest_version(storage) == seq
+            assert bag(view.rows(storage, self.schema, None)) == expected, f"{name}, by its text"
+            self._compare_readers(view.others_rows, expected)
+
+    def _compare_readers(self, others_rows, expected):
+        for name, found in others_rows(self.path, self.schema, None):
             assert bag(found) == expected, name
             count(f"steps of the model, each compared with {name}")
 

@@ -59,8 +59,8 @@ class Shape:
     ``remembers``: whether deleted keys keep their ordering value, where there is an ordering field.
     ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether
     the Bloom index asks the footers of base files.  ``lists``: whether commits keep Hudi's metadata
-    table, and ``bounds``: with column statistics in version 6.  ``delta``: whether Delta's readers
-    read the table, too.
+    table, and ``bounds``: with column statistics in version 6.  ``formats``: whose
+    readers read the table, too.
     """
 
     table_type: str
@@ -85,7 +85,7 @@ class Shape:
     version: int = 6
     lists: bool = False
     bounds: bool = False
-    delta: bool = False
+    formats: tuple[str, ...] = ()
 
     @property
     def has_time_paths(self) -> bool:
@@ -142,7 +142,7 @@ class Shape:
             "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
             "hoodie.metadata.enable": self.lists,
             "hoodie.metadata.index.column.stats.enable": self.bounds,
-            "mdt.formats": "hudi,delta" if self.delta else "hudi",
+            "mdt.formats": ",".join(("hudi", *self.formats)),
             "mdt.formats.retain.hours": 0,
         }
         return {
@@ -239,7 +239,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         version=st.sampled_from((6, 9)),
         lists=st.booleans(),
         bounds=st.booleans(),
-        delta=st.booleans(),
+        formats=st.sampled_from(((), ("delta",), ("iceberg",), ("delta", "iceberg"))),
     ).map(_possible)
 
 

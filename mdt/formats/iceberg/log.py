@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from mdt.errors import Corrupt, Missing
@@ -37,6 +38,7 @@ from mdt.formats.iceberg.manifests import (
     decode_manifest,
     encode_list,
     files_in,
+    verified,
 )
 from mdt.formats.iceberg.vectors import puffin
 from mdt.formats.positions import framed, position_bytes
@@ -62,8 +64,11 @@ class IcebergMetadata(Format):
     folder = FOLDER
 
     def refusals(self, definition: TableDefinition) -> Iterator[Refusal]:
-        """Yield the columns whose type Iceberg does not have."""
+        """Yield the columns whose type Iceberg does not have, or not in Parquet."""
         yield from type_refusals(definition.declared)
+        for path, column in definition.version.all_paths():
+            if pa.types.is_timestamp(column.type) and column.type.unit != "us":
+                yield path, "has milliseconds, which its readers take for microseconds in filters"
 
     def path(self, seq: int) -> str:
         """Return the path of a version.
@@ -78,8 +83,8 @@ class IcebergMetadata(Format):
         seq = derivation.record.seq
         if not derivation.is_first:
             return _following(_read(seq - 1, earlier), derivation, earlier)
-        location = str(derivation.record.header.get("location", ""))
-        if earlier.mends:
+        location = derivation.record.header.get("location")
+        if earlier.mends or not isinstance(location, str):
             location = _location_now(seq, earlier)
         if not seq:
             return _first(derivation, location)
@@ -351,7 +356,7 @@ def _has_files(state: _State, expected: Sequence[DataFile], earlier: Earlier) ->
 
 def _has_vector(fields: Mapping[str, Any], file: DataFile, location: str, earlier: Earlier) -> bool:
     path = fields["file_path"].removeprefix(f"{location}/")
-    content = earlier.decode(path, lambda _, content: content or b"")
+    content = earlier.decode(path, verified)
     start, size = fields["content_offset"], fields["content_size_in_bytes"]
     return content[start : start + size] == framed(position_bytes(file.dead))
 

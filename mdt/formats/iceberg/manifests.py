@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 
 import fastavro
 
@@ -35,7 +35,7 @@ from mdt.formats.iceberg.columns import (
     schema_json,
 )
 from mdt.formats.iceberg.vectors import Blob
-from mdt.formats.twins import partition_of
+from mdt.formats.twins import FOLDER as TWINS
 from mdt.hudi.avro import array, field, record
 from mdt.schema.definition import TableDefinition
 from mdt.session import memo
@@ -206,24 +206,33 @@ class Entry:
 
     def encoded(self, status: int, snapshot: int) -> bytes:
         """Return the entry with a status that it has since ``snapshot``."""
-        out = BytesIO()
-        state = (status, snapshot, self.seq, self.seq)
-        fastavro.schemaless_writer(out, _STATE, dict(zip(_STATE_NAMES, state, strict=True)))
-        return out.getvalue() + self.body
+        return _state(status, snapshot, self.seq) + self.body
 
 
-_STATE_NAMES = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+@memo(1 << 14)
+def _state(status: int, snapshot: int, seq: int) -> bytes:
+    """Return the fields of an entry before its file."""
+    out = BytesIO()
+    numbers = {"snapshot_id": snapshot, "sequence_number": seq, "file_sequence_number": seq}
+    fastavro.schemaless_writer(out, _STATE, {"status": status, **numbers})
+    return out.getvalue()
 
 
 def key_of(path: str) -> int:
-    """Return the place of a data file in the tree. Files of a partition are neighbours.
+    """Return the place of a data file in the tree. Files of a partition are neighbours, and so are
+    twins, of which most commits add one for each partition.
 
     >>> key_of("a/f_1.parquet") == key_of("a/f_2.parquet")
     True
     """
-    partition = partition_of(path)
-    group = path.rpartition("/")[2].partition("_")[0]
-    return zlib.crc32(partition.encode()) << 32 | zlib.crc32(group.encode())
+    partition, _, name = path.rpartition("/")
+    if path.startswith(TWINS):
+        return _FIRST_TWIN + int(name.partition(".")[0])
+    return zlib.crc32(partition.encode()) << 32 | zlib.crc32(name.partition("_")[0].encode())
+
+
+_FIRST_TWIN = 1 << 64
+"""Key behind those of all base files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,13 +374,16 @@ class Manifest:
     def encode(self, table: Table, content: int, seq: int, first_row_id: int) -> tuple[Leaf, bytes]:
         """Return the manifest that commit ``seq`` makes."""
         statuses = [(ADDED if entry.seq == seq else EXISTING, entry) for entry in self.live]
-        statuses += [(DELETED, without_bounds(entry, table)) for entry in self.deleted]
+        deleted = self.deleted
+        if content == DATA:
+            deleted = [_without_bounds(entry, table) for entry in deleted]
+        statuses += [(DELETED, entry) for entry in deleted]
         encoded = []
         for status, entry in statuses:
             since = entry.seq if status == EXISTING else seq
             encoded.append(entry.encoded(status, since))
         data = _avro_file(_entry_schema(table.fields), _entry_header(table, content), encoded)
-        path = f"{FOLDER}/{seq}-{CONTENTS[content]}-{self.low:016x}-{zlib.crc32(data):08x}.avro"
+        path = f"{FOLDER}/{seq}-{CONTENTS[content]}-{self.low:x}-{zlib.crc32(data):08x}.avro"
         row = {
             "manifest_path": table.uri(path),
             "manifest_length": len(data),
@@ -439,15 +451,22 @@ def _avro_file(schema: Schema, header: Mapping[str, bytes], records: Sequence[by
 
 
 def _records(path: str, data: bytes | None) -> Iterator[dict[str, Any]]:
-    """Yield the records of an object whose name has its checksum. Raises Corrupt and Missing."""
-    if data is None:
-        raise Missing("metadata of Iceberg are missing", path=path, hint="t.repair() makes them")
-    if not path.endswith(f"-{zlib.crc32(data):08x}.avro"):
-        raise damaged(path)
+    """Yield the records of an Avro file. Raises Corrupt and Missing."""
+    content = verified(path, data)
     try:
-        yield from cast(Iterator[dict[str, Any]], fastavro.reader(BytesIO(data)))
+        records: Any = fastavro.reader(BytesIO(content))
+        yield from records
     except (ValueError, KeyError, TypeError, EOFError, IndexError, AttributeError) as error:
         raise damaged(path) from error
+
+
+def verified(path: str, data: bytes | None) -> bytes:
+    """Return an object whose name has its checksum. Raises Corrupt and Missing."""
+    if data is None:
+        raise Missing("metadata of Iceberg are missing", path=path, hint="t.repair() makes them")
+    if not path.rpartition(".")[0].endswith(f"-{zlib.crc32(data):08x}"):
+        raise damaged(path)
+    return data
 
 
 def damaged(path: str) -> Corrupt:
@@ -482,11 +501,9 @@ def decode_manifest(path: str, data: bytes | None, table: Table) -> list[Entry]:
     return entries
 
 
-def without_bounds(entry: Entry, table: Table) -> Entry:
+def _without_bounds(entry: Entry, table: Table) -> Entry:
     """Return the entry of a data file without its bounds, which may be values that are purged."""
-    ((file),) = files_in([entry], table)
-    if file["content"] == DELETES:
-        return entry
+    [file] = files_in([entry], table)
     body = _file_schema(table.fields).encode({**file, "lower_bounds": None, "upper_bounds": None})
     return replace(entry, body=body)
 

@@ -43,6 +43,13 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
             else:
                 repair.storage.replace(path, content)
                 repair.note(path, "derived from the log", Kind.FORMAT)
+            repair.storage.delete(_checksum_path(path))
+
+
+def _checksum_path(path: str) -> str:
+    """Return where Hadoop's writers on local disks put the checksum of an object."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
 
 
 def remove_foreign_versions(repair: Repair) -> None:

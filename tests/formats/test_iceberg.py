@@ -1,0 +1,222 @@
+"""The Iceberg metadata that our commits keep: what the specification requires, and damage."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from format_views import VIEWS
+from iceberg_tables import FOLDER, files_of, metadata_of, newest_version
+from worlds import COW, MOR, rows
+
+import mdt
+from mdt.formats.iceberg import metadata as versions
+from mdt.formats.iceberg import tree
+from mdt.metadata.metadata import Metadata
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.slow import CountingStorage
+
+VIEW = VIEWS["iceberg"]
+PATH = VIEW.form.path
+"""Returns the path of a version."""
+
+
+def names(storage, part):
+    """Return the objects of the metadata directory whose names have a part."""
+    return [info.path for info in storage.list(FOLDER) if part in info.path]
+
+
+def test_snapshots_have_the_numbers_and_instants_of_commits():
+    storage, table = VIEW.table()
+    for ts in range(1, 4):
+        table.upsert(rows(range(ts, ts + 4), ts, 1.0))
+    metadata, history = metadata_of(storage, 3), table.history().to_pylist()
+    assert [each["snapshot-id"] for each in metadata["snapshots"]] == [1, 2, 3]
+    assert metadata["current-snapshot-id"] == metadata["last-sequence-number"] == 3
+    assert storage.read(f"{FOLDER}/version-hint.text") == b"3"
+    assert metadata["metadata-log"][-1]["metadata-file"].endswith(PATH(2))
+    times = [each["timestamp-ms"] for each in metadata["snapshots"]]
+    assert times == sorted(times) and len(history) == 4
+    operations = [each["summary"]["operation"] for each in metadata["snapshots"]]
+    assert operations == ["append", "overwrite", "overwrite"]
+    table.delete(rows([1], 9, 1.0))
+    table.compact()
+    operations = [each["summary"]["operation"] for each in metadata_of(storage, 5)["snapshots"]]
+    assert operations[3:] == ["delete", "replace"]
+
+
+def test_row_ids_stay_until_a_row_is_written_again():
+    storage, table = VIEW.table()
+    table.upsert(rows(range(6), 1, 1.0))
+
+    def first_ids():
+        metadata = metadata_of(storage, newest_version(storage))
+        found = files_of(storage, metadata, metadata["snapshots"][-1])
+        return {file["file_path"]: file["first_row_id"] for file, _ in found}
+
+    before = first_ids()
+    table.upsert(rows([1, 2], 2, 1.0))
+    table.upsert(rows([1, 2], 3, 1.0))
+    after = first_ids()
+    assert before.items() <= after.items()
+    assert len(set(after.values())) == len(after) == 4
+    assert metadata_of(storage, 3)["next-row-id"] == 10
+
+
+def test_the_totals_of_summaries_are_those_of_the_files():
+    storage, table = VIEW.table()
+    draw = random.Random(2)
+    for ts in range(1, 12):
+        table.upsert(rows(draw.sample(range(30), 6), ts, 1.0))
+        if ts % 5 == 0:
+            table.compact()
+    metadata = metadata_of(storage, newest_version(storage))
+    for snapshot in metadata["snapshots"]:
+        files = list(files_of(storage, metadata, snapshot))
+        dead = [len(vector) for _, vector in files if vector]
+        assert {name: int(snapshot["summary"][name]) for name in versions.TOTALS} == {
+            "total-data-files": len(files),
+            "total-delete-files": len(dead),
+            "total-records": sum(file["record_count"] for file, _ in files),
+            "total-position-deletes": sum(dead),
+        }
+
+
+def test_a_commit_rewrites_only_the_manifests_of_its_file_groups(monkeypatch):
+    monkeypatch.setattr(tree, "FILES_MAX", {0: 8, 1: 4})
+    storage, table = VIEW.table(**{"mdt.small.file.bytes": 0})
+    for first in range(0, 120, 12):
+        table.bulk_insert(rows(range(first, first + 12), 1, 1.0))
+    table.upsert(rows(range(0, 120, 3), 2, 1.0))
+    before = set(names(storage, ""))
+    assert len(names(storage, f"{FOLDER}/{table.snapshot().seq}-deletes-")) > 5
+    table.upsert(rows([4], 3, 1.0))
+    new = [path.rpartition("/")[2] for path in names(storage, "") if path not in before]
+    parts = ["-data-", "-deletes-", "-vectors-", "snap-", ".metadata.json"]
+    assert [sum(part in name for name in new) for part in parts] == [1, 1, 1, 1, 1]
+    VIEW.assert_same_rows(storage)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("kind", [MOR, COW])
+def test_histories_with_cut_manifests_are_read_and_checked(kind, monkeypatch):
+    monkeypatch.setattr(tree, "FILES_MAX", {0: 3, 1: 2})
+    options = {"mdt.max.file.bytes": 2048, "mdt.small.file.bytes": 0}
+    storage, table = VIEW.table(kind, **options)
+    draw = random.Random(5)
+    for ts in range(1, 16):
+        table.upsert(rows(draw.sample(range(200), 60), ts, 1.0))
+        if draw.random() < 0.3:
+            table.delete_where(f"ts < {ts - 6}")
+        if draw.random() < 0.2:
+            table.compact()
+        if draw.random() < 0.2:
+            table.clean(retain_commits=4)
+        VIEW.assert_same_rows(storage)
+    for seq in range(table.snapshot().retention.horizon, table.snapshot().seq + 1):
+        VIEW.assert_same_rows(storage, seq)
+    assert table.check().ok
+
+
+DAMAGES = ("version", "list", "data", "deletes", "vectors", "hint")
+
+
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("cleans", [False, True])
+def test_check_finds_damage_and_repair_makes_the_objects_again(damage, loses, cleans):
+    storage, table = VIEW.table()
+    table.upsert(rows(range(20), 1, 1.0))
+    for ts in range(2, 6):
+        table.upsert(rows([ts % 4, 7], ts, 1.0))
+    if cleans:
+        table.clean(retain_commits=1)
+    seq = table.snapshot().retention.horizon or 3
+    part = {"version": "/v", "list": "snap-", "hint": "hint"}.get(damage, f"-{damage}-")
+    path = PATH(seq) if damage == "version" else names(storage, part)[-1]
+    if loses:
+        storage.delete(path)
+    else:
+        content = storage.read(path)
+        flipped = bytes([content[len(content) // 2] ^ 64])
+        storage.replace(
+            path, content[: len(content) // 2] + flipped + content[len(content) // 2 + 1 :]
+        )
+    assert not table.check().ok
+    assert mdt.repair(storage).ok
+    assert mdt.open(storage).check().ok
+    VIEW.assert_same_rows(storage)
+    mdt.open(storage).upsert(rows([2], 60, 3.0))
+    VIEW.assert_same_rows(storage)
+    assert mdt.open(storage).check().ok
+
+
+@pytest.mark.parametrize("part", ["/v", "snap-", "-data-", "-deletes-"])
+def test_no_version_is_derived_from_a_damaged_one(part):
+    storage, table = VIEW.table()
+    table.upsert(rows(range(20), 1, 1.0))
+    for ts in range(2, 5):
+        table.upsert(rows([ts, ts + 1], ts, 1.0))
+    for path in names(storage, part):
+        content = storage.read(path)
+        storage.replace(path, content.replace(b"mdt", b"mDt"))
+    [warning, *_] = mdt.open(storage).upsert(rows([9], 9, 1.0)).warnings
+    assert "do not match their checksum" in warning
+    assert not names(storage, "v5.")
+    assert mdt.repair(storage).ok
+    mdt.open(storage).upsert(rows([1], 10, 1.0))
+    VIEW.assert_same_rows(storage)
+
+
+def test_old_versions_and_what_only_they_name_expire():
+    storage, table = VIEW.table()
+    for ts in range(1, 8):
+        table.upsert(rows(range(4), ts, 1.0))
+    table.compact()
+    table.clean(retain_commits=1)
+    seq, horizon = table.snapshot().seq, table.snapshot().retention.horizon
+    assert horizon > 6
+    assert [PATH(n) for n in range(horizon, seq + 1)] == sorted(names(storage, "/v"))[:-1]
+    assert len(names(storage, "snap-")) == seq + 1 - horizon
+    assert not names(storage, ".puffin")
+    assert [s["snapshot-id"] for s in metadata_of(storage, seq)["snapshots"]] == [
+        *range(horizon, seq + 1)
+    ]
+    VIEW.assert_same_rows(storage)
+
+
+def test_snapshots_beyond_a_number_are_in_older_versions_only(monkeypatch):
+    monkeypatch.setattr(versions, "SNAPSHOTS_MAX", 3)
+    storage, table = VIEW.table()
+    for ts in range(1, 7):
+        table.upsert(rows([1], ts, 1.0))
+    assert [s["snapshot-id"] for s in metadata_of(storage, 6)["snapshots"]] == [4, 5, 6]
+    assert [s["snapshot-id"] for s in metadata_of(storage, 3)["snapshots"]] == [1, 2, 3]
+    assert table.check().ok
+
+
+def test_a_commit_puts_six_objects_in_three_rounds():
+    storage, table = VIEW.table(storage=CountingStorage(MemoryStorage()))
+    table.upsert(rows(range(20), 1, 1.0))
+    for ts in range(2, 5):
+        table.upsert(rows(range(ts, ts + 4), ts, 1.0))
+    storage.made.clear()
+    table.upsert(rows(range(5, 9), 5, 1.0))
+    made = [(number, text.split()[0]) for number, text in storage.made if FOLDER in text]
+    puts = [number for number, name in made if name in ("put_if_absent", "replace")]
+    assert (len(puts), len(set(puts))) == (6, 3), storage.made
+
+
+def test_a_table_can_be_made_where_another_was_discarded():
+    storage, table = VIEW.table()
+    assert sorted(info.path for info in storage.list(FOLDER)) == [
+        f"{FOLDER}/v0.metadata.json",
+        f"{FOLDER}/version-hint.text",
+    ]
+    metadata = json.loads(storage.read(PATH(0)))
+    assert metadata["snapshots"] == [] and metadata["location"] == storage.url
+    assert VIEW.rows(storage, table.schema, None).num_rows == 0
+    assert Metadata(storage).newest().seq == 0
+    assert pa.schema(table.schema).names == [f["name"] for f in metadata["schemas"][0]["fields"]]
