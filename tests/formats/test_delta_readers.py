@@ -168,6 +168,7 @@ def test_predicates_prune_files_and_lose_no_rows(tmp_path):
     actions = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True))
     ranges = zip(actions["min.id"].to_pylist(), actions["max.id"].to_pylist(), strict=True)
     assert sum(low is None or low <= 3 <= high for low, high in ranges) < len(actions) / 2
+    assert actions["min.id"].null_count == 0, "twins have bounds, too"
 
 
 def test_counts_and_extremes_leave_deleted_rows_out(tmp_path):
