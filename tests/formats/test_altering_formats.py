@@ -10,6 +10,7 @@ import pytest
 from delta_tables import LOG, delta_rows, newest_version, versions
 from pausing import Paused
 from reader import bag
+from shared_tables import batch, other_table
 from worlds import COW, MODES, MOR, SCHEMA, as_state, make, rows, survivors
 
 import mdt
@@ -245,6 +246,17 @@ def test_a_state_whose_columns_the_format_cannot_have_is_not_restored():
     table.alter(formats=BOTH)
     with pytest.raises(mdt.Invalid, match="the format Delta: column 'fare' was 'charge'"):
         table.restore(old)
+
+
+def test_tables_of_other_writers_are_refused():
+    storage = MemoryStorage()
+    other_table(storage).upsert(batch([1], 1))
+    with pytest.raises(mdt.Invalid, match="an adopted table cannot have other formats .delta."):
+        mdt.adopt(storage, options={"mdt.formats": "hudi,delta"})
+    table = mdt.adopt(storage)
+    text = "cannot have the format Delta, because other Hudi writers have written to the table"
+    with pytest.raises(mdt.Invalid, match=text):
+        table.alter(formats=BOTH)
 
 
 def test_a_log_of_others_is_refused():
